@@ -1,0 +1,40 @@
+# Verbs: run, test, check, eval, setup. Needs Python 3.11+, pip and make; uv is fetched with pip where missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
+STAMP := $(VENV)/.installed
+
+.PHONY: run test check eval setup lock fix
+run: setup
+	$(BIN)/firstfault chat
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+eval: setup
+	$(BIN)/python -m evals.run
+
+fix: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x "$(UV)" || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e .
+	@touch $(STAMP)
+
+# One hash-pinned file for every platform; holds names, versions and hashes only.
+lock:
+	$(UV) pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+	  --python-version 3.11 --all-extras --group dev --group build pyproject.toml -o requirements.lock

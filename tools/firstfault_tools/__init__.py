@@ -1,0 +1,1 @@
+"""Deterministic tools that turn logs and artefacts of a training run into cited findings."""

@@ -1,0 +1,107 @@
+"""Which words do the rooms share? Enums and small frozen objects for evidence and findings.
+
+Everything a tool reports is a `Finding` with the `Evidence` it stands on. Nothing crosses a room as
+loose text. Keys inside `Finding.facts` carry their unit (`tried_gib`, `elapsed_ms`, `busbw_gbs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+
+
+class Verdict(StrEnum):
+    """What the whole incident is. `UNKNOWN` is never a synonym of `HEALTHY`."""
+
+    FAULT = "fault"
+    WARNING = "warning"
+    HEALTHY = "healthy"
+    UNKNOWN = "unknown"
+
+
+class Category(StrEnum):
+    """Class of the root cause; the closed list of the diagnosis contract."""
+
+    OOM = "oom"
+    COMMUNICATION = "communication"
+    NUMERICAL = "numerical"
+    HARDWARE = "hardware"
+    ENVIRONMENT = "environment"
+    DATA = "data"
+    CHECKPOINT = "checkpoint"
+    PERFORMANCE = "performance"
+    SCHEDULER = "scheduler"
+    CODE_BUG = "code_bug"
+
+
+class Confidence(StrEnum):
+    """How sure, by rule and not by percentage.
+
+    confirmed: a line or artefact that names the cause itself. likely: evidence fits, no unique mark.
+    possible: a pattern or a similar page only. unknown: nothing holds.
+    """
+
+    CONFIRMED = "confirmed"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+    UNKNOWN = "unknown"
+
+
+class Level(StrEnum):
+    """Where in the chain of events a finding stands, deepest first.
+
+    cause: names a root cause by itself (ECC error, size mismatch, user exception with its reason).
+    failure: something failed here, and the cause may lie elsewhere (bare SIGKILL, generic CUDA error).
+    symptom: what a victim sees of somebody else's failure (watchdog timeout, connection reset).
+    teardown: what a launcher says while it stops everything.
+    benign: looks bad and is known to do no harm.
+    context: a fact worth quoting that is no failure (a version, a setting, a memory reading).
+    """
+
+    CAUSE = "cause"
+    FAILURE = "failure"
+    SYMPTOM = "symptom"
+    TEARDOWN = "teardown"
+    BENIGN = "benign"
+    CONTEXT = "context"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One quoted place. `line` is 1-based; 0 means the whole artefact. `text` is already redacted."""
+
+    file: str
+    line: int
+    text: str
+    rank: int | None = None
+    host: str | None = None
+    time: float | None = None
+    """Seconds since the epoch, UTC where the zone is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact that a tool established, with the evidence it stands on.
+
+    kind: dotted, stable id (`collective.never_entered`, `signature.cuda-oom`, `hardware.xid`).
+    title: one sentence a tired person understands; names rank, host, numbers.
+    page: id of the knowledge page that holds the fixes, where there is one.
+    """
+
+    kind: str
+    title: str
+    level: Level
+    category: Category | None = None
+    confidence: Confidence = Confidence.LIKELY
+    evidence: tuple[Evidence, ...] = ()
+    rank: int | None = None
+    host: str | None = None
+    gpu: str | None = None
+    time: float | None = None
+    page: str | None = None
+    facts: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))

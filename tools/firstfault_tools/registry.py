@@ -1,0 +1,118 @@
+"""Which tools exist? Discovery of readers (artefact -> findings) and calculators (parameters -> result).
+
+A module below `firstfault_tools` that defines `READER` or `CALCULATOR` is found by its presence:
+nothing else is edited to add one. Modules whose name starts with an underscore are passed over.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from firstfault_tools.findings import Finding, Json
+
+HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One file of an incident as a reader sees it: a display name and its bytes on disk."""
+
+    name: str
+    path: Path
+
+    def head(self) -> bytes:
+        """First 64 KiB, enough to recognise a format."""
+        with self.path.open("rb") as stream:
+            return stream.read(HEAD_BYTES)
+
+    def data(self, limit: int = 512 * 1024 * 1024) -> bytes:
+        """Whole content up to `limit` bytes."""
+        with self.path.open("rb") as stream:
+            return stream.read(limit)
+
+    def text(self) -> str:
+        """Whole content as text; undecodable bytes become U+FFFD."""
+        return self.data().decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader got out of one or several artefacts of its kind.
+
+    findings: facts for the diagnosis. data: a JSON-able summary for the page, MCP and the model.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    data: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A deterministic reader of one kind of artefact.
+
+    recognise(name, head) must be cheap and must not raise. read gets *all* artefacts of its kind in
+    the incident at once, since ranks only mean something beside each other. read raises `ToolError`s
+    only. owns: the artefact is not a log, so the log scan leaves it alone.
+    """
+
+    name: str
+    summary: str
+    recognise: Callable[[str, bytes], bool]
+    read: Callable[[tuple[Artefact, ...]], Reading]
+    owns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Calculator:
+    """A deterministic calculator offered to the command line, MCP and the model.
+
+    parameters: JSON schema of the keyword arguments of `run`; `run` returns a JSON-able mapping whose
+    keys carry units.
+    """
+
+    name: str
+    summary: str
+    parameters: Mapping[str, Any]
+    run: Callable[..., Mapping[str, Json]]
+
+
+def _modules() -> Iterator[str]:
+    import firstfault_tools
+
+    for package in sorted(Path(firstfault_tools.__path__[0]).iterdir()):
+        if not (package / "__init__.py").is_file():
+            continue
+        for module in pkgutil.iter_modules([str(package)]):
+            if not module.name.startswith("_"):
+                yield f"firstfault_tools.{package.name}.{module.name}"
+
+
+def _defines(module: str, name: str) -> bool:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return False
+    return f"\n{name}" in Path(spec.origin).read_text(encoding="utf-8")
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Every reader, by name. Imports only the modules that define one."""
+    found = [importlib.import_module(m).READER for m in _modules() if _defines(m, "READER = ")]
+    return tuple(sorted(found, key=lambda r: r.name))
+
+
+@cache
+def calculators() -> tuple[Calculator, ...]:
+    """Every calculator, by name."""
+    found = [
+        importlib.import_module(m).CALCULATOR for m in _modules() if _defines(m, "CALCULATOR = ")
+    ]
+    return tuple(sorted(found, key=lambda c: c.name))
