@@ -1,0 +1,1 @@
+"""Reading logs: lines, speakers, signatures, tracebacks, watchdog lines, exit codes."""

@@ -1,0 +1,106 @@
+"""Which process ended how? Exit codes and signals from torchrun, Slurm, DeepSpeed and Kubernetes lines."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from firstfault_tools.log.digest import FileDigest, Line, Mark
+from firstfault_tools.log.scan import make_line
+
+_ELASTIC = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
+)
+_TABLE_CODE = re.compile(r"exitcode\s*:\s*(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_TABLE_RANK = re.compile(r"\brank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_TABLE_HOST = re.compile(r"\bhost\s*:\s*(?P<host>[\w.-]+)")
+_SRUN = re.compile(
+    r"srun: error: (?P<host>[\w.-]+): tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>Killed|Exited with exit code (?P<code>\d+)|"
+    r"Segmentation fault|Bus error|Aborted|Terminated|Out Of Memory|Illegal instruction|[A-Z][\w ]+)"
+)
+_LAUNCH = re.compile(r"exits with return code = (?P<code>-?\d+)")
+_KUBE = re.compile(r"Exit Code:\s+(?P<code>\d+)")
+_SIGNALS = {
+    "Killed": 9, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6, "Terminated": 15,
+    "Illegal instruction": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How one process ended. `signal` is the number that killed it, code is what was printed."""
+
+    line: Line
+    code: int
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    first: bool = False
+    """Named by the launcher as its first observed failure: a claim, not proof."""
+
+    @property
+    def signal(self) -> int | None:
+        if self.code < 0:
+            return -self.code
+        return self.code - 128 if 128 < self.code < 160 else None
+
+    @property
+    def signal_name(self) -> str | None:
+        number = self.signal
+        if number is None:
+            return None
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return None
+
+
+def read_exits(digest: FileDigest) -> tuple[Exit, ...]:
+    """Exits reported in one log, in order. Table rows carry the rank, one-line reports often do not."""
+    out: list[Exit] = []
+    for number in digest.marked.get(Mark.EXIT, ()):
+        position = digest.position(number)
+        if position < 0 or digest.kept[position][0] != number:
+            continue
+        line = make_line(digest.file, number, digest.kept[position][1], digest.year)
+        found = _read_line(digest, line, position)
+        if found is not None:
+            out.append(found)
+    return tuple(out)
+
+
+def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
+    text = line.text
+    match = _ELASTIC.search(text)
+    if match is not None:
+        return Exit(line, int(match["code"]), None, int(match["local"]), None, int(match["pid"]))
+    match = _TABLE_CODE.search(text)
+    if match is not None:
+        return _read_table(digest, line, position, int(match["code"]), int(match["pid"]))
+    match = _SRUN.search(text)
+    if match is not None:
+        code = int(match["code"]) if match["code"] else -_SIGNALS.get(match["how"].strip(), 0)
+        task = int(match["task"]) if not match["more"] else None
+        return Exit(line, code, None, None, match["host"], None) if code else (
+            None if task is None else Exit(line, 1, None, None, match["host"], None)
+        )  # fmt: skip
+    match = _LAUNCH.search(text) or _KUBE.search(text)
+    if match is not None:
+        return Exit(line, int(match["code"]), line.speaker.rank, None, line.speaker.host)
+    return None
+
+
+def _read_table(digest: FileDigest, line: Line, position: int, code: int, pid: int) -> Exit:
+    rank = local = host = None
+    first = False
+    for number, text in reversed(digest.kept[max(0, position - 6) : position]):
+        if number < line.number - 6:
+            break
+        if (match := _TABLE_RANK.search(text)) is not None and rank is None:
+            rank, local = int(match["rank"]), int(match["local"])
+        if (match := _TABLE_HOST.search(text)) is not None and host is None:
+            host = match["host"]
+        first = first or "first observed failure" in text
+    return Exit(line, code, rank, local, host, pid, first)

@@ -1,0 +1,104 @@
+"""What does a raw log line say once terminal colours, progress bars and JSON wrapping are taken off?
+
+`normalise` is a pure function of the raw line, so a quote can be checked again at any time: whoever
+has the file and the line number gets the same text. Only redaction (secrets.py) comes after it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+MAX_LINE = 64 * 1024
+"""Characters kept of one line; longer ones are cut with a mark, the rest is counted as read."""
+
+CUT_MARK = " …[line cut]"
+
+_ANSI = re.compile(
+    rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78cDEHM])"
+)
+_ORPHAN_ANSI = re.compile(r"(?<![\w\]])\[(?:\d{1,3}(?:;\d{1,3})*)m")
+_BAR = re.compile(r"\d+%\s?\|[^|\n]{0,200}\|")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_JSON_TEXT_KEYS = ("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "content")
+
+
+def strip_ansi(data: bytes) -> bytes:
+    """Remove terminal escape sequences from raw bytes."""
+    return _ANSI.sub(b"", data) if b"\x1b" in data else data
+
+
+def unwrap_json(text: str) -> str:
+    """Text of a line that a log shipper wrapped as one JSON object; the line itself otherwise.
+
+    Metric rows (JSON objects without a text key) are left alone.
+    """
+    if not (text.startswith("{") and text.endswith("}")):
+        return text
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(row, dict):
+        return text
+    for key in _JSON_TEXT_KEYS:
+        value = row.get(key)
+        if isinstance(value, str) and value.strip():
+            return _with_json_context(row, value.rstrip("\n"))
+    return text
+
+
+def _with_json_context(row: dict[str, object], text: str) -> str:
+    """Keep who said it: rank, host and time fields of the wrapper go in front of the text."""
+    head = []
+    for key in ("time", "timestamp", "@timestamp", "ts"):
+        if isinstance(row.get(key), str):
+            head.append(str(row[key]))
+            break
+    for key in ("rank", "global_rank"):
+        if isinstance(row.get(key), int) or str(row.get(key, "")).isdigit():
+            head.append(f"[rank{row[key]}]:")
+            break
+    for key in ("level", "levelname", "severity"):
+        if isinstance(row.get(key), str) and len(str(row[key])) < 12:
+            head.append(str(row[key]))
+            break
+    return " ".join([*head, text])
+
+
+def collapse_progress(text: str) -> str:
+    """Text of a line in which progress bars overwrote each other with carriage returns.
+
+    What is no bar comes first, then the last state of the bar.
+    """
+    parts = [part.strip() for part in text.split("\r") if part.strip()]
+    if len(parts) < 2:
+        return parts[0] if parts else ""
+    words = [part for part in parts if not _is_bar(part)]
+    bars = [part for part in parts if _is_bar(part)]
+    return "  ".join([*words, *bars[-1:]])
+
+
+def _is_bar(part: str) -> bool:
+    match = _BAR.search(part)
+    return match is not None and "ProcessGroup" not in part and "Error" not in part
+
+
+def normalise(raw: bytes) -> str:
+    """The text of one raw line: decoded, without colours, bars collapsed, JSON unwrapped.
+
+    Undecodable bytes become U+FFFD, control characters become spaces, overlong lines are cut.
+    """
+    if len(raw) > MAX_LINE * 4:
+        raw = raw[: MAX_LINE * 4]
+    text = strip_ansi(raw).decode("utf-8", errors="replace").rstrip("\r\n")
+    if text.startswith("{"):
+        text = unwrap_json(text)
+    if "\r" in text:
+        text = collapse_progress(text)
+    if "[" in text and "m" in text:
+        text = _ORPHAN_ANSI.sub("", text)
+    text = _CONTROL.sub(" ", text)
+    if len(text) > MAX_LINE:
+        return text[:MAX_LINE] + CUT_MARK
+    return text

@@ -1,0 +1,147 @@
+"""Which exception ended (or nearly ended) a rank, and in whose code?
+
+Reads Python tracebacks out of interleaved logs: lines of one speaker belong together, chains are
+followed to their first exception, and a DataLoader worker's original traceback counts as its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from firstfault_tools.log.digest import FileDigest, Line, Mark
+from firstfault_tools.log.scan import make_line
+
+MAX_TRACEBACKS = 400
+MAX_LINES = 400
+MAX_FRAMES = 80
+
+_HEAD = re.compile(r"Traceback \(most recent call last\)")
+_FRAME = re.compile(
+    r'^\s*(?:│\s*)?File "(?P<path>[^"]{1,500})", line (?P<line>\d+)(?:, in (?P<name>.{1,200}))?'
+)
+_EXCEPTION = re.compile(
+    r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z][\w]*(?:\([A-Za-z]\w*\))?)(?:: ?(?P<message>.*))?$"
+)
+_KNOWN_TYPE = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|Iteration|Killed|Unavailable|Expired|OOM|Mismatch\w*|NotFound|Refused|Abort\w*)\)?$"
+)
+_CHAIN = re.compile(
+    r"The above exception was the direct cause|During handling of the above exception"
+)
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One stack frame of a traceback."""
+
+    path: str
+    line: int
+    name: str
+    number: int
+    """Line of the log that shows the frame."""
+
+    @property
+    def in_library(self) -> bool:
+        return _LIBRARY.search(self.path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """One exception with its stack. `line` is the line that names the exception."""
+
+    start: int
+    line: Line
+    type: str
+    message: str
+    frames: tuple[Frame, ...]
+    chained: bool
+    """Raised while another exception of the same traceback was handled: not the first one."""
+
+    @property
+    def rank(self) -> int | None:
+        return self.line.speaker.rank
+
+    @property
+    def user_frame(self) -> Frame | None:
+        """Innermost frame outside installed libraries, else the innermost one."""
+        for frame in reversed(self.frames):
+            if not frame.in_library:
+                return frame
+        return self.frames[-1] if self.frames else None
+
+    @property
+    def short_type(self) -> str:
+        return self.type.split(".")[-1]
+
+
+def read_tracebacks(digest: FileDigest) -> tuple[Traceback, ...]:
+    """Tracebacks of one log in the order of their exception lines."""
+    found: dict[int, Traceback] = {}
+    for start in digest.marked.get(Mark.TRACEBACK, ())[:MAX_TRACEBACKS]:
+        for traceback in _follow(digest, start):
+            known = found.get(traceback.line.number)
+            if known is None or len(traceback.frames) > len(known.frames):
+                found[traceback.line.number] = traceback
+    return tuple(found[number] for number in sorted(found))
+
+
+def _follow(digest: FileDigest, start: int) -> list[Traceback]:
+    position = digest.position(start)
+    if position < 0 or digest.kept[position][0] != start:
+        return []
+    head = make_line(digest.file, start, digest.kept[position][1], digest.year)
+    indent = len(head.message) - len(head.message.lstrip())
+    frames: list[Frame] = []
+    out: list[Traceback] = []
+    chained = False
+    ended_at: int | None = None
+    for number, text in digest.lines_after(start, MAX_LINES):
+        line = make_line(digest.file, number, text, digest.year)
+        if line.speaker.key != head.speaker.key and not _continues(line, head):
+            continue
+        body = line.message if line.speaker.key == head.speaker.key else text
+        stripped = body.strip()
+        if not stripped or set(stripped) <= {"^", "~", " "}:
+            continue
+        if _CHAIN.search(stripped):
+            chained = True
+            frames = []
+            continue
+        if _HEAD.search(stripped):
+            if out and not chained:
+                break
+            continue
+        frame = _FRAME.match(body)
+        if frame is not None:
+            if len(frames) < MAX_FRAMES:
+                frames.append(Frame(frame["path"], int(frame["line"]), frame["name"] or "", number))
+            continue
+        match = _EXCEPTION.match(stripped)
+        if match is not None and frames and _is_exception(match, body, indent):
+            out.append(
+                Traceback(
+                    start, line, match["type"], match["message"] or "", tuple(frames),
+                    chained and bool(out),
+                )
+            )  # fmt: skip
+            ended_at = number
+            continue
+        if ended_at is not None and number > ended_at + 6 and not chained:
+            break
+    return out
+
+
+def _continues(line: Line, head: Line) -> bool:
+    """An unlabelled line inside a labelled stream still belongs to it when only the label is lost."""
+    return head.speaker.rank is None and head.speaker.pid is None and line.speaker.rank is None
+
+
+def _is_exception(match: re.Match[str], body: str, indent: int) -> bool:
+    if len(body) - len(body.lstrip()) > indent + 1:
+        return False
+    name = match["type"]
+    return bool(_KNOWN_TYPE.search(name)) or ("." in name and match["message"] is not None)
