@@ -1,0 +1,83 @@
+"""Which numbered lines can matter to a reader, and how is one quoted?
+
+Readers work on numbered lines, because the output of a command is as often pasted into a training log
+as it is saved to a file of its own. A reader names its *markers*: plain substrings without which it
+finds nothing. One pass over the joined text tells which markers occur at all, so a log without them
+costs a few substring searches and no regular expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from firstfault_tools.findings import Evidence
+from firstfault_tools.registry import Artefact
+
+NumberedLine: TypeAlias = tuple[int, str]
+
+LINE_CHARS = 4096
+QUOTE_CHARS = 400
+TEXT_BYTES = 64 * 1024 * 1024
+QUOTES_PER_FINDING = 5
+
+
+def number_lines(text: str) -> list[NumberedLine]:
+    """1-based lines of `text`, each cut at 4,096 characters."""
+    return [(number, line[:LINE_CHARS]) for number, line in enumerate(text.split("\n"), start=1)]
+
+
+def read_lines(artefact: Artefact) -> list[NumberedLine]:
+    """The first 64 MiB of an artefact as numbered lines; undecodable bytes become U+FFFD."""
+    text = artefact.data(TEXT_BYTES).decode("utf-8", errors="replace")
+    return number_lines(text.replace("\r\n", "\n"))
+
+
+def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[NumberedLine]:
+    """The lines that hold at least one marker, in order."""
+    if not lines:
+        return []
+    joined = "\n".join([line for _, line in lines])
+    present = [marker for marker in markers if marker in joined]
+    if not present:
+        return []
+    kept = []
+    for number, line in lines:
+        for marker in present:
+            if marker in line:
+                kept.append((number, line[:LINE_CHARS]))
+                break
+    return kept
+
+
+def holds_marker(lines: Sequence[NumberedLine], markers: Iterable[str]) -> bool:
+    """Whether any marker occurs in any line."""
+    joined = "\n".join([line for _, line in lines])
+    return any(marker in joined for marker in markers)
+
+
+def quote_line(
+    file: str,
+    number: int,
+    text: str,
+    *,
+    host: str | None = None,
+    time: float | None = None,
+    rank: int | None = None,
+) -> Evidence:
+    """Evidence for one line, cut to a length that a page can show."""
+    return Evidence(file, number, text.strip()[:QUOTE_CHARS], rank=rank, host=host, time=time)
+
+
+def keep_near(
+    lines: Sequence[NumberedLine], markers: Sequence[str], before: int, after: int
+) -> list[NumberedLine]:
+    """The lines within `before` and `after` lines of a marked one, for blocks of several lines."""
+    marked = {number for number, _ in keep_marked(lines, markers)}
+    if not marked:
+        return []
+    wanted: set[int] = set()
+    for place, (number, _) in enumerate(lines):
+        if number in marked:
+            wanted.update(range(max(0, place - before), min(len(lines), place + after + 1)))
+    return [(lines[place][0], lines[place][1][:LINE_CHARS]) for place in sorted(wanted)]

@@ -1,0 +1,1 @@
+"""What did Slurm or Kubernetes do to the job, and why?"""

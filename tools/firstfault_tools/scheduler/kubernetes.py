@@ -1,0 +1,399 @@
+"""What did Kubernetes do to the pods: killed for memory, evicted, preempted, never scheduled?
+
+Reads `kubectl describe pod`, `kubectl get events`, `kubectl get pods` and `kubectl describe node`, saved
+or pasted into a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from firstfault_tools.findings import Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import (
+    NumberedLine,
+    keep_near,
+    quote_line,
+    read_lines,
+)
+from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.scheduler.kubernetes_reasons import (
+    ReasonMeaning,
+    explain_exit,
+    explain_reason,
+)
+
+# Without one of these nothing is found; "Reason:" and "Exit Code:" alone are too common in logs.
+MARKERS = (
+    "OOMKilled",
+    "Last State:",
+    "Exit Code:",
+    "Evicted",
+    "FailedScheduling",
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "NodeNotReady",
+    "Preempt",
+    "DeadlineExceeded",
+    "BackoffLimitExceeded",
+    "NodeShutdown",
+    "TaintManagerEviction",
+    "UnexpectedAdmissionError",
+    "ContainerStatusUnknown",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "SystemOOM",
+    "OOMKilling",
+    "DiskPressure",
+    "MemoryPressure",
+    "NodeLost",
+    "InvalidDiskCapacity",
+    "Unhealthy",
+)
+
+_COMMAND = re.compile(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
+_PROMPT = re.compile(r"^\s*(?:\$|#|\S+[@:]\S*[$#])\s")
+_NAME = re.compile(r"^Name:\s+(?P<name>[a-z0-9][\w.-]{0,252})\s*$")
+_FIELD = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./-]{0,60}?):\s*(?P<value>.*?)\s*$")
+_EVENT = re.compile(
+    r"^\s*(?:(?P<seen>\d+[smhd][\dsmhd]*|<unknown>|<invalid>)(?: \(x\d+ over \S+\))?\s+)?(?P<type>Warning|Normal)\s+"
+    r"(?P<reason>[A-Z]\w{2,60})\s+(?P<rest>\S.*)$"
+)
+_OBJECT = re.compile(
+    r"^(?P<kind>pod|node|job|pods|nodes|Pod|Node|Job|pytorchjob|statefulset)/(?P<name>[\w.-]{1,253})\s+(?P<message>.*)$"
+)
+_DESCRIBE_EVENT = re.compile(
+    r"^(?P<age>\S+(?: \(x(?P<times>\d+) over [^)]+\))?)\s+(?P<source>[\w.-]+(?:, [\w.-]+)?)\s{2,}(?P<message>.*)$"
+)
+_POD_ROW = re.compile(
+    r"^(?:(?P<namespace>[a-z0-9][\w.-]*)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]{1,252})\s+(?P<ready>\d+/\d+)\s+"
+    r"(?P<status>[A-Za-z:]+[\w:/]*)\s+(?P<restarts>\d+)(?:\s+\((?P<ago>[^)]*)\))?\s+(?P<age>\d+[smhdy]\w*)"
+    r"(?:\s+(?P<ip>[\d.]+|<none>)\s+(?P<node>\S+))?"
+)
+
+
+@dataclass(slots=True)
+class _Container:
+    """State of one container while its block is read."""
+
+    pod: str | None = None
+    node: str | None = None
+    name: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    memory_limit: str | None = None
+    restarts: str | None = None
+    ended: list[_Ended] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Ended:
+    """One `Terminated` or `Waiting` block."""
+
+    when: str
+    number: int
+    text: str
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished: str | None = None
+    message: str | None = None
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Findings about pods and nodes among numbered lines of any text."""
+    lines = keep_near(lines, MARKERS, before=80, after=40)
+    if not lines:
+        return ()
+    findings: list[Finding] = []
+    findings.extend(_find_containers(lines, file))
+    findings.extend(_find_events(lines, file))
+    findings.extend(_find_rows(lines, file))
+    return _drop_repeats(findings)
+
+
+def _drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """A pod's block, its event and its table row tell the same thing: the first one stays."""
+    seen: set[tuple[object, ...]] = set()
+    kept = []
+    for finding in findings:
+        key = (
+            finding.kind,
+            finding.facts.get("pod"),
+            finding.facts.get("node"),
+            finding.facts.get("container"),
+        )
+        loose = (finding.kind, finding.facts.get("pod"))
+        if key in seen or (loose in seen and not finding.facts.get("container")):
+            continue
+        seen.update((key, loose))
+        kept.append(finding)
+    return tuple(kept)
+
+
+def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    found: list[Finding] = []
+    current = _Container()
+    in_limits = False
+    for number, line in lines:
+        if "kubectl" in line and (command := _COMMAND.search(line)):
+            found.extend(_describe_container(current, file))
+            current = _Container(pod=command["pod"])
+            continue
+        if name := _NAME.match(line):
+            found.extend(_describe_container(current, file))
+            current = _Container(pod=name["name"])
+            continue
+        if _PROMPT.match(line) and current.ended:
+            found.extend(_describe_container(current, file))
+            current = _Container()
+            continue
+        part = _FIELD.match(line)
+        if part is None:
+            continue
+        key, value = part["key"], part["value"]
+        if key == "Node" and not part["indent"]:
+            current.node = value.split("/")[0] or None
+        elif key in ("State", "Last State"):
+            current.state = key
+            if key == "State" and current.ended:
+                found.extend(_describe_container(current, file))
+                current = _Container(pod=current.pod, node=current.node, state=key)
+            if value in ("Terminated", "Waiting"):
+                current.ended.append(_Ended(key, number, line))
+        elif not value and part["indent"] and len(part["indent"]) <= 2 and key not in _SECTIONS:
+            found.extend(_describe_container(current, file))
+            current = _Container(pod=current.pod, node=current.node, name=key)
+        elif key == "Reason" and current.ended and not current.ended[-1].reason:
+            current.ended[-1].reason = value
+            current.ended[-1].number, current.ended[-1].text = number, line
+        elif key == "Exit Code" and current.ended and value.lstrip("-").isdigit():
+            current.ended[-1].exit_code = int(value[:6])
+        elif key == "Signal" and current.ended and value.isdigit():
+            current.ended[-1].signal = int(value[:4])
+        elif key == "Finished" and current.ended:
+            current.ended[-1].finished = value
+        elif key == "Message" and current.ended:
+            current.ended[-1].message = value
+        elif key == "Restart Count":
+            current.restarts = value
+        elif key in ("Limits", "Requests"):
+            in_limits = key == "Limits"
+        elif key == "memory" and in_limits:
+            current.memory_limit = value
+        elif (
+            key in ("Reason", "Status")
+            and not part["indent"]
+            and value in ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
+        ):
+            found.extend(_describe_pod(current, value, number, line, file))
+    found.extend(_describe_container(current, file))
+    return found
+
+
+_SECTIONS = frozenset({
+    "Limits", "Requests", "Environment", "Mounts", "Conditions", "Volumes", "Events", "Labels", "Annotations",
+    "Containers", "Init Containers", "IPs", "Args", "Command", "Ports", "Port", "Host Port", "Liveness", "Type",
+})  # fmt: skip
+
+
+def _describe_container(container: _Container, file: str) -> list[Finding]:
+    found = []
+    for ended in container.ended:
+        meaning = explain_reason(ended.reason) if ended.reason else None
+        if meaning is None or ended.reason == "Error":
+            meaning = explain_exit(ended.exit_code) or meaning
+        if meaning is None:
+            continue
+        pod = container.pod or "a pod"
+        limit = f", memory limit {container.memory_limit}" if container.memory_limit else ""
+        code = f", exit code {ended.exit_code}" if ended.exit_code is not None else ""
+        when = f" at {ended.finished}" if ended.finished else ""
+        node = f" on {container.node}" if container.node else ""
+        title = f"Pod {pod}{node}: {meaning.reading}{when} ({ended.reason or 'terminated'}{code}{limit})"
+        if meaning.kind != "oom_killed":
+            title = title.replace(limit, "") if limit else title
+        facts: dict[str, object] = {"pod": container.pod, "reason": ended.reason}
+        if container.name:
+            facts["container"] = container.name
+        if ended.exit_code is not None:
+            facts["exit_code"] = ended.exit_code
+        if container.memory_limit:
+            facts["memory_limit"] = container.memory_limit
+        if container.restarts and container.restarts.isdigit():
+            facts["restarts"] = int(container.restarts[:9])
+        if container.node:
+            facts["node"] = container.node
+        found.append(
+            Finding(
+                kind=f"kubernetes.{meaning.kind}",
+                title=title,
+                level=meaning.level,
+                category=meaning.category,
+                confidence=meaning.confidence,
+                evidence=(quote_line(file, ended.number, ended.text, host=container.node),),
+                host=container.node or container.pod,
+                page=None,
+                facts=facts,  # type: ignore[arg-type]
+            )
+        )
+    return found
+
+
+def _describe_pod(
+    container: _Container, reason: str, number: int, line: str, file: str
+) -> list[Finding]:
+    meaning = explain_reason(reason)
+    if meaning is None:
+        return []
+    return [
+        _make(
+            meaning,
+            f"Pod {container.pod or '?'}: {meaning.reading} ({reason})",
+            (file, number, line),
+            pod=container.pod,
+            node=container.node,
+            reason=reason,
+        )
+    ]
+
+
+def _make(
+    meaning: ReasonMeaning,
+    title: str,
+    place: tuple[str, int, str],
+    *,
+    pod: str | None,
+    node: str | None,
+    reason: str,
+    message: str | None = None,
+) -> Finding:
+    file, number, line = place
+    facts: dict[str, str] = {"reason": reason}
+    if pod:
+        facts["pod"] = pod
+    if node:
+        facts["node"] = node
+    if message:
+        facts["message"] = message[:300]
+    evidence: Evidence = quote_line(file, number, line, host=node)
+    return Finding(
+        kind=f"kubernetes.{meaning.kind}",
+        title=title,
+        level=meaning.level,
+        category=meaning.category,
+        confidence=meaning.confidence,
+        evidence=(evidence,),
+        host=node or pod,
+        facts=facts,
+    )
+
+
+def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    found: list[Finding] = []
+    started: set[str | None] = set()
+    pod: str | None = None
+    for number, line in lines:
+        if "kubectl" in line and (command := _COMMAND.search(line)):
+            pod = command["pod"]
+        elif name := _NAME.match(line):
+            pod = name["name"]
+        if "Warning" not in line and "Normal" not in line:
+            continue
+        event = _EVENT.match(line)
+        if event is None:
+            continue
+        rest = event["rest"]
+        if event["reason"] == "Started":
+            target = _OBJECT.match(rest)
+            started.add(target["name"] if target else pod)
+        meaning = explain_reason(event["reason"])
+        if meaning is None:
+            continue
+        subject, node, message = pod, None, rest
+        if target := _OBJECT.match(rest):
+            message = target["message"]
+            if target["kind"].lower().startswith("node"):
+                subject, node = None, target["name"]
+            else:
+                subject = target["name"]
+        elif told := _DESCRIBE_EVENT.match(rest):
+            message = told["message"]
+        who = f"Node {node}" if node else f"Pod {subject or '?'}"
+        title = f"{who}: {meaning.reading} ({event['reason']}: {message[:160]})"
+        found.append(
+            _make(
+                meaning,
+                title,
+                (file, number, line),
+                pod=subject,
+                node=node,
+                reason=event["reason"],
+                message=message,
+            )
+        )
+    return [_weigh_started(finding, started) for finding in found]
+
+
+def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
+    """A pod that started after all only waited: scheduling and mounting are tried again."""
+    waited = finding.kind in ("kubernetes.unschedulable", "kubernetes.mount", "kubernetes.sandbox")
+    if waited and finding.facts.get("pod") in started:
+        title = f"{finding.title}; it started later"
+        return replace(finding, level=Level.CONTEXT, title=title)
+    return finding
+
+
+def _find_rows(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    found: list[Finding] = []
+    for number, line in lines:
+        if "/" not in line:
+            continue
+        row = _POD_ROW.match(line.strip())
+        if row is None:
+            continue
+        status = row["status"].removeprefix("Init:")
+        meaning = explain_reason(status)
+        if meaning is None:
+            continue
+        node = row["node"] if row["node"] and row["node"] != "<none>" else None
+        place = f" on {node}" if node else ""
+        title = f"Pod {row['pod']}{place}: {meaning.reading} ({status}, {row['restarts']} restarts)"
+        found.append(
+            _make(meaning, title, (file, number, line), pod=row["pod"], node=node, reason=status)
+        )
+    return found
+
+
+def recognise_kubernetes(name: str, head: bytes) -> bool:
+    """Saved kubectl output by its fixed headings."""
+    text = head[:8192].decode("utf-8", errors="replace").lstrip()
+    if text.startswith("Name:") and (
+        "Namespace:" in text or "Containers:" in text or "Kubelet" in text
+    ):
+        return True
+    first = text.split("\n", 1)[0]
+    events = first.startswith(("LAST SEEN", "NAMESPACE")) and "REASON" in first
+    pods = first.startswith(("NAME ", "NAMESPACE ")) and "READY" in first and "RESTARTS" in first
+    return events or pods
+
+
+def read_kubernetes(artefacts: tuple[Artefact, ...]) -> Reading:
+    """Findings of every saved kubectl output."""
+    findings: list[Finding] = []
+    for artefact in artefacts:
+        findings.extend(find_in_lines(read_lines(artefact), artefact.name))
+    return Reading(tuple(findings), {"files": [artefact.name for artefact in artefacts]})
+
+
+READER = Reader(
+    name="kubernetes",
+    summary="kubectl describe, get events, get pods: memory kills, evictions, preemption, scheduling, images",
+    recognise=recognise_kubernetes,
+    read=read_kubernetes,
+)

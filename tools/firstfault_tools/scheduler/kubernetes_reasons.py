@@ -1,0 +1,60 @@
+"""What does a Kubernetes reason or a container's exit code mean for the job?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.findings import Category, Confidence, Level
+
+TABLE = Path(__file__).with_name("kubernetes_reasons.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonMeaning:
+    """kind: stable end of the finding's kind. reading: what happened, in words."""
+
+    kind: str
+    level: Level
+    category: Category
+    reading: str
+    confidence: Confidence
+
+
+@cache
+def load_reasons() -> Mapping[str, ReasonMeaning]:
+    """The table by reason; a reason that names a cause is itself the proof."""
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))
+    meanings = {}
+    for reason, row in rows.items():
+        level = Level(row["level"])
+        sure = Confidence.CONFIRMED if level is Level.CAUSE else Confidence.LIKELY
+        category = Category(row["category"])
+        meanings[reason] = ReasonMeaning(row["kind"], level, category, row["reading"], sure)
+    return meanings
+
+
+def explain_reason(reason: str) -> ReasonMeaning | None:
+    """Meaning of a reason, None where it is normal (`Completed`, `Started`)."""
+    return load_reasons().get(reason)
+
+
+def explain_exit(code: int | None) -> ReasonMeaning | None:
+    """Meaning of an exit code without a telling reason; None for 0 and for no code."""
+    if code in (None, 0):
+        return None
+    level, category, sure = Level.FAILURE, Category.CODE_BUG, Confidence.LIKELY
+    if code == 137:
+        reading = "the container was ended by SIGKILL, not said by whom"
+        return ReasonMeaning("sigkill", level, Category.SCHEDULER, reading, Confidence.POSSIBLE)
+    if code == 143:
+        reading = "the container was asked to stop (SIGTERM)"
+        return ReasonMeaning("sigterm", Level.SYMPTOM, Category.SCHEDULER, reading, sure)
+    if code in (134, 139):
+        signal = "SIGABRT" if code == 134 else "SIGSEGV"
+        return ReasonMeaning("crashed", level, category, f"the program crashed ({signal})", sure)
+    reading = "the program ended with an error; its own log has the reason"
+    return ReasonMeaning("exited", level, category, reading, sure)
