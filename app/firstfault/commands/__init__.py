@@ -1,0 +1,1 @@
+"""Which subcommands does `firstfault` have? One module each, found by file name."""

@@ -1,0 +1,1 @@
+"""How much of a step is pipeline bubble? Exact schedules, closed forms, inverse questions."""

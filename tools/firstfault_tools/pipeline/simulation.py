@@ -1,0 +1,305 @@
+"""When does each operation start and end? Exact event simulation of a pipeline schedule.
+
+A rank runs its operations in the given order, one at a time. An operation starts when the rank is
+free and its input has arrived: a forward needs the stage before, a backward the stage after, plus
+`latency` where they live on different ranks. Transfers overlap with compute. Nothing is rounded or
+sampled; the result is the longest path through the dependency graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firstfault_tools.errors import InvalidParameter, ToolError
+from firstfault_tools.pipeline.orders import (
+    Kind,
+    Op,
+    Orders,
+    chunk_order,
+    operation_orders,
+    warmup_chunks,
+)
+from firstfault_tools.pipeline.times import MAX_OPERATIONS, Schedule, StageTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One bar of the Gantt chart.
+
+    stage: pipeline rank; chunk: model chunk or DualPipe direction.
+    """
+
+    stage: int
+    microbatch: int
+    kind: str
+    start: float
+    end: float
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What a simulated step looks like.
+
+    makespan: first start to last end over all ranks. busy: compute time of each rank. span: each
+    rank's own first start to last end, which is what counts when no barrier ends the step. tasks:
+    only when they were asked for.
+    """
+
+    makespan: float
+    busy: tuple[float, ...]
+    span: tuple[float, ...]
+    tasks: tuple[Task, ...] = ()
+
+
+LETTER = {
+    Kind.FORWARD: "F",
+    Kind.BACKWARD: "B",
+    Kind.INPUT_GRAD: "I",
+    Kind.WEIGHT_GRAD: "W",
+}
+
+
+def _march(
+    p: int, m: int, v: int, schedule: Schedule, times: StageTimes, latency: float
+) -> tuple[list[list[float]], list[list[float]]]:
+    """End times of all forwards and backwards, by rank and running index, for the 1F1B family.
+
+    All ranks share one sequence of forwards and one of backwards, so that operation k of a rank
+    depends on operation k of its neighbour (k-p across chunks) and no look-up by stage is needed.
+    """
+    total, last = m * v, p - 1
+    # chunk 0 reads the data loader and the last chunk's backward starts from its own loss
+    wraps = [c > 0 for c, _ in chunk_order(p, m, v)] if v > 1 else [False] * total
+    ends_f: list[list[float]] = [[] for _ in range(p)]
+    ends_b: list[list[float]] = [[] for _ in range(p)]
+    free = [0.0] * p
+    around = 0.0 if p == 1 else latency
+    constants = [
+        (
+            r,
+            warmup_chunks(schedule, p, m, v, r),
+            times.forward[r] / v,
+            times.backward(r) / v,
+            ends_f[r],
+            ends_b[r],
+            ends_f[r - 1] if r else ends_f[last],
+            ends_b[r + 1] if r < last else ends_b[0],
+        )
+        for r in range(p)
+    ]
+    unfinished, moved = p, True
+    while unfinished:
+        if not moved:
+            raise ToolError("pipeline simulation: the operation order deadlocks")
+        moved = False
+        # Forwards flow down the ranks and backwards up, so sweep both ways.
+        for sweep in (constants, constants[::-1]):
+            for r, warm, f, b, mine_f, mine_b, source_f, source_b in sweep:
+                kf, kb, now = len(mine_f), len(mine_b), free[r]
+                begun = kf + kb
+                if kb == total:
+                    continue
+                while True:
+                    if kf < total and kf - kb <= warm:
+                        if r:
+                            if kf >= len(source_f):
+                                break
+                            ready = source_f[kf] + latency
+                            if ready > now:
+                                now = ready
+                        elif wraps[kf]:
+                            if kf - p >= len(source_f):
+                                break
+                            ready = source_f[kf - p] + around
+                            if ready > now:
+                                now = ready
+                        now += f
+                        mine_f.append(now)
+                        kf += 1
+                    else:
+                        if kb == total:
+                            unfinished -= 1
+                            break
+                        if r < last:
+                            if kb >= len(source_b):
+                                break
+                            ready = source_b[kb] + latency
+                            if ready > now:
+                                now = ready
+                        elif wraps[kb]:
+                            if kb - p >= len(source_b):
+                                break
+                            ready = source_b[kb - p] + around
+                            if ready > now:
+                                now = ready
+                        now += b
+                        mine_b.append(now)
+                        kb += 1
+                if kf + kb != begun:
+                    moved = True
+                    free[r] = now
+    return ends_f, ends_b
+
+
+def _flat_timeline(
+    p: int, m: int, v: int, schedule: Schedule, times: StageTimes, latency: float, trace: bool
+) -> Timeline:
+    ends_f, ends_b = _march(p, m, v, schedule, times, latency)
+    tasks: list[Task] = []
+    if trace:
+        order = chunk_order(p, m, v) if v > 1 else [(0, mb) for mb in range(m)]
+        for r in range(p):
+            f, b = times.forward[r] / v, times.backward(r) / v
+            for (chunk, mb), end in zip(order, ends_f[r], strict=True):
+                tasks.append(Task(r, mb, "F", end - f, end, chunk))
+            for (chunk, mb), end in zip(order, ends_b[r], strict=True):
+                tasks.append(Task(r, mb, "B", end - b, end, v - 1 - chunk))
+        tasks.sort(key=lambda task: (task.stage, task.start, task.end))
+    first = [ends_f[r][0] - times.forward[r] / v for r in range(p)]
+    return Timeline(
+        makespan=max(line[-1] for line in ends_b) - min(first),
+        busy=tuple(m * times.work(r) for r in range(p)),
+        span=tuple(ends_b[r][-1] - first[r] for r in range(p)),
+        tasks=tuple(tasks),
+    )
+
+
+class _Machine:
+    """State of the general simulation: end times by kind, stage and micro-batch."""
+
+    def __init__(
+        self, orders: Orders, durations: dict[tuple[Kind, int], float], latency: float, pair: float
+    ) -> None:
+        self.orders, self.durations, self.latency, self.pair = orders, durations, latency, pair
+        self.forward: dict[tuple[int, int], float] = {}
+        self.backward: dict[tuple[int, int], float] = {}
+
+    def ready(self, op: Op) -> float | None:
+        """When the input of `op` is there, or None while that is not known."""
+        kind, stage, mb = op
+        if kind is Kind.WEIGHT_GRAD:
+            return self.backward.get((stage, mb))
+        if kind is Kind.FORWARD:
+            if stage in self.orders.starts:
+                return 0.0
+            source, other = self.forward.get((stage - 1, mb)), stage - 1
+        else:
+            own = self.forward.get((stage, mb))
+            if own is None or stage in self.orders.ends:
+                return own
+            source, other = self.backward.get((stage + 1, mb)), stage + 1
+        if source is None:
+            return None
+        rank_of = self.orders.rank_of
+        return source + (self.latency if rank_of[other] != rank_of[stage] else 0.0)
+
+    def finish(self, op: Op, end: float) -> None:
+        """Record that `op` ended."""
+        kind, stage, mb = op
+        if kind is Kind.FORWARD:
+            self.forward[stage, mb] = end
+        elif kind in (Kind.BACKWARD, Kind.INPUT_GRAD):
+            self.backward[stage, mb] = end
+
+
+def _general_timeline(
+    orders: Orders,
+    durations: dict[tuple[Kind, int], float],
+    latency: float,
+    pair: float,
+    trace: bool,
+) -> Timeline:
+    machine = _Machine(orders, durations, latency, pair)
+    p = len(orders.ranks)
+    at, free, busy = [0] * p, [0.0] * p, [0.0] * p
+    first: list[float | None] = [None] * p
+    tasks: list[Task] = []
+    unfinished, moved = p, True
+    while unfinished:
+        if not moved:
+            raise ToolError("pipeline simulation: the operation order deadlocks")
+        moved = False
+        for sweep in (range(p), range(p - 1, -1, -1)):
+            for r in sweep:
+                ops = orders.ranks[r]
+                while at[r] < len(ops):
+                    head = ops[at[r]]
+                    parts = ops[at[r] + 1 : at[r] + 3] if head[0] is Kind.PAIR else (head,)
+                    known = [machine.ready(op) for op in parts]
+                    arrivals = [ready for ready in known if ready is not None]
+                    if len(arrivals) < len(known):
+                        break
+                    start = max(free[r], *arrivals)
+                    cost = sum(durations[op[0], op[1]] for op in parts)
+                    if len(parts) == 2:
+                        cost *= pair
+                    end = start + cost
+                    for op in parts:
+                        machine.finish(op, end)
+                        if trace:
+                            chunk = op[1] // p
+                            tasks.append(Task(r, op[2], LETTER[op[0]], start, end, chunk))
+                    if first[r] is None:
+                        first[r] = start
+                    busy[r] += cost
+                    free[r] = end
+                    at[r] += 1 if len(parts) == 1 else 3
+                    moved = True
+                    if at[r] == len(ops):
+                        unfinished -= 1
+    begin = [start or 0.0 for start in first]
+    return Timeline(
+        makespan=max(free) - min(begin),
+        busy=tuple(busy),
+        span=tuple(end - start for start, end in zip(begin, free, strict=True)),
+        tasks=tuple(sorted(tasks, key=lambda task: (task.stage, task.start, task.end))),
+    )
+
+
+def check_shape(schedule: Schedule, p: int, m: int, v: int) -> None:
+    """Raise InvalidParameter where `schedule` cannot run with p stages, m micro-batches, v chunks."""
+    if schedule is Schedule.INTERLEAVED:
+        if m % p:
+            raise InvalidParameter(
+                "microbatches",
+                f"interleaving works in groups of one micro-batch a stage: must be a multiple of "
+                f"stages = {p}, got {m}",
+            )
+    elif v != (2 if schedule is Schedule.ZB_V else 1):
+        only = "2 (its V)" if schedule is Schedule.ZB_V else "1"
+        raise InvalidParameter("virtual", f"{schedule.value} has {only} chunk(s) a rank, got {v}")
+    if 2 * p * m * v > MAX_OPERATIONS:
+        raise InvalidParameter(
+            "microbatches",
+            f"stages x microbatches x chunks x 2 must stay below {MAX_OPERATIONS:,} operations",
+        )
+
+
+def simulate(
+    schedule: Schedule,
+    times: StageTimes,
+    m: int,
+    v: int = 1,
+    latency: float = 0.0,
+    pair: float = 1.0,
+    trace: bool = False,
+) -> Timeline:
+    """Run one step. times: per rank, for whole ranks; chunks share them evenly.
+
+    latency: time of one transfer between ranks. pair: DualPipe only, time of an overlapped forward
+    and backward as a share of their sum. trace: also return every task.
+    """
+    p = len(times.forward)
+    check_shape(schedule, p, m, v)
+    if schedule in (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED):
+        return _flat_timeline(p, m, v, schedule, times, latency, trace)
+    orders = operation_orders(schedule, p, m, v)
+    share = 2 if schedule is Schedule.ZB_V else 1
+    durations: dict[tuple[Kind, int], float] = {}
+    for stage, rank in enumerate(orders.rank_of):
+        durations[Kind.FORWARD, stage] = times.forward[rank] / share
+        durations[Kind.INPUT_GRAD, stage] = times.input_grad[rank] / share
+        durations[Kind.WEIGHT_GRAD, stage] = times.weight[rank] / share
+        durations[Kind.BACKWARD, stage] = times.backward(rank) / share
+    return _general_timeline(orders, durations, latency, pair, trace)
