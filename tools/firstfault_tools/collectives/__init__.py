@@ -1,0 +1,1 @@
+"""Who failed to meet whom? Readers of what collective communication leaves behind."""
