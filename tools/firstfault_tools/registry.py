@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -107,6 +107,22 @@ def readers() -> tuple[Reader, ...]:
     """Every reader, by name. Imports only the modules that define one."""
     found = [importlib.import_module(m).READER for m in _modules() if _defines(m, "READER = ")]
     return tuple(sorted(found, key=lambda r: r.name))
+
+
+LineFinder = Callable[[Sequence[tuple[int, str]], str], Iterable[Finding]]
+
+
+@cache
+def line_finders() -> Mapping[str, LineFinder]:
+    """Functions `find_in_lines(lines, file)` of modules that read material pasted inside logs.
+
+    lines: (1-based number, normalised and redacted text). Each must be quick to find nothing.
+    """
+    return {
+        m.removeprefix("firstfault_tools."): importlib.import_module(m).find_in_lines
+        for m in _modules()
+        if _defines(m, "def find_in_lines(")
+    }
 
 
 @cache

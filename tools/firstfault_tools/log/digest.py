@@ -89,6 +89,9 @@ class FileDigest:
     name_rank: int | None = None
     """Rank that the file's name gives (rank3.log, worker-12.out), for files of one rank each."""
 
+    offsets: Sequence[tuple[int, int]] = ()
+    """(lines before, byte offset) of places in the raw file, about one a MiB, to seek by line."""
+
     def lines_after(self, number: int, limit: int) -> Iterator[tuple[int, str]]:
         """Kept lines that follow line `number`, at most `limit`, stopping at a gap."""
         start = self.position(number) + 1

@@ -21,6 +21,7 @@ from firstfault_tools.log.signature import Signature, SignatureSet
 from firstfault_tools.log.speaker import read_speaker
 
 BLOCK = 64 * 1024
+OFFSET_EVERY = 1024 * 1024
 HITS_PER_SIGNATURE = 96
 MARKS_PER_KIND = 20_000
 WINDOW_BEFORE, WINDOW_AFTER = 12, 80
@@ -105,9 +106,13 @@ def scan_file(path: Path, name: str, signatures: SignatureSet) -> FileDigest:
         year=find_year(head) or datetime.now(UTC).year,
     )
     wrapped = head.lstrip().startswith("{")
-    number = 0
+    number = offset = 0
+    offsets: list[tuple[int, int]] = []
     ranks: dict[int, list[int]] = {}
     for raw in read_blocks(path):
+        if not offsets or offset - offsets[-1][1] >= OFFSET_EVERY:
+            offsets.append((number, offset))
+        offset += len(raw)
         block = strip_ansi(raw)
         count = block.count(b"\n") + (0 if block.endswith(b"\n") else 1)
         _scan_block(scan, block, number, wrapped)
@@ -128,6 +133,7 @@ def scan_file(path: Path, name: str, signatures: SignatureSet) -> FileDigest:
         ranks={r: RankTrace(r, *values) for r, values in sorted(ranks.items())},
         redactions=dict(scan.redactions),
         name_rank=rank_of_name(name),
+        offsets=offsets,
     )
 
 
@@ -140,8 +146,8 @@ def _scan_block(scan: _Scan, block: bytes, number: int, wrapped: bool) -> None:
     lines = block.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
-    for offset, raw in enumerate(lines):
-        at = number + offset + 1
+    for index, raw in enumerate(lines):
+        at = number + index + 1
         matched = scan.signatures.match(raw) if found is not None else None
         if wrapped or (matched is None and not scan.complete and at > HEAD_LINES):
             if not wrapped:

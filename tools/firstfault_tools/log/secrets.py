@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 
 # kind -> pattern; where a pattern has a group `secret`, only that part is replaced.
 _PATTERNS: tuple[tuple[str, str], ...] = (
@@ -63,11 +64,11 @@ def redact(text: str, counts: Counter[str] | None = None) -> str:
     if not _HINT.search(text):
         return text
     for kind, pattern in _COMPILED:
-        text = pattern.sub(lambda m, kind=kind: _replace(m, kind, counts), text)
+        text = pattern.sub(partial(_replace, kind, counts), text)
     return text
 
 
-def _replace(match: re.Match[str], kind: str, counts: Counter[str] | None) -> str:
+def _replace(kind: str, counts: Counter[str] | None, match: re.Match[str]) -> str:
     whole = match[0]
     if "secret" not in match.re.groupindex:
         secret, start, end = whole, 0, len(whole)

@@ -1,16 +1,12 @@
 """Which lines are known? Failure signatures: data in YAML files, compiled for one linear-time pass.
 
 google-re2's `Set` says which patterns match a block of text; only blocks with a match are looked at
-line by line. Parsing hundreds of YAML files takes longer than scanning a log, so the parsed form is
-kept in a cache file that is rebuilt when any source file changes.
+line by line.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +15,8 @@ from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Category, Level
+from firstfault_tools.knowledge.pack import load_rows, read_yaml
 
-_CACHE_FORMAT = 3
 _FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
 
 
@@ -78,53 +74,18 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
         raise UnreadableArtefact(f"signature {name}: {error}") from error
 
 
-def load_signatures(folder: Path, cache_folder: Path | None = None) -> tuple[Signature, ...]:
-    """All signatures below `folder`, by id; from the cache where it is fresh."""
-    files = sorted(folder.rglob("*.yaml"))
-    stamp = [[str(f.relative_to(folder)), f.stat().st_mtime_ns, f.stat().st_size] for f in files]
-    cache = cache_folder / "signatures.json" if cache_folder is not None else None
-    rows = _read_cache(cache, stamp)
-    if rows is None:
-        rows = [_read_yaml(file) for file in files]
-        _write_cache(cache, stamp, rows)
+def load_signatures(folder: Path, pack: Path | None = None) -> tuple[Signature, ...]:
+    """All signatures below `folder`, in path order; from the pack where it is fresh."""
+    rows = load_rows(folder, ".yaml", _read_file, pack)
     return tuple(parse_signature(row, str(row.get("id"))) for row in rows)
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    row = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - safe loader
+def _read_file(file: Path) -> dict[str, Any]:
+    row = read_yaml(file.read_text(encoding="utf-8"))
     if not isinstance(row, dict):
         raise UnreadableArtefact(f"{file}: expected one mapping; see CONTRIBUTING.md")
     row.pop("samples", None)
     return row
-
-
-def _read_cache(cache: Path | None, stamp: list[list[Any]]) -> list[dict[str, Any]] | None:
-    if cache is None or not cache.is_file():
-        return None
-    try:
-        content = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if content.get("format") != _CACHE_FORMAT or content.get("stamp") != stamp:
-        return None
-    rows: list[dict[str, Any]] = content["rows"]
-    return rows
-
-
-def _write_cache(cache: Path | None, stamp: list[list[Any]], rows: list[dict[str, Any]]) -> None:
-    if cache is None:
-        return
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=cache.parent, prefix=".signatures-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump({"format": _CACHE_FORMAT, "stamp": stamp, "rows": rows}, stream)
-        os.replace(name, cache)
-    except OSError:
-        return  # a read-only home must not stop a diagnosis; the next start parses again
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,189 @@
+"""Where do the pieces become one answer? Evidence -> verdict -> fixes -> phases -> Diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firstfault.grounding.quotes import quote_holds
+from firstfault.investigation.artefacts import choose_artefacts
+from firstfault.investigation.citations import CitationBook, LogCheck
+from firstfault.investigation.diagnosis import (
+    ChainLink,
+    ChainRole,
+    Diagnosis,
+    FirstLine,
+    Hypothesis,
+    SkippedInput,
+)
+from firstfault.investigation.examination import Examination, examine
+from firstfault.investigation.fixes import choose_fixes, evidence_numbers
+from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.phases import describe_phases
+from firstfault.investigation.receipt import write_receipt
+from firstfault.investigation.verdict import Judgement, judge, possible_cause
+from firstfault.investigation.wording import (
+    explain,
+    explain_healthy,
+    explain_unknown,
+    state_disproof,
+)
+from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict
+from firstfault_tools.log.window import read_window
+from firstfault_tools.registry import Artefact
+
+MAX_HYPOTHESES = 5
+MAX_LINKS = 24
+SEARCH_FLOOR = 0.35
+
+
+def diagnose(
+    artefacts: Sequence[Artefact],
+    knowledge: Knowledge,
+    skipped: Sequence[SkippedInput] = (),
+    question: str = "",
+) -> Diagnosis:
+    """Diagnosis of one incident from its artefacts. Deterministic; no model and no network."""
+    examination = examine(artefacts, knowledge.signatures)
+    judgement = judge(examination)
+    if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
+        judgement = _suggest(judgement, knowledge, question)
+    book = CitationBook(_log_check(artefacts, examination))
+    return _assemble(examination, judgement, knowledge, book, skipped)
+
+
+def _log_check(artefacts: Sequence[Artefact], examination: Examination) -> LogCheck:
+    paths = {a.name: a.path for a in artefacts}
+    offsets: Mapping[str, Sequence[tuple[int, int]]] = {
+        d.file: d.offsets for d in examination.logs.digests
+    }
+
+    def holds(file: str, line: int, quote: str) -> bool:
+        path: Path | None = paths.get(file)
+        if path is None:
+            return False
+        window = read_window(path, line, line, offsets.get(file, ()))
+        return bool(window) and quote_holds(quote, window[0][1])
+
+    return holds
+
+
+def _suggest(judgement: Judgement, knowledge: Knowledge, question: str) -> Judgement:
+    """The best page for lines that nothing explains, as a possible cause."""
+    if not judgement.suspicious or knowledge.search is None:
+        return judgement
+    text = " ".join([question, *(line.message[:300] for line in judgement.suspicious[:6])])
+    for page_id, score in knowledge.search(text, 3):
+        page = knowledge.pages.get(page_id)
+        if page is None or score < SEARCH_FLOOR or page.benign:
+            continue
+        finding = possible_cause(judgement.suspicious, page.id, page.title, page.category)
+        return Judgement(Verdict.FAULT, finding, Confidence.POSSIBLE, judgement.suspicious)
+    return judgement
+
+
+def _assemble(
+    examination: Examination,
+    judgement: Judgement,
+    knowledge: Knowledge,
+    book: CitationBook,
+    skipped: Sequence[SkippedInput],
+) -> Diagnosis:
+    finding = judgement.finding
+    main = evidence_numbers(book, finding.evidence) if finding is not None else []
+    if finding is not None and not main and finding.evidence:
+        # nothing quotable holds: the finding may not be shown as a verdict
+        judgement = Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
+        finding = None
+    text, cause, category = _wording(examination, judgement, knowledge, book, main)
+    fault = judgement.verdict in (Verdict.FAULT, Verdict.WARNING)
+    fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and fault else ()
+    hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
+    artefacts = choose_artefacts(examination, judgement, knowledge)
+    phases = describe_phases(examination, judgement, fixes, hypotheses, artefacts)
+    links = _links(examination, judgement)
+    first = finding.evidence[0] if finding is not None and finding.evidence else None
+    return Diagnosis(
+        verdict=judgement.verdict,
+        category=category,
+        root_cause=cause,
+        signature=finding.kind.removeprefix("signature.") if finding is not None else None,
+        confidence=judgement.confidence,
+        first_failing_rank=finding.rank if finding is not None and fault else None,
+        host=finding.host if finding is not None and fault else None,
+        gpu=finding.gpu if finding is not None and fault else None,
+        first_line=FirstLine(first.file, first.line, first.text) if first and fault else None,
+        explanation=text,
+        fixes=fixes,
+        hypotheses=hypotheses,
+        cascade=links,
+        citations=book.citations,
+        phases=phases,
+        next_artefacts=artefacts,
+        input=write_receipt(examination, skipped),
+        disproof=state_disproof(judgement, knowledge),
+        tools={name: reading.data for name, reading in examination.readings.items()},
+    )
+
+
+def _wording(
+    examination: Examination,
+    judgement: Judgement,
+    knowledge: Knowledge,
+    book: CitationBook,
+    main: Sequence[int],
+) -> tuple[str, str, Category | None]:
+    finding = judgement.finding
+    if judgement.verdict is Verdict.HEALTHY:
+        text, cause = explain_healthy(examination, knowledge, book)
+        return text, cause, finding.category if finding is not None else None
+    if finding is None:
+        text = explain_unknown(examination, judgement, book)
+        return text, "Not enough evidence to name a root cause", None
+    return explain(examination, finding, knowledge, book, main), finding.title, finding.category
+
+
+def _hypotheses(
+    examination: Examination,
+    judgement: Judgement,
+    cause: str,
+    category: Category | None,
+    book: CitationBook,
+    main: Sequence[int],
+) -> tuple[Hypothesis, ...]:
+    out = [Hypothesis(cause, category, judgement.confidence, tuple(main))]
+    if judgement.verdict is Verdict.HEALTHY:
+        return tuple(out)
+    for other in examination.chain.rivals:
+        if len(out) >= MAX_HYPOTHESES:
+            break
+        numbers = tuple(evidence_numbers(book, other.evidence[:2]))
+        if not numbers or any(h.root_cause == other.title for h in out):
+            continue
+        out.append(
+            Hypothesis(other.title, other.category, Confidence.POSSIBLE, numbers, tuple(main[:1]))
+        )
+    return tuple(out)
+
+
+def _links(examination: Examination, judgement: Judgement) -> tuple[ChainLink, ...]:
+    chain = examination.chain
+    out: list[ChainLink] = []
+    roles: list[tuple[Sequence[Finding], ChainRole]] = [
+        ((chain.first,) if chain.first is not None and judgement.finding is chain.first else (), ChainRole.INITIATING),
+        (chain.cascade, ChainRole.CASCADE),
+        (chain.teardown, ChainRole.TEARDOWN),
+    ]  # fmt: skip
+    for findings, role in roles:
+        for finding in findings:
+            for evidence in finding.evidence[:3]:
+                out.append(
+                    ChainLink(
+                        evidence.rank, evidence.line, role, evidence.text[:400], evidence.file
+                    )
+                )
+                if role is ChainRole.INITIATING:
+                    break
+    if judgement.finding is not None and judgement.finding.level is Level.BENIGN:
+        return ()
+    return tuple(out[:MAX_LINKS])

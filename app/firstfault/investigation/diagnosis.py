@@ -1,0 +1,189 @@
+"""What does Firstfault answer? The diagnosis object, schema `firstfault.diagnosis/1`.
+
+Frozen and JSON-able; `Diagnosis.to_json` is exactly what `diagnose --json` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from firstfault_tools.findings import Category, Confidence, Verdict
+
+SCHEMA = "firstfault.diagnosis/1"
+
+
+class PhaseName(StrEnum):
+    """The five phases of an investigation, in order."""
+
+    TRIAGE = "triage"
+    LOCALIZE = "localize"
+    ISOLATE = "isolate"
+    ROOT_CAUSE = "root_cause"
+    RESOLVE = "resolve"
+
+
+class PhaseStatus(StrEnum):
+    """Whether a phase's question is answered."""
+
+    DONE = "done"
+    OPEN = "open"
+    SKIPPED = "skipped"
+
+
+class CitationKind(StrEnum):
+    """Where a quote comes from."""
+
+    LOG = "log"
+    PAGE = "page"
+    TOOL = "tool"
+
+
+class ChainRole(StrEnum):
+    """Part of a line in the chain of events."""
+
+    INITIATING = "initiating"
+    CASCADE = "cascade"
+    TEARDOWN = "teardown"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLine:
+    """The log line of the first fault."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """One quote, numbered in order of first use."""
+
+    n: int
+    kind: CitationKind
+    quote: str
+    file: str | None = None
+    line: int | None = None
+    page: str | None = None
+    heading: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One fix with the quotes it stands on: a log line and a page."""
+
+    text: str
+    kind: str
+    changes_state: bool
+    citations: tuple[int, ...]
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One possible root cause with what speaks for and against it."""
+
+    root_cause: str
+    category: Category | None
+    confidence: Confidence
+    for_: tuple[int, ...] = ()
+    against: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One event of the chain."""
+
+    rank: int | None
+    line: int
+    role: ChainRole
+    text: str
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """State of one phase."""
+
+    name: PhaseName
+    status: PhaseStatus
+    summary: str
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NextArtefact:
+    """What to collect next, why, and with which command."""
+
+    what: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedInput:
+    """One input that was not read, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceipt:
+    """What was read. `time_range` is ISO 8601 in UTC; `redactions` counts secrets by kind."""
+
+    files: tuple[str, ...]
+    lines_total: int
+    lines_read: int
+    skipped: tuple[SkippedInput, ...]
+    ranks_seen: tuple[int, ...]
+    world_size: int | None
+    time_range: tuple[str, str] | None
+    redactions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The whole answer."""
+
+    verdict: Verdict
+    category: Category | None
+    root_cause: str
+    signature: str | None
+    confidence: Confidence
+    first_failing_rank: int | None
+    host: str | None
+    gpu: str | None
+    first_line: FirstLine | None
+    explanation: str
+    fixes: tuple[Fix, ...]
+    hypotheses: tuple[Hypothesis, ...]
+    cascade: tuple[ChainLink, ...]
+    citations: tuple[Citation, ...]
+    phases: tuple[Phase, ...]
+    next_artefacts: tuple[NextArtefact, ...]
+    input: InputReceipt
+    disproof: str = ""
+    """What would show that the verdict is wrong."""
+    tools: Mapping[str, Any] = field(default_factory=dict)
+    """Structured results of readers and calculators, by tool name."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able object of schema `firstfault.diagnosis/1`."""
+        return {"schema": SCHEMA, **_plain(self)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name.rstrip("_"): _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,145 @@
+"""Which facts do the tools find in the artefacts? Runs readers and the log scan, gathers findings.
+
+The tool runner is one of the three places that may catch anything: a reader that breaks costs its
+own result, is logged, and is named in the receipt; it never takes the diagnosis down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from firstfault.investigation.diagnosis import SkippedInput
+from firstfault_tools.causality.alignment import align_ranks
+from firstfault_tools.causality.chain import Chain, order_findings
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.witnesses import read_witnesses
+from firstfault_tools.errors import ToolError
+from firstfault_tools.findings import Finding
+from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.scan import scan_file
+from firstfault_tools.log.signature import SignatureSet
+from firstfault_tools.registry import Artefact, Reading, line_finders, readers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Everything the tools found in one incident."""
+
+    logs: LogIncident
+    findings: tuple[Finding, ...]
+    chain: Chain
+    readings: dict[str, Reading] = field(default_factory=dict)
+    skipped: tuple[SkippedInput, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def examine(artefacts: Sequence[Artefact], signatures: SignatureSet) -> Examination:
+    """Read every artefact with the reader that knows it, everything else as a log."""
+    owned, plain, skipped = _sort_artefacts(artefacts)
+    readings: dict[str, Reading] = {}
+    findings: list[Finding] = []
+    for name, group in owned.items():
+        reading = _run_reader(name, tuple(group), skipped)
+        if reading is not None:
+            readings[name] = reading
+            findings += reading.findings
+    digests = []
+    for artefact in plain:
+        digest = _scan(artefact, signatures, skipped)
+        if digest is not None:
+            digests.append(digest)
+    logs = LogIncident(tuple(digests), signatures)
+    findings += read_witnesses(logs)
+    findings += align_ranks(logs)
+    findings += _find_in_lines(logs, skipped)
+    return Examination(
+        logs=logs,
+        findings=tuple(findings),
+        chain=order_findings(findings),
+        readings=readings,
+        skipped=tuple(skipped),
+        files=tuple(a.name for a in artefacts),
+    )
+
+
+def _sort_artefacts(
+    artefacts: Iterable[Artefact],
+) -> tuple[dict[str, list[Artefact]], list[Artefact], list[SkippedInput]]:
+    owned: dict[str, list[Artefact]] = defaultdict(list)
+    plain: list[Artefact] = []
+    skipped: list[SkippedInput] = []
+    for artefact in artefacts:
+        head = artefact.head()
+        claimed = False
+        for reader in readers():
+            if _recognises(reader.name, reader.recognise, artefact.name, head):
+                owned[reader.name].append(artefact)
+                claimed = claimed or reader.owns
+        if claimed:
+            continue
+        if _is_binary(head):
+            skipped.append(
+                SkippedInput(
+                    artefact.name,
+                    "binary content that no reader knows; if it is a dump, name it like the tool that wrote it",
+                )
+            )
+            continue
+        plain.append(artefact)
+    return owned, plain, skipped
+
+
+def _recognises(reader: str, recognise: object, name: str, head: bytes) -> bool:
+    try:
+        return bool(recognise(name, head))  # type: ignore[operator]
+    except Exception:  # tool runner border: a broken recogniser must not hide the artefact
+        log.exception("reader %s failed to look at %s", reader, name)
+        return False
+
+
+def _run_reader(
+    name: str, group: tuple[Artefact, ...], skipped: list[SkippedInput]
+) -> Reading | None:
+    reader = next(r for r in readers() if r.name == name)
+    try:
+        return reader.read(group)
+    except ToolError as error:
+        skipped += [SkippedInput(a.name, str(error)) for a in group]
+    except Exception as error:  # tool runner border
+        log.exception("reader %s failed", name)
+        skipped += [SkippedInput(a.name, f"reader {name} failed: {error!r}") for a in group]
+    return None
+
+
+def _scan(
+    artefact: Artefact, signatures: SignatureSet, skipped: list[SkippedInput]
+) -> FileDigest | None:
+    try:
+        return scan_file(artefact.path, artefact.name, signatures)
+    except OSError as error:
+        skipped.append(SkippedInput(artefact.name, f"cannot be read: {error.strerror}"))
+        return None
+
+
+def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Finding]:
+    out: list[Finding] = []
+    for name, find in line_finders().items():
+        for digest in logs.digests:
+            try:
+                out += find(digest.kept, digest.file)
+            except ToolError as error:
+                skipped.append(SkippedInput(digest.file, f"{name}: {error}"))
+            except Exception as error:  # tool runner border
+                log.exception("line finder %s failed on %s", name, digest.file)
+                skipped.append(SkippedInput(digest.file, f"{name} failed: {error!r}"))
+    return out
+
+
+def _is_binary(head: bytes) -> bool:
+    sample = head[:8192]
+    return sample.count(0) > len(sample) // 20

@@ -1,0 +1,54 @@
+"""What does an investigation need to know? Signatures, pages, variables and artefacts to ask for.
+
+One object, loaded once; the search is passed in, since only some questions need an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firstfault_tools.knowledge.pack import load_rows, read_yaml
+from firstfault_tools.knowledge.page import Page, load_pages
+from firstfault_tools.log.scan import build_set
+from firstfault_tools.log.signature import SignatureSet, load_signatures
+
+PageSearch = Callable[[str, int], Sequence[tuple[str, float]]]
+"""(query, limit) -> (page id, score between 0 and 1), best first."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Everything written down that a diagnosis may use."""
+
+    signatures: SignatureSet
+    pages: Mapping[str, Page]
+    variables: frozenset[str] = frozenset()
+    artefacts: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    search: PageSearch | None = None
+
+
+def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None = None) -> Knowledge:
+    """Knowledge below `folder`; `packs` is the folder of the rebuilt-at-need cache files."""
+
+    def pack(name: str) -> Path | None:
+        return packs / f"{name}.json" if packs is not None else None
+
+    def read(file: Path) -> dict[str, Any]:
+        return {"content": read_yaml(file.read_text(encoding="utf-8"))}
+
+    extra = {
+        row["content"].get("kind"): row["content"]
+        for row in load_rows(folder / "tables", ".yaml", read, pack("tables"))
+        if isinstance(row["content"], dict)
+    }
+    variables = extra.get("environment_variables", {})
+    return Knowledge(
+        signatures=build_set(load_signatures(folder / "signatures", pack("signatures"))),
+        pages=load_pages(folder / "pages", pack("pages")),
+        variables=frozenset(map(str, variables.get("names", ()))),
+        artefacts=tuple(extra.get("next_artefacts", {}).get("rules", ())),
+        search=search,
+    )

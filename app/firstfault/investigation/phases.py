@@ -1,0 +1,139 @@
+"""Where does the investigation stand? The five phases with what each found and what is open."""
+
+from __future__ import annotations
+
+from firstfault.investigation.diagnosis import (
+    Fix,
+    Hypothesis,
+    NextArtefact,
+    Phase,
+    PhaseName,
+    PhaseStatus,
+)
+from firstfault.investigation.examination import Examination
+from firstfault.investigation.verdict import Judgement
+from firstfault_tools.findings import Confidence, Level, Verdict
+
+
+def describe_phases(
+    examination: Examination,
+    judgement: Judgement,
+    fixes: tuple[Fix, ...],
+    hypotheses: tuple[Hypothesis, ...],
+    next_artefacts: tuple[NextArtefact, ...],
+) -> tuple[Phase, ...]:
+    """The five phases in order. A phase is done only when its own question is answered."""
+    if judgement.verdict is Verdict.HEALTHY:
+        triage = Phase(
+            PhaseName.TRIAGE,
+            PhaseStatus.DONE,
+            "The run is alive or ended well.",
+            _noise(examination),
+        )
+        skipped = "Nothing failed, so there is nothing to do here."
+        return (
+            triage,
+            *(Phase(name, PhaseStatus.SKIPPED, skipped) for name in list(PhaseName)[1:]),
+        )
+    return (
+        _triage(examination, judgement),
+        _localize(examination, judgement),
+        _isolate(judgement, hypotheses, next_artefacts),
+        _root_cause(judgement),
+        _resolve(judgement, fixes),
+    )
+
+
+def _noise(examination: Examination) -> tuple[str, ...]:
+    return tuple(f.title for f in (*examination.chain.benign, *examination.chain.survived))[:8]
+
+
+def _triage(examination: Examination, judgement: Judgement) -> Phase:
+    chain = examination.chain
+    logs = examination.logs
+    dead = bool(logs.exits or chain.teardown) or judgement.verdict is Verdict.FAULT
+    state = "The run has ended or hangs." if dead else "Something is wrong, and the run goes on."
+    training = [p for ps in logs.progress.values() for p in ps if p.training and p.counter]
+    reached = f" Last step seen: {max(p.counter or 0 for p in training)}." if training else ""
+    symptoms = [f.title for f in (*chain.cascade, *chain.teardown)][:6]
+    seen = len(logs.ranks_seen)
+    world = logs.world_size
+    ranks = f" {seen} rank(s) seen" + (f" of {world}." if world else ".") if seen else ""
+    return Phase(PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{ranks}", tuple(symptoms))
+
+
+def _localize(examination: Examination, judgement: Judgement) -> Phase:
+    finding = judgement.finding
+    if finding is None:
+        return Phase(
+            PhaseName.LOCALIZE, PhaseStatus.OPEN, "No rank, host or component stands out yet."
+        )
+    parts = []
+    if finding.rank is not None:
+        parts.append(f"rank {finding.rank}")
+    if finding.host:
+        parts.append(f"host {finding.host}")
+    if finding.gpu:
+        parts.append(f"GPU {finding.gpu}")
+    seen, world = len(examination.logs.ranks_seen), examination.logs.world_size
+    missing = (
+        f"; only {seen} of {world} ranks wrote to these logs" if world and 0 < seen < world else ""
+    )
+    if not parts:
+        shared = finding.level is Level.CAUSE
+        return Phase(
+            PhaseName.LOCALIZE,
+            PhaseStatus.DONE if shared else PhaseStatus.OPEN,
+            ("No single rank: the fault lies in what the ranks share" if shared else "The evidence singles out no rank")
+            + missing + ".",
+        )  # fmt: skip
+    return Phase(PhaseName.LOCALIZE, PhaseStatus.DONE, ", ".join(parts) + missing + ".")
+
+
+def _isolate(
+    judgement: Judgement,
+    hypotheses: tuple[Hypothesis, ...],
+    next_artefacts: tuple[NextArtefact, ...],
+) -> Phase:
+    rivals = hypotheses[1:]
+    tests = tuple(f"{a.what}: {a.why}" for a in next_artefacts)
+    if judgement.confidence is Confidence.CONFIRMED and not rivals:
+        return Phase(
+            PhaseName.ISOLATE, PhaseStatus.DONE, "No other cause fits the evidence.", tests
+        )
+    if rivals:
+        text = f"{len(rivals)} other cause(s) fit in part; what follows would separate them."
+    else:
+        text = "One cause stands out; what follows would confirm it."
+    return Phase(PhaseName.ISOLATE, PhaseStatus.OPEN, text, tests)
+
+
+def _root_cause(judgement: Judgement) -> Phase:
+    if judgement.finding is None:
+        return Phase(
+            PhaseName.ROOT_CAUSE,
+            PhaseStatus.OPEN,
+            "Not established: the evidence does not reach that far.",
+        )
+    done = judgement.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+    return Phase(
+        PhaseName.ROOT_CAUSE,
+        PhaseStatus.DONE if done else PhaseStatus.OPEN,
+        f"{judgement.confidence.value.capitalize()}: {judgement.finding.title}",
+    )
+
+
+def _resolve(judgement: Judgement, fixes: tuple[Fix, ...]) -> Phase:
+    if not fixes:
+        return Phase(
+            PhaseName.RESOLVE,
+            PhaseStatus.OPEN,
+            "No fix is shown without a cause and a page to cite.",
+        )
+    now = sum(1 for f in fixes if f.kind == "immediate")
+    return Phase(
+        PhaseName.RESOLVE,
+        PhaseStatus.DONE if judgement.confidence is Confidence.CONFIRMED else PhaseStatus.OPEN,
+        f"{now} immediate and {len(fixes) - now} structural fix(es), each with its sources. Verify: the run must pass the step where it failed.",
+        tuple(f.text for f in fixes[:3]),
+    )

@@ -1,0 +1,113 @@
+"""What is the whole incident? Verdict and confidence, by rule, from the chain of findings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from firstfault.investigation.examination import Examination
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+
+_SUSPICIOUS = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL|Error|Exception|error:|fatal|panic|[Aa]bort(?:ed|ing)?|[Ff]ailed|[Cc]rash(?:ed)?|SIG[A-Z]{3,4})\b"
+)
+_HARMLESS = re.compile(
+    r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
+    r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|"
+    r"FutureWarning|DeprecationWarning|UserWarning)\b"
+)
+_FINISHED = re.compile(
+    r"(?i)\btraining (?:is )?(?:done|complete|completed|finished)|exiting program at iteration|\bdone\b\.?$|train_runtime|saved? (?:final|last) (?:checkpoint|model)"
+)
+MAX_SUSPICIOUS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Verdict, the finding it rests on, and how sure."""
+
+    verdict: Verdict
+    finding: Finding | None
+    confidence: Confidence
+    suspicious: tuple[Line, ...] = ()
+
+
+def judge(examination: Examination) -> Judgement:
+    """Verdict by rule. UNKNOWN is said whenever something looks wrong and nothing explains it."""
+    chain = examination.chain
+    if chain.first is not None:
+        verdict = (
+            Verdict.WARNING if chain.first.facts.get("severity") == "warning" else Verdict.FAULT
+        )
+        return Judgement(verdict, chain.first, _confidence(examination, chain.first))
+    grave = [f for f in chain.survived if f.level is Level.CAUSE]
+    suspicious = tuple(suspicious_lines(examination))
+    if grave:
+        return Judgement(Verdict.WARNING, grave[0], Confidence.LIKELY, suspicious)
+    if chain.teardown or suspicious:
+        return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, suspicious)
+    if chain.benign or chain.survived or shows_health(examination):
+        return Judgement(
+            Verdict.HEALTHY, chain.benign[0] if chain.benign else None, Confidence.LIKELY
+        )
+    return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN)
+
+
+def _confidence(examination: Examination, first: Finding) -> Confidence:
+    if first.level is Level.SYMPTOM:
+        return Confidence.POSSIBLE
+    rivals = [r for r in examination.chain.rivals if r.category is not first.category]
+    if rivals and first.confidence is Confidence.CONFIRMED:
+        return Confidence.LIKELY
+    return first.confidence
+
+
+def suspicious_lines(examination: Examination) -> list[Line]:
+    """Lines that read like an error, that no finding explains and that training did not survive."""
+    explained = {(e.file, e.line) for f in examination.findings for e in f.evidence}
+    explained |= {(h.line.file, h.line.number) for d in examination.logs.digests for h in d.hits}
+    explained |= {(t.line.file, n) for t in examination.logs.tracebacks for n in range(t.start, t.line.number + 1)}  # fmt: skip
+    out: list[Line] = []
+    for digest in examination.logs.digests:
+        for number, text in digest.kept:
+            if (digest.file, number) in explained or not _SUSPICIOUS.search(text):
+                continue
+            if _HARMLESS.search(text):
+                continue
+            line = make_line(digest.file, number, text, digest.year)
+            if examination.logs.survived(line):
+                continue
+            out.append(line)
+            if len(out) >= MAX_SUSPICIOUS:
+                return out
+    return out
+
+
+def shows_health(examination: Examination) -> bool:
+    """Positive signs of life: steps that advance, or a finished run."""
+    for digest in examination.logs.digests:
+        training = [p for p in examination.logs.progress[digest.file] if p.training]
+        if len(training) >= 2:
+            return True
+        if any(_FINISHED.search(text) for _, text in digest.kept[-50:]):
+            return True
+    return False
+
+
+def possible_cause(
+    lines: tuple[Line, ...], page_id: str, title: str, category: Category
+) -> Finding:
+    """A cause that only the knowledge base suggests: never more than possible."""
+    evidence: tuple[Evidence, ...] = tuple(line.evidence() for line in lines[:3])
+    return Finding(
+        kind="search.page",
+        title=title,
+        level=Level.SYMPTOM,
+        category=category,
+        confidence=Confidence.POSSIBLE,
+        evidence=evidence,
+        rank=None,
+        page=page_id,
+    )

@@ -1,0 +1,113 @@
+"""How is a verdict put into words? Short sentences with [n] marks; nothing that is not cited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firstfault.investigation.citations import CitationBook
+from firstfault.investigation.examination import Examination
+from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.verdict import Judgement
+from firstfault_tools.findings import Finding, Verdict
+
+
+def marks(numbers: Sequence[int]) -> str:
+    """`[1][2]` for citation numbers."""
+    return "".join(f"[{n}]" for n in numbers)
+
+
+def _first_sentence(text: str) -> str:
+    flat = " ".join(text.split())
+    for end in (". ", ": ", "; "):
+        cut = flat.find(end, 40)
+        if end == ". " and 0 < cut < 400:
+            return flat[: cut + 1]
+    return flat[:400]
+
+
+def explain(
+    examination: Examination,
+    finding: Finding,
+    knowledge: Knowledge,
+    book: CitationBook,
+    main: Sequence[int],
+) -> str:
+    """What happened first, what it means, and which later lines follow from it."""
+    parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}.".replace(" .", ".")]
+    where = [
+        f"host {finding.host}" if finding.host else "",
+        f"GPU {finding.gpu}" if finding.gpu else "",
+    ]
+    if any(where):
+        parts.append(f"Seen on {', '.join(w for w in where if w)}.")
+    page = knowledge.pages.get(finding.page or "")
+    if page is not None and page.summary:
+        sentence = _first_sentence(page.summary)
+        number = book.cite_page(page, "", sentence)
+        if number is not None:
+            parts.append(f"{sentence} [{number}]")
+    later = [*examination.chain.cascade, *examination.chain.teardown]
+    numbers = [n for f in later[:4] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
+    if numbers:
+        parts.append(f"What the other lines report follows from it {marks(numbers)}.")
+    return " ".join(parts)
+
+
+def explain_healthy(
+    examination: Examination, knowledge: Knowledge, book: CitationBook
+) -> tuple[str, str]:
+    """(explanation, root cause) of a run in which nothing is wrong."""
+    benign = examination.chain.benign
+    parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
+    for finding in (*benign, *examination.chain.survived)[:6]:
+        numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
+        sentence = ""
+        page = knowledge.pages.get(finding.page or "")
+        if page is not None and page.summary:
+            quote = _first_sentence(page.summary)
+            number = book.cite_page(page, "", quote)
+            sentence = f" {quote} [{number}]" if number is not None else ""
+        how = (
+            "normal and harmless"
+            if finding in benign
+            else "recovered: the steps continue after it, harmless"
+        )
+        parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")
+    if benign:
+        return " ".join(parts), f"Nothing wrong (normal): {benign[0].title}"
+    if examination.chain.survived:
+        return " ".join(parts), f"Nothing wrong (recovered): {examination.chain.survived[0].title}"
+    return " ".join(parts), "Nothing wrong: the steps advance and no failure is reported"
+
+
+def explain_unknown(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
+    """What was seen, and that it is not enough."""
+    seen = [*examination.chain.teardown]
+    numbers = [n for f in seen[:3] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
+    numbers += [
+        n for line in judgement.suspicious[:3] if (n := book.cite_log(line.evidence())) is not None
+    ]
+    if numbers:
+        return (
+            f"Something ended or complained {marks(numbers)}, but no line says why. Collect what is "
+            "listed under next artefacts; the verdict stays open until then."
+        )
+    return (
+        "There is no failure in what was read and no sign of a healthy run either. Add the logs of all "
+        "ranks and of the launcher."
+    )
+
+
+def state_disproof(judgement: Judgement, knowledge: Knowledge) -> str:
+    """What would show that the verdict is wrong."""
+    finding = judgement.finding
+    if judgement.verdict is Verdict.HEALTHY:
+        return "A rank whose log is missing here, or a later error."
+    if finding is None:
+        return ""
+    page = knowledge.pages.get(finding.page or "")
+    section = page.section("What it is not") if page is not None else None
+    if section is not None:
+        return _first_sentence(section.text.lstrip("-* "))
+    place = finding.evidence[0].line if finding.evidence else 0
+    return f"An earlier failure than line {place} on any rank, in a log that was not given."

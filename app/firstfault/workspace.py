@@ -1,0 +1,47 @@
+"""What does every door need once? Knowledge and folders, loaded at first use and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from firstfault.intake.collect import Collection, collect_bytes, collect_paths
+from firstfault.investigation.diagnose import diagnose
+from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
+from firstfault.investigation.knowledge import Knowledge, load_knowledge
+from firstfault.paths import cache_folder, data_folder, knowledge_folder
+
+
+def _search(query: str, limit: int) -> Sequence[tuple[str, float]]:
+    """Lexical page search, imported only when a question needs it."""
+    from firstfault.knowledge_base.search import search_pages
+
+    return search_pages(query, limit)
+
+
+@dataclass
+class Workspace:
+    """Folders and knowledge of one process."""
+
+    knowledge_path: Path = field(default_factory=knowledge_folder)
+    cache: Path | None = field(default_factory=cache_folder)
+    spool: Path = field(default_factory=lambda: data_folder() / "evidence")
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return load_knowledge(self.knowledge_path, self.cache, _search)
+
+    def diagnose_paths(self, paths: Sequence[Path], question: str = "") -> Diagnosis:
+        """Diagnosis of files and folders as one incident."""
+        return self.diagnose_collection(collect_paths(paths, self.spool), question)
+
+    def diagnose_text(self, name: str, data: bytes, question: str = "") -> Diagnosis:
+        """Diagnosis of pasted or piped content."""
+        return self.diagnose_collection(collect_bytes(name, data, self.spool), question)
+
+    def diagnose_collection(self, collection: Collection, question: str = "") -> Diagnosis:
+        """Diagnosis of what intake collected."""
+        skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
+        return diagnose(collection.artefacts, self.knowledge, skipped, question)

@@ -1,0 +1,389 @@
+"""Which rank did not do what the others did? Ranks laid beside each other at their last collective.
+
+A rank whose last enqueued work equals its last completed work never entered the next collective; a
+rank that issued another operation or size at the same sequence number took another path; a rank that
+keeps writing while the others wait is busy. Only what the watchdog lines hold is used; the first rank
+to report is nobody special.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.progress import Progress
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.work import WorkReport
+
+PAGE_MISMATCH = "collective-mismatch"
+PAGE_NEVER_ENTERED = "collective-never-entered"
+PAGE_BUSY = "rank-busy-past-timeout"
+PAGE_ALL_WAIT = "watchdog-timeout"
+
+_WORDS_DATA = re.compile(
+    r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
+)
+_WORDS_CHECKPOINT = re.compile(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
+_NOISE = re.compile(
+    r"ProcessGroupNCCL|closing signal|NCCL INFO|TCPStore|^\s*$|Traceback|frame #|OMP_NUM_THREADS|FutureWarning|DeprecationWarning"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """Where one rank stands in one process group."""
+
+    rank: int
+    report: WorkReport
+    seq: int | None
+    op: str | None
+    numel: int | None
+    enqueued: int | None
+    completed: int | None
+    timed_out: bool
+
+    @property
+    def never_entered(self) -> bool:
+        return (
+            self.enqueued is not None
+            and self.completed is not None
+            and self.enqueued == self.completed
+        )
+
+
+def align_ranks(incident: LogIncident) -> tuple[Finding, ...]:
+    """Findings about who diverged, per process group, strongest first."""
+    groups: dict[str, list[WorkReport]] = defaultdict(list)
+    for report in incident.work:
+        groups[report.group].append(report)
+    if len(groups) > 1 and "" in groups:
+        # timeout lines of some versions print no group; they belong to the group of their rank
+        for report in groups.pop(""):
+            home = next(
+                (g for g, rs in groups.items() if any(r.rank == report.rank for r in rs)), ""
+            )
+            groups[home].append(report)
+    findings: list[Finding] = []
+    for name, reports in groups.items():
+        findings += _judge_group(incident, name, _states(reports))
+    return tuple(findings)
+
+
+def _states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
+    states: dict[int, RankState] = {}
+    for rank in sorted({r.rank for r in reports}):
+        own = [r for r in reports if r.rank == rank]
+        timeouts = [r for r in own if r.timed_out and r.op is not None]
+        statuses = [r for r in own if r.enqueued is not None]
+        lead = timeouts[0] if timeouts else own[0]
+        numbered = [r.seq for r in (*timeouts, *own) if r.seq is not None]
+        states[rank] = RankState(
+            rank=rank,
+            report=lead,
+            seq=numbered[0] if numbered else None,
+            op=lead.op,
+            numel=lead.numel_in,
+            enqueued=statuses[0].enqueued if statuses else None,
+            completed=statuses[0].completed if statuses else None,
+            timed_out=bool(timeouts),
+        )
+    return states
+
+
+def _judge_group(incident: LogIncident, group: str, states: dict[int, RankState]) -> list[Finding]:
+    waiting = [s for s in states.values() if s.timed_out and not s.never_entered]
+    if not waiting:
+        return []
+    for judge in (_find_never_entered, _find_mismatch, _find_missing, _find_behind):
+        found = judge(incident, group, states, waiting)
+        if found is not None:
+            return [found]
+    return [_all_wait(incident, waiting)]
+
+
+def _describe(state: RankState) -> str:
+    size = f" of {state.numel} elements" if state.numel is not None else ""
+    seq = f" (SeqNum {state.seq})" if state.seq is not None else ""
+    return f"{state.op or 'a collective'}{size}{seq}"
+
+
+def _waited(states: Sequence[RankState]) -> str:
+    ms = max((s.report.ran_ms or s.report.timeout_ms or 0 for s in states), default=0)
+    return f" for {ms / 1000:.0f} s" if ms else ""
+
+
+def _names(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _find_never_entered(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    ahead = max((s.enqueued or s.seq or 0 for s in waiting), default=0)
+    absent = [s for s in states.values() if s.never_entered and (s.enqueued or 0) < ahead]
+    if not absent or len(absent) > max(1, len(waiting)):
+        return None
+    first = min(absent, key=lambda s: s.enqueued or 0)
+    words = last_words(incident, first.rank, first.report.line)
+    return _finding(
+        "collective.never_entered",
+        f"{_names([s.rank for s in absent])} never entered {_describe(waiting[0])}: last enqueued work "
+        f"{first.enqueued} equals last completed work {first.completed}, while "
+        f"{_names([s.rank for s in waiting])} waited in it{_waited(waiting)}",
+        Level.FAILURE,
+        first.rank,
+        [first.report.line, *words, waiting[0].report.line],
+        PAGE_NEVER_ENTERED,
+        words,
+    )
+
+
+def _find_mismatch(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    by_seq: dict[int, list[RankState]] = defaultdict(list)
+    for state in waiting:
+        if state.seq is not None:
+            by_seq[state.seq].append(state)
+    for seq in sorted(by_seq):
+        peers = by_seq[seq]
+        kinds = Counter((s.op, s.numel) for s in peers)
+        if len(kinds) < 2:
+            continue
+        usual, count = kinds.most_common(1)[0]
+        odd = [s for s in peers if (s.op, s.numel) != usual]
+        behind = [s for s in peers if s.enqueued is not None]
+        culprit: RankState | None = None
+        if count > len(odd) and len(odd) == 1:
+            culprit = odd[0]
+        elif behind:
+            lowest = min(s.enqueued or 0 for s in behind)
+            lagging = [s for s in behind if s.enqueued == lowest]
+            if len(lagging) == 1 and len(behind) > 1:
+                culprit = lagging[0]
+        other = next(
+            s for s in peers if culprit is None or (s.op, s.numel) != (culprit.op, culprit.numel)
+        )
+        one = culprit or next(
+            s for s in peers if s is not other and (s.op, s.numel) != (other.op, other.numel)
+        )
+        words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
+        return _finding(
+            "collective.mismatch",
+            f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
+            f"but {_names([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
+            f"{_describe(other)}; the ranks took different code paths (mismatch)",
+            Level.CAUSE,
+            culprit.rank if culprit is not None else None,
+            [one.report.line, other.report.line, *words],
+            PAGE_MISMATCH,
+            words,
+        )
+    return None
+
+
+def _find_missing(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    reported = set(states)
+    known = set(incident.ranks_seen)
+    default_group = group in ("", "0") or "default" in group
+    if default_group:
+        known |= set(range(max(reported) + 1)) if len(reported) >= 3 else set()
+        if incident.world_size is not None and incident.world_size <= 4096:
+            known |= set(range(incident.world_size))
+    missing = sorted(known - reported) if default_group else []
+    busy = _busy_progress(incident, missing, waiting)
+    if busy is not None and (len(missing) == 1 or busy.line.speaker.rank in missing or not missing):
+        rank = busy.line.speaker.rank
+        if rank is None and len(missing) == 1:
+            rank = missing[0]
+        return _busy_finding(incident, rank, busy, waiting)
+    if not missing or len(missing) > max(1, len(reported) // 2):
+        return None
+    rank = missing[0] if len(missing) == 1 else None
+    words = last_words(incident, missing[0], waiting[0].report.line) if rank is not None else []
+    what = (
+        f"{_names(missing)} did not report and never entered {_describe(waiting[0])}, in which "
+        f"{_names(sorted(s.rank for s in waiting))} waited{_waited(waiting)}"
+    )
+    return _finding(
+        "collective.missing",
+        what,
+        Level.FAILURE,
+        rank,
+        [waiting[0].report.line, *words],
+        PAGE_NEVER_ENTERED,
+        words,
+    )
+
+
+def _find_behind(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    numbered = [s for s in waiting if s.seq is not None]
+    if len({s.seq for s in numbered}) < 2:
+        return None
+    lowest = min(s.seq or 0 for s in numbered)
+    behind = [s for s in numbered if s.seq == lowest]
+    ahead = next(s for s in numbered if s.seq != lowest)
+    if len(behind) * 2 > len(numbered):
+        return None
+    return _finding(
+        "collective.behind",
+        f"{_names([s.rank for s in behind])} stopped at {_describe(behind[0])} while others had "
+        f"reached {_describe(ahead)}",
+        Level.SYMPTOM if len(behind) > 1 else Level.FAILURE,
+        behind[0].rank if len(behind) == 1 else None,
+        [behind[0].report.line, ahead.report.line],
+        PAGE_NEVER_ENTERED,
+        [],
+    )
+
+
+def _all_wait(incident: LogIncident, waiting: list[RankState]) -> Finding:
+    first = waiting[0]
+    return Finding(
+        kind="collective.timeout",
+        title=f"{_names([s.rank for s in waiting])} timed out in {_describe(first)}{_waited(waiting)}; "
+        "the log does not show who held it up",
+        level=Level.SYMPTOM,
+        category=Category.COMMUNICATION,
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(s.report.line.evidence() for s in waiting[:3]),
+        time=first.report.line.time,
+        page=PAGE_ALL_WAIT,
+        facts={"op": first.op, "seq": first.seq, "timeout_ms": first.report.timeout_ms},
+    )
+
+
+def _busy_progress(
+    incident: LogIncident, missing: Sequence[int], waiting: list[RankState]
+) -> Progress | None:
+    """Last sign that somebody who is no waiting rank was still counting when the others timed out."""
+    waiting_ranks = {s.rank for s in waiting}
+    first = min((s.report.line for s in waiting), key=lambda line: (line.number, line.file))
+    found: Progress | None = None
+    for progress in incident.progress.get(first.file, ()):
+        rank = progress.line.speaker.rank
+        if rank in waiting_ranks and not (
+            rank is not None and "ProcessGroup" in progress.line.text
+        ):
+            continue
+        if rank is not None and rank not in missing:
+            continue
+        if progress.line.number > first.number and progress.counter != progress.total:
+            found = progress
+    if found is not None and found.training and found.left_s is None:
+        return None if _last_training(incident, first) else found
+    return found
+
+
+def _last_training(incident: LogIncident, line: Line) -> bool:
+    return any(
+        p.training for p in incident.progress.get(line.file, ()) if p.line.number < line.number
+    )
+
+
+def _busy_finding(
+    incident: LogIncident, rank: int | None, busy: Progress, waiting: list[RankState]
+) -> Finding:
+    said = _readable(busy.line)
+    context = _task_before(incident, busy)
+    about = f"{said} {context[0].text if context else ''}"
+    if _WORDS_CHECKPOINT.search(about):
+        category = Category.CHECKPOINT
+    elif _WORDS_DATA.search(about):
+        category = Category.DATA
+    else:
+        category = Category.CODE_BUG
+    timeout_ms = max((s.report.timeout_ms or 0 for s in waiting), default=0)
+    needs = ""
+    if busy.elapsed_s is not None and busy.left_s is not None:
+        needs = f" (about {(busy.elapsed_s + busy.left_s) / 60:.0f} min in all)"
+    limit = f" of {timeout_ms / 60000:.0f} min ({timeout_ms} ms)" if timeout_ms else ""
+    who = f"rank {rank}" if rank is not None else "one rank"
+    return _finding(
+        "collective.rank_busy",
+        f"{who} was still working alone{needs} when the collective timeout{limit} of the other ranks "
+        f"ran out: {said}. {who.capitalize()} is alive and making progress; the others waited in "
+        f"{_describe(waiting[0])}",
+        Level.CAUSE,
+        None,
+        [busy.line, *(c for c in context), waiting[0].report.line],
+        PAGE_BUSY,
+        [],
+        category,
+        facts={"busy_rank": rank, "timeout_ms": timeout_ms},
+    )
+
+
+def _task_before(incident: LogIncident, busy: Progress) -> list[Line]:
+    """The line that announced what the busy rank is doing."""
+    for line in incident.lines_before(busy.line, 400):
+        if _NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
+            continue
+        if line.speaker.rank not in (None, busy.line.speaker.rank):
+            continue
+        if "WorkNCCL" in line.text or "what():" in line.text or "terminate called" in line.text:
+            continue
+        return [line]
+    return []
+
+
+def _readable(line: Line) -> str:
+    text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)
+    return text.strip()[:160]
+
+
+def last_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
+    """The last telling line of `rank` before it fell silent: a warning if there is one nearby."""
+    best: Line | None = None
+    looked = 0
+    for line in incident.lines_before(before, 4000):
+        if line.speaker.rank != rank or _NOISE.search(line.text):
+            continue
+        looked += 1
+        if re.search(r"(?i)\bwarn|\berror\b|skip|exception|nan\b|fail", line.message):
+            return [line]
+        best = best or line
+        if looked > 12:
+            break
+    return [best] if best is not None else []
+
+
+def _finding(
+    kind: str,
+    title: str,
+    level: Level,
+    rank: int | None,
+    lines: Sequence[Line],
+    page: str,
+    words: Sequence[Line],
+    category: Category = Category.CODE_BUG,
+    facts: dict[str, int | None] | None = None,
+) -> Finding:
+    evidence: list[Evidence] = []
+    for line in lines:
+        if line.evidence() not in evidence:
+            evidence.append(line.evidence())
+    if words:
+        title += f"; the last thing rank {rank} said before: {_readable(words[0])!r}"
+    return Finding(
+        kind=kind,
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence),
+        rank=rank,
+        time=lines[0].time,
+        page=page,
+        facts=facts or {},
+    )

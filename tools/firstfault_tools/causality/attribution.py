@@ -1,0 +1,92 @@
+"""On which rank did it happen? Rules for naming one rank, and for naming none.
+
+One rank is named only if the evidence singles it out: it alone said it, or it said it clearly first.
+If all (or half) of the ranks say the same at the same time, the fault is in what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.log.digest import Hit, Line
+
+CLEARLY_FIRST_S = 5.0
+
+
+def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
+    """Rank to blame for a group of hits of one signature (or None), and the hit to quote."""
+    ordered = sorted(hits, key=lambda h: first_place(incident, h.line))
+    named = [h for h in ordered if h.captures.get("rank", "").isdigit()]
+    if named:
+        ranks = {int(h.captures["rank"]) for h in named}
+        first = int(named[0].captures["rank"])
+        return (first if len(ranks) == 1 or not _shared(incident, ranks, named) else None), named[0]
+    labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
+    ranks = {r for h in labelled if (r := rank_of(incident, h.line)) is not None}
+    if len(ranks) == 1:
+        return ranks.pop(), labelled[0]
+    if len(ranks) > 1:
+        if _shared(incident, ranks, labelled):
+            return None, ordered[0]
+        return rank_of(incident, labelled[0].line), labelled[0]
+    return _unlabelled_rank(incident, ordered), ordered[0]
+
+
+def rank_of(incident: LogIncident, line: Line) -> int | None:
+    """Rank of a line: its label, else the rank its file belongs to."""
+    if line.speaker.rank is not None:
+        return line.speaker.rank
+    digest = incident.digest_of(line.file)
+    return digest.name_rank if not digest.ranks else None
+
+
+def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:
+    """Order of lines that compete for first: by file, time and the start of their traceback."""
+    start = next(
+        (
+            t.start
+            for t in incident.tracebacks
+            if t.line.file == line.file and t.line.number == line.number
+        ),
+        line.number,
+    )
+    files = [d.file for d in incident.digests]
+    if len(files) > 1 and line.time is not None:
+        return (0, line.time, start)
+    return (files.index(line.file) + 1, 0.0, start)
+
+
+def _shared(incident: LogIncident, ranks: set[int], ordered: Sequence[Hit]) -> bool:
+    """Several ranks say the same, and none of them clearly before the others."""
+    world = max(len(incident.ranks_seen), incident.world_size or 0, len(ranks))
+    if len(ranks) * 2 < world:
+        return False
+    times: dict[int, float] = {}
+    for hit in ordered:
+        rank = hit.line.speaker.rank
+        if rank is not None and hit.line.time is not None:
+            times.setdefault(rank, hit.line.time)
+    stamps = sorted(times.values())
+    return not (len(stamps) >= 2 and stamps[1] - stamps[0] > CLEARLY_FIRST_S)
+
+
+def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
+    """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
+    own = [
+        t
+        for t in incident.tracebacks
+        if any(t.line.number == h.line.number and t.line.file == h.line.file for h in hits)
+    ]
+    if len({t.line.number for t in own}) > 1:
+        return None
+    codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
+    ranks = {e.rank for e in codes if e.rank is not None}
+    if len(ranks) == 1:
+        return ranks.pop()
+    locals_ = {e.local_rank for e in codes if e.local_rank is not None}
+    if not ranks and len(locals_) == 1 and len(incident.hosts_seen) <= 1:
+        return locals_.pop()
+    if codes or incident.ranks_seen - {0} or incident.hosts_seen or (incident.world_size or 1) > 1:
+        return None
+    return 0 if own else None

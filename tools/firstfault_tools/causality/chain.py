@@ -1,0 +1,80 @@
+"""In which order did it happen, and what follows from what? The chain of one incident.
+
+A cause beats a failure, a failure beats a symptom; within a level the earliest wins. What training
+survived is no cause of its end. Everything else becomes cascade, teardown or noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.findings import Finding, Level
+
+DEPTH = {
+    Level.CAUSE: 0,
+    Level.FAILURE: 1,
+    Level.SYMPTOM: 2,
+    Level.TEARDOWN: 3,
+    Level.BENIGN: 4,
+    Level.CONTEXT: 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Findings of an incident by their part in it. `first` is None when nothing failed."""
+
+    first: Finding | None
+    rivals: tuple[Finding, ...]
+    cascade: tuple[Finding, ...]
+    teardown: tuple[Finding, ...]
+    survived: tuple[Finding, ...]
+    benign: tuple[Finding, ...]
+    context: tuple[Finding, ...]
+
+
+def order_findings(findings: Sequence[Finding]) -> Chain:
+    """Chain of all findings, whatever tool they come from."""
+    live = [f for f in findings if not f.facts.get("survived")]
+    survived = tuple(f for f in findings if f.facts.get("survived") and DEPTH[f.level] <= 2)
+    causes = _sorted(f for f in live if f.level is Level.CAUSE)
+    failures = _sorted(f for f in live if f.level is Level.FAILURE)
+    symptoms = _sorted(f for f in live if f.level is Level.SYMPTOM)
+    candidates = [*causes, *failures, *symptoms]
+    first = candidates[0] if candidates else None
+    rest = [f for f in candidates if f is not first]
+    rivals = [f for f in rest if first is not None and _rivals(first, f)]
+    return Chain(
+        first=first,
+        rivals=tuple(rivals),
+        cascade=tuple(f for f in rest if f not in rivals),
+        teardown=tuple(_sorted(f for f in live if f.level is Level.TEARDOWN)),
+        survived=survived,
+        benign=tuple(_sorted(f for f in findings if f.level is Level.BENIGN)),
+        context=tuple(_sorted(f for f in findings if f.level is Level.CONTEXT)),
+    )
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
+    """Earliest first: by time across files where every finding has one, else by place."""
+    items = list(findings)
+    files = list(dict.fromkeys(f.evidence[0].file for f in items if f.evidence))
+    timed = len(files) > 1 and all(f.time is not None for f in items)
+
+    def place(finding: Finding) -> tuple[float, int, int]:
+        evidence = finding.evidence[0] if finding.evidence else None
+        return (
+            (finding.time or 0.0) if timed else 0.0,
+            files.index(evidence.file) if evidence is not None else -1,
+            int(str(finding.facts.get("starts_at") or 0)) or (evidence.line if evidence else 0),
+        )
+
+    return sorted(items, key=place)
+
+
+def _rivals(first: Finding, other: Finding) -> bool:
+    """Another cause that could explain the end as well: same depth, another category or rank."""
+    return other.level is first.level and (
+        other.category is not first.category or other.kind != first.kind
+    )

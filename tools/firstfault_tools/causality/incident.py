@@ -1,0 +1,110 @@
+"""What do all logs of an incident say together? One object for the analysers of this room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from firstfault_tools.causality.progress import Progress, read_progress, steps_after
+from firstfault_tools.log.digest import FileDigest, Line, Mark
+from firstfault_tools.log.exits import Exit, read_exits
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.signature import SignatureSet
+from firstfault_tools.log.traceback import Traceback, read_tracebacks
+from firstfault_tools.log.work import WorkReport, read_work
+
+_WORLD = re.compile(
+    r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
+)
+_LAUNCH = re.compile(r"--nnodes[= ](\d+)")
+_PER_NODE = re.compile(r"--nproc[_-]per[_-]node[= ](\d+)")
+SURVIVED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class LogIncident:
+    """All scanned logs of one incident, with the structures read out of them."""
+
+    digests: tuple[FileDigest, ...]
+    signatures: SignatureSet
+
+    @cached_property
+    def tracebacks(self) -> tuple[Traceback, ...]:
+        return tuple(t for d in self.digests for t in read_tracebacks(d))
+
+    @cached_property
+    def work(self) -> tuple[WorkReport, ...]:
+        return tuple(w for d in self.digests for w in read_work(d))
+
+    @cached_property
+    def exits(self) -> tuple[Exit, ...]:
+        return tuple(e for d in self.digests for e in read_exits(d))
+
+    @cached_property
+    def progress(self) -> dict[str, tuple[Progress, ...]]:
+        return {d.file: read_progress(d) for d in self.digests}
+
+    @cached_property
+    def conditions(self) -> frozenset[str]:
+        """Condition patterns that matched some line of the incident."""
+        names = self.signatures.conditions
+        return frozenset(names[i] for d in self.digests for i in d.conditions)
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """Number of ranks of the job where the logs say it: the largest figure they give."""
+        sizes = [0]
+        for digest in self.digests:
+            for number in digest.marked.get(Mark.WORLD, ()):
+                text = self.text_of(digest, number) or ""
+                sizes += [int(g) for m in _WORLD.finditer(text) for g in m.groups() if g]
+                nodes, each = _LAUNCH.search(text), _PER_NODE.search(text)
+                if each is not None:
+                    sizes.append(int(each[1]) * (int(nodes[1]) if nodes is not None else 1))
+        return max(sizes) or None
+
+    @cached_property
+    def ranks_seen(self) -> frozenset[int]:
+        """Ranks that wrote at least one line anywhere."""
+        seen = {r for d in self.digests for r in d.ranks}
+        seen |= {d.name_rank for d in self.digests if d.name_rank is not None}
+        seen |= {w.rank for w in self.work}
+        return frozenset(seen)
+
+    @cached_property
+    def hosts_seen(self) -> frozenset[str]:
+        """Hosts named by prefixes of interesting lines."""
+        hosts = {h.line.speaker.host for d in self.digests for h in d.hits}
+        return frozenset(h for h in hosts if h is not None)
+
+    def digest_of(self, file: str) -> FileDigest:
+        return next(d for d in self.digests if d.file == file)
+
+    def text_of(self, digest: FileDigest, number: int) -> str | None:
+        """Kept text of one line, or None where it was not kept."""
+        position = digest.position(number)
+        if position < 0 or digest.kept[position][0] != number:
+            return None
+        return digest.kept[position][1]
+
+    def survived(self, line: Line) -> bool:
+        """Training went on for several steps after this line, so it did not stop the run."""
+        return steps_after(self.progress.get(line.file, ()), line.number) >= SURVIVED_STEPS
+
+    def lines_before(self, line: Line, limit: int) -> Iterator[Line]:
+        """Kept lines before `line`, nearest first."""
+        digest = self.digest_of(line.file)
+        position = digest.position(line.number - 1)
+        for number, text in reversed(digest.kept[max(0, position - limit + 1) : position + 1]):
+            yield make_line(digest.file, number, text, digest.year)
+
+
+def order_key(line: Line, files: Sequence[str]) -> tuple[float, int, int]:
+    """Order of two lines: by time where both have one within a file set, else by place."""
+    return (
+        line.time if line.time is not None else float("inf"),
+        files.index(line.file),
+        line.number,
+    )

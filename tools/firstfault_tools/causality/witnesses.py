@@ -1,0 +1,220 @@
+"""What do signatures, tracebacks and exit codes testify? One finding for each kind of event."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.digest import Hit
+from firstfault_tools.log.exits import Exit
+from firstfault_tools.log.signature import Signature, fill_template
+from firstfault_tools.log.traceback import Traceback
+
+EVIDENCE_PER_FINDING = 4
+
+_BY_TYPE: tuple[tuple[str, Category], ...] = (
+    (r"OutOfMemory|MemoryError", Category.OOM),
+    (r"ModuleNotFound|ImportError|PermissionError|VersionConflict|DistributionNotFound", Category.ENVIRONMENT),
+    (r"UnicodeDecode|JSONDecode|Parquet|Arrow|UnidentifiedImage|Dataset", Category.DATA),
+    (r"Connect|Timeout|BrokenPipe|DistNetwork|DistStore|DistBackend", Category.COMMUNICATION),
+)  # fmt: skip
+_BY_PLACE: tuple[tuple[str, Category], ...] = (
+    (r"checkpoint|safetensors|torch/serialization|load_state_dict|save_pretrained|distcp|resume", Category.CHECKPOINT),
+    (r"dataloader|/data/|dataset|collat|tokeniz|processor|processing_|sampler|preprocess", Category.DATA),
+)  # fmt: skip
+_TEARDOWN_TYPES = re.compile(
+    r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
+)
+_SYMPTOM_TYPES = re.compile(
+    r"DistBackendError|DistStoreError|DistNetworkError|BrokenPipeError|ConnectionResetError"
+)
+_PAGES = {
+    Category.DATA: "data-pipeline-exception",
+    Category.CHECKPOINT: "checkpoint-load-exception",
+    Category.ENVIRONMENT: "missing-python-module",
+}
+
+
+def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
+    """Findings of all log witnesses; order means nothing yet."""
+    found = list(signature_findings(incident))
+    named = {(e.file, e.line) for f in found if f.level is not Level.CONTEXT for e in f.evidence}
+    hit_lines = {
+        (h.line.file, h.line.number)
+        for d in incident.digests
+        for h in d.hits
+        if _holds(incident, incident.signatures.signatures[h.index])
+        and incident.signatures.signatures[h.index].level is not Level.CONTEXT
+    }
+    found += traceback_findings(incident, named | hit_lines)
+    found += exit_findings(incident)
+    return tuple(found)
+
+
+def _holds(incident: LogIncident, signature: Signature) -> bool:
+    return all(n in incident.conditions for n in signature.needs) and not any(
+        w in incident.conditions for w in signature.without
+    )
+
+
+def signature_findings(incident: LogIncident) -> list[Finding]:
+    """One finding per signature whose conditions hold in the incident."""
+    grouped: dict[int, list[Hit]] = defaultdict(list)
+    for digest in incident.digests:
+        for hit in digest.hits:
+            grouped[hit.index].append(hit)
+    out = []
+    for index, hits in grouped.items():
+        signature = incident.signatures.signatures[index]
+        if not _holds(incident, signature):
+            continue
+        live = [h for h in hits if not incident.survived(h.line)]
+        survived = not live
+        if signature.rank_is_speaker or any("rank" in h.captures for h in hits):
+            rank, lead = attribute_rank(incident, live or hits)
+        else:
+            rank, lead = None, (live or hits)[0]
+        out.append(_from_hits(incident, signature, lead, hits, rank, survived))
+    return out
+
+
+def _from_hits(
+    incident: LogIncident,
+    signature: Signature,
+    lead: Hit,
+    hits: list[Hit],
+    rank: int | None,
+    survived: bool,
+) -> Finding:
+    values: dict[str, object] = dict(lead.captures)
+    values.setdefault("rank", rank if rank is not None else "")
+    values.setdefault("host", lead.line.speaker.host or "")
+    others = [h.line.evidence() for h in hits if h is not lead]
+    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
+    return Finding(
+        kind=f"signature.{signature.id}",
+        title=fill_template(signature.root_cause, values),
+        level=signature.level,
+        category=signature.category,
+        confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
+        evidence=(lead.line.evidence(), *others[: EVIDENCE_PER_FINDING - 1]),
+        rank=rank,
+        host=str(lead.captures.get("host") or "") or lead.line.speaker.host,
+        gpu=lead.captures.get("gpu") or lead.captures.get("pci"),
+        time=lead.line.time,
+        page=signature.page,
+        facts={
+            **lead.captures,
+            "count": sum(d.hit_counts.get(lead.index, 0) for d in incident.digests),
+            "ranks": ranks,
+            "survived": survived,
+            "starts_at": first_place(incident, lead.line)[2],
+        },
+    )
+
+
+def traceback_findings(incident: LogIncident, named: set[tuple[str, int]]) -> list[Finding]:
+    """Exceptions that no signature knows, with the innermost frame of the user's code."""
+    grouped: dict[tuple[str, str], list[Traceback]] = defaultdict(list)
+    for traceback in incident.tracebacks:
+        if (traceback.line.file, traceback.line.number) in named or traceback.chained:
+            continue
+        grouped[(traceback.type, re.sub(r"\d+", "#", traceback.message)[:120])].append(traceback)
+    out = []
+    for (kind, _), tracebacks in grouped.items():
+        first = tracebacks[0]
+        hits = [Hit(-1, t.line, {}) for t in tracebacks]
+        live = [h for h in hits if not incident.survived(h.line)]
+        rank, lead = attribute_rank(incident, live or hits)
+        frame = first.user_frame
+        where = f" in {frame.name or '?'} ({frame.path}:{frame.line})" if frame is not None else ""
+        short = first.short_type
+        level = (
+            Level.TEARDOWN
+            if _TEARDOWN_TYPES.search(kind)
+            else Level.SYMPTOM
+            if _SYMPTOM_TYPES.search(kind)
+            else Level.FAILURE
+        )
+        category = classify_traceback(first)
+        out.append(
+            Finding(
+                kind="traceback.unhandled",
+                title=f"{short}: {first.message[:240]}{where}".replace(": in", " in"),
+                level=level,
+                category=category,
+                confidence=Confidence.LIKELY,
+                evidence=tuple(
+                    h.line.evidence() for h in [lead, *[h for h in hits if h is not lead]][:3]
+                ),
+                rank=rank,
+                host=lead.line.speaker.host,
+                time=lead.line.time,
+                page=_PAGES.get(category),
+                facts={
+                    "type": kind,
+                    "count": len(tracebacks),
+                    "survived": not live,
+                    "starts_at": first.start,
+                },
+            )
+        )
+    return out
+
+
+def classify_traceback(traceback: Traceback) -> Category:
+    """Category of an unknown exception from its type, then from where it was raised."""
+    for pattern, category in _BY_TYPE:
+        if re.search(pattern, traceback.type):
+            return category
+    places = " ".join(f.path.lower() for f in traceback.frames[-6:])
+    for pattern, category in _BY_PLACE:
+        if re.search(pattern, places):
+            return category
+    return Category.CODE_BUG
+
+
+def exit_findings(incident: LogIncident) -> list[Finding]:
+    """What exit codes and signals say by themselves: that something ended, seldom why."""
+    out: list[Finding] = []
+    for number in sorted({e.signal for e in incident.exits if e.signal is not None}):
+        exits = [e for e in incident.exits if e.signal == number]
+        out.append(_signal_finding(exits))
+    return out
+
+
+def _signal_finding(exits: list[Exit]) -> Finding:
+    lead = next((e for e in exits if e.rank is not None), exits[0])
+    name = lead.signal_name or f"signal {lead.signal}"
+    ranks = {e.rank for e in exits if e.rank is not None} or {
+        e.local_rank for e in exits if e.local_rank is not None
+    }
+    rank = ranks.pop() if len(ranks) == 1 else None
+    who = (
+        f"rank {rank}"
+        if rank is not None
+        else (f"a process on {lead.host}" if lead.host else "a process")
+    )
+    told = {
+        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", Category.SCHEDULER, Level.FAILURE, "killed-by-sigkill"),
+        11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segmentation-fault"),
+        7: ("died of SIGBUS (signal 7, bus error): usually /dev/shm or a memory-mapped file ran out of space", Category.ENVIRONMENT, Level.FAILURE, "shared-memory-too-small"),
+        8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segmentation-fault"),
+        4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segmentation-fault"),
+    }.get(lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None))  # fmt: skip
+    return Finding(
+        kind=f"exit.{name.lower()}",
+        title=f"{who} {told[0]}",
+        level=told[2],
+        category=told[1],
+        confidence=Confidence.LIKELY if told[2] is Level.FAILURE else Confidence.POSSIBLE,
+        evidence=tuple(e.line.evidence() for e in [lead, *[e for e in exits if e is not lead]][:3]),
+        rank=rank,
+        host=lead.host,
+        time=lead.line.time,
+        page=told[3],
+        facts={"signal": lead.signal, "code": lead.code},
+    )
