@@ -1,0 +1,262 @@
+"""Which rank holds a communicator up, according to NCCL's own RAS service?
+
+INCOMPLETE and DEAD name processes that do not answer. MISMATCH says that ranks have launched different
+numbers of operations, which is normal while a job runs: it counts only if a second query shows the
+same numbers (NVIDIA's page on RAS).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from firstfault_tools.collectives.ras_report import (
+    Communicator,
+    Place,
+    RasReport,
+    looks_like_ras,
+    parse_ras,
+)
+from firstfault_tools.errors import ToolError, UnreadableArtefact
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.registry import Artefact, Reader, Reading
+
+MAX_QUOTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One communicator's disagreement: ranks behind the others, with their counts.
+
+    crossed: some ranks are ahead in one operation and behind in another by the same, so that they
+    did not fall behind but called something else.
+    """
+
+    label: str
+    operation: str
+    behind: tuple[tuple[int, int], ...]
+    expected: int
+    crossed: str
+
+
+def recognise(name: str, head: bytes) -> bool:
+    """Whether an artefact is an answer of ncclras, by its first bytes."""
+    return looks_like_ras(head)
+
+
+def read(artefacts: tuple[Artefact, ...]) -> Reading:
+    """Findings over all queries of the incident, oldest first. Raises `ToolError` if none parses."""
+    reports: list[RasReport] = []
+    refused: list[ToolError] = []
+    for artefact in sorted(artefacts, key=lambda a: a.name):
+        try:
+            reports.extend(parse_ras(artefact.data(), artefact.name))
+        except ToolError as error:
+            refused.append(error)
+    if not reports:
+        raise refused[0] if refused else UnreadableArtefact("no RAS answer was given")
+    reports.sort(key=lambda r: r.timestamp)  # text answers carry none and keep the order of names
+    findings = analyse(reports)
+    skipped: list[Json] = [str(error) for error in refused]
+    return Reading(tuple(findings), {"queries": len(reports), "unreadable": skipped})
+
+
+def analyse(reports: list[RasReport]) -> list[Finding]:
+    """Findings of the newest answer, weighed against the ones before."""
+    newest = reports[-1]
+    findings = [*_absent(newest), *_errors(newest), *_lags(reports)]
+    if not findings:
+        findings.append(
+            Finding(
+                kind="collective.ras_ok",
+                title="RAS found every process answering and every communicator in step",
+                level=Level.CONTEXT,
+                confidence=Confidence.CONFIRMED,
+                evidence=(Evidence(newest.file, newest.first_line, "Job summary"),),
+            )
+        )
+    if newest.timeouts and newest.timeout_line:
+        number, text = newest.timeout_line
+        findings.append(
+            Finding(
+                kind="collective.ras_timeout",
+                title=f"RAS met {newest.timeouts} timeouts while it gathered the data",
+                level=Level.SYMPTOM,
+                category=Category.COMMUNICATION,
+                evidence=(Evidence(newest.file, number, text),),
+            )
+        )
+    return findings
+
+
+def _absent(report: RasReport) -> list[Finding]:
+    """One finding for the processes that do not answer; dead ones first."""
+    world = max((c.size for c in report.communicators.values()), default=0)
+    missing = [
+        (comm, rank)
+        for comm in report.communicators.values()
+        for rank in dict.fromkeys(comm.missing)
+    ]
+    processes = report.dead or report.missing
+    if not missing and not processes:
+        return []
+    whole = [rank for comm, rank in missing if comm.size == world]
+    rank = min(whole) if whole else None
+    place = processes[0][2] if processes else _place(missing[0][0], missing[0][1])
+    dead = bool(report.dead) or any(rank in comm.dead for comm, rank in missing)
+    who = f"rank {rank}" if rank is not None else "a process"
+    where = f" (process {place.pid} on {place.node}, GPU {place.gpu})" if place else ""
+    count = max(len(processes), len(set(whole)) if whole else len(missing))
+    more = f" and {count - 1} more" if count > 1 else ""
+    state = "is considered dead by RAS" if dead else "does not answer RAS"
+    quotes = [Evidence(report.file, n, t, host=p.node) for n, t, p in processes]
+    for comm, _ in missing:
+        quotes.extend(Evidence(report.file, n, t) for n, t in comm.lines[:3])
+    if not quotes and missing:
+        text = f"missing rank {missing[0][1]} of communicator {missing[0][0].label}"
+        quotes.append(Evidence(report.file, 0, text))
+    return [
+        Finding(
+            kind="collective.dead_rank" if dead else "collective.unresponsive_rank",
+            title=f"{who}{where}{more} {state}: it crashed, was stopped, or its host is unreachable",
+            level=Level.FAILURE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(dict.fromkeys(quotes))[:MAX_QUOTES],
+            rank=rank,
+            host=place.node if place else None,
+            gpu=place.gpu if place else None,
+            facts={"missing_ranks": sorted(set(whole))[:64], "dead": dead},
+        )
+    ]
+
+
+def _place(comm: Communicator, rank: int) -> Place | None:
+    return comm.places.get(rank)
+
+
+def _errors(report: RasReport) -> list[Finding]:
+    findings = []
+    for comm in report.communicators.values():
+        for rank, error in sorted(comm.errors.items())[:8]:
+            place = comm.places.get(rank)
+            quotes = [Evidence(report.file, n, t) for n, t in comm.lines[:MAX_QUOTES]]
+            findings.append(
+                Finding(
+                    kind="collective.ras_error",
+                    title=f"rank {rank} of communicator {comm.label} reports {error}",
+                    level=Level.FAILURE,
+                    category=Category.COMMUNICATION,
+                    evidence=tuple(quotes) or (Evidence(report.file, 0, f"rank {rank}: {error}"),),
+                    rank=rank,
+                    host=place.node if place else None,
+                    gpu=place.gpu if place else None,
+                )
+            )
+    return findings
+
+
+def _lags(reports: list[RasReport]) -> list[Finding]:
+    newest = reports[-1]
+    world = max((c.size for c in newest.communicators.values()), default=0)
+    found = []
+    for label, comm in newest.communicators.items():
+        lag = lag_of(comm)
+        if lag is None:
+            continue
+        before = [r.communicators[label] for r in reports[:-1] if label in r.communicators]
+        stands = any(lag_of(old) == lag for old in before)
+        found.append((not stands, _lag_finding(newest, comm, lag, stands, world, len(reports))))
+    found.sort(key=lambda pair: pair[0])
+    return [finding for _, finding in found]
+
+
+def lag_of(comm: Communicator) -> Lag | None:
+    """Ranks of a communicator that launched fewer operations than the rest; None if all agree."""
+    for operation, counts in comm.counts.items():
+        named = {r: n for r, n in counts.items() if r >= 0}
+        values = [*named.values(), *([counts[-1]] if -1 in counts else [])]
+        values += [comm.majority[operation]] if operation in comm.majority else []
+        if len(set(values)) < 2:
+            continue
+        most = max(values)
+        behind = tuple(sorted((r, n) for r, n in named.items() if n < most))
+        return Lag(comm.label, operation, behind, most, _crossed(comm))
+    return None
+
+
+def _crossed(comm: Communicator) -> str:
+    """Operations between which ranks differ although their totals agree, as `AllReduce, Broadcast`."""
+    uneven = [
+        op
+        for op, counts in comm.counts.items()
+        if len({n for r, n in counts.items() if r >= 0} | {comm.majority.get(op, -1)} - {-1}) > 1
+    ]
+    if len(uneven) < 2:
+        return ""
+    ranks = {r for op in uneven for r in comm.counts[op] if r >= 0}
+    totals = Counter(
+        {r: sum(comm.counts[op].get(r, comm.majority.get(op, 0)) for op in uneven) for r in ranks}
+    )
+    expected = sum(comm.majority[op] for op in uneven if op in comm.majority)
+    values = set(totals.values()) | ({expected} if expected else set())
+    return ", ".join(uneven) if len(values) == 1 else ""
+
+
+def _lag_finding(
+    report: RasReport, comm: Communicator, lag: Lag, stands: bool, world: int, queries: int
+) -> Finding:
+    ranks = [r for r, _ in lag.behind]
+    exact = comm.size == world or world == 0
+    rank = ranks[0] if ranks and exact and not lag.crossed else None
+    place = comm.places.get(ranks[0]) if ranks else None
+    who = (
+        f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks[:8]))}" if ranks else "some ranks"
+    )
+    where = f" (GPU {place.gpu}, process {place.pid} on {place.node})" if place else ""
+    at = (
+        f"operation {lag.behind[0][1]} of {lag.expected}" if lag.behind else f"below {lag.expected}"
+    )
+    if lag.crossed:
+        title = (
+            f"the ranks of communicator {lag.label} launched different operations: {lag.crossed}"
+        )
+    else:
+        title = f"{who}{where} launched {lag.operation} only up to {at} on communicator {lag.label}"
+    if stands:
+        title += "; two queries show the same numbers, so it is stuck"
+        kind, level, confidence = "collective.lagging_rank", Level.FAILURE, Confidence.LIKELY
+        category = Category.CODE_BUG if lag.crossed else Category.COMMUNICATION
+    else:
+        reason = "the numbers moved" if queries > 1 else "one query alone proves nothing"
+        title += f"; {reason}: a job that communicates looks like this too"
+        kind, level, confidence = "collective.ras_mismatch", Level.CONTEXT, Confidence.POSSIBLE
+        category = None
+    quotes = [Evidence(report.file, n, t) for n, t in comm.lines[:MAX_QUOTES]]
+    if not quotes:
+        text = ", ".join(f"rank {r}: {lag.operation} {n}" for r, n in lag.behind[:8])
+        quotes = [Evidence(report.file, 0, f"{text}, others {lag.expected}")]
+    return Finding(
+        kind=kind,
+        title=title,
+        level=level,
+        category=category,
+        confidence=confidence,
+        evidence=tuple(quotes),
+        rank=rank,
+        host=place.node if place and stands else None,
+        gpu=place.gpu if place and stands else None,
+        facts={
+            "behind_ranks": list(ranks[:64]),
+            "expected_operation": lag.expected,
+            "confirmed_by_second_query": stands,
+            "next": "" if stands else "run `ncclras -v` again ten seconds later and compare",
+        },
+    )
+
+
+READER = Reader(
+    name="nccl_ras",
+    summary="Answers of NCCL's RAS service (ncclras): dead, silent and lagging ranks",
+    recognise=recognise,
+    read=read,
+)
