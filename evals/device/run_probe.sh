@@ -38,7 +38,7 @@ python3 "$kit" --allow-busy --tests gemm,copy,host_link,all_reduce --out "$out/p
 kill "$load" 2>/dev/null; wait "$load" 2>/dev/null; load=
 
 say "4. as ranks of a job"
-timeout 60 torchrun --standalone --nproc-per-node "$gpus" "$kit" --tests gemm,copy,all_reduce,skew \
+timeout 60 python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$kit" --tests gemm,copy,all_reduce,skew \
   >"$work/ranked.txt" 2>"$work/ranked.err" || tail -5 "$work/ranked.err"
 grep '^{' "$work/ranked.txt" >"$out/ranked.jsonl"
 grep -cE '"status": "ok"' "$out/ranked.jsonl"

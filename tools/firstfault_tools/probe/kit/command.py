@@ -21,6 +21,11 @@ HEALTH_FIELDS = (
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "gpu-health": ("nvidia-smi", "--query-gpu=" + HEALTH_FIELDS, "--format=csv"),
+    "gpu-basic": (
+        "nvidia-smi",
+        "--query-gpu=index,name,uuid,pci.bus_id,utilization.gpu,memory.used,memory.total",
+        "--format=csv",
+    ),
     "gpu-detail": ("nvidia-smi", "-q", "-x"),
     "gpu-processes": (
         "nvidia-smi",

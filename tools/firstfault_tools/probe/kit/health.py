@@ -151,6 +151,10 @@ def check_health() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Records and the GPUs themselves (as parsed), empty where there is none."""
     outcome = run_allowed("gpu-health")
     gpus = parse_query(outcome.text)
+    if not gpus and outcome.reason and "not a valid field" in outcome.reason:
+        # An older driver refuses the whole query for one field it does not know.
+        outcome = run_allowed("gpu-basic")
+        gpus = parse_query(outcome.text)
     if not gpus:
         reason = outcome.reason or "not available here: nvidia-smi lists no GPU"
         return [make_record("health", "unavailable", reason=reason)], []

@@ -62,6 +62,10 @@ def ones(*shape, dtype=None, device=None):
     return Tensor(1, device, 1)
 
 
+def zeros(*shape, dtype=None, device=None):
+    return Tensor(shape[0], device)
+
+
 def randn(*shape, dtype=None, device=None):
     return Tensor(shape[0], device)
 
