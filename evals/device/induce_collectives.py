@@ -90,6 +90,8 @@ def environment(folder: Path, ras_port: int) -> dict[str, str]:
         target: str(folder / "fr_rank_"),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "12",
+        # The watchdog sleeps four times this long between the dump and the end of the process.
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1200",
         "NCCL_DEBUG": "INFO" if folder.name in ("healthy", "group_order") else "WARN",
         "NCCL_NVLS_ENABLE": "0",
         "NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}",
