@@ -1,0 +1,1 @@
+"""How big is a checkpoint, how often should one be written, and is this one complete?"""

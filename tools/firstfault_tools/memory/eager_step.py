@@ -1,0 +1,250 @@
+"""How does memory move through one eager training step, and where is its peak?
+
+Forward, loss, backward and optimizer step of a Hugging Face style model on one rank, plain, under DDP,
+ZeRO-1 or FSDP2. Layers are replayed once and multiplied: they are all alike.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from firstfault_tools.memory.architecture import Architecture
+from firstfault_tools.memory.eager_block import EagerBlock, EagerTypes
+from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
+from firstfault_tools.memory.setup import (
+    Attention,
+    Framework,
+    Precision,
+    Recompute,
+    Sharding,
+    TrainingSetup,
+)
+from firstfault_tools.memory.states import MIB, States, size_states
+from firstfault_tools.memory.tape import Span
+
+WORKSPACE = 2 * 32 * MIB
+"""cuBLAS workspace of Hopper (32 MiB, getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp),
+once for the thread that runs forward and once for the autograd thread."""
+
+_UNSHARDED = (Sharding.FSDP, Sharding.ZERO3, Sharding.ZERO2)
+
+
+def estimate_eager(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+    """Bytes over one step. Raises InvalidParameter where shape and setup do not fit each other."""
+    setup.check(shape)
+    return _Step(shape, setup).walk()
+
+
+def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
+    """Element widths inside the layers."""
+    wrapped = setup.sharding in _UNSHARDED or setup.framework is Framework.DEEPSPEED
+    frozen = bool(setup.lora_rank)
+    keeps = setup.sharding not in (Sharding.DDP, Sharding.ZERO1)
+    if wrapped and setup.precision is not Precision.FP32:
+        # Mixed precision by the wrapper: layers see half-precision weights and hidden states.
+        return EagerTypes(
+            weight=2, compute=2, residual=2, gradient=2, cast=False, frozen=frozen,
+            lora_rank=setup.lora_rank, quantized=bool(setup.quantized_bits),
+        )
+    return EagerTypes(
+        weight=setup.weight_bytes,
+        compute=setup.compute_bytes,
+        residual=setup.weight_bytes if not setup.quantized_bits else 2,
+        gradient=setup.weight_bytes,
+        cast=setup.autocast,
+        keeps_gradients=keeps and setup.micro_batches == 1,
+        frozen=frozen,
+        lora_rank=setup.lora_rank,
+        quantized=bool(setup.quantized_bits),
+    )
+
+
+class _Step:
+    __slots__ = (
+        "attention_kept", "groups", "head", "moments", "root", "setup", "shape", "states",
+        "stream", "types", "unit",
+    )
+
+    def __init__(self, shape: Architecture, setup: TrainingSetup) -> None:
+        self.shape, self.setup = shape, setup
+        self.types = choose_types(shape, setup)
+        self.states = size_states(shape, setup)
+        tokens = setup.micro_batch * setup.sequence // setup.context
+        self.stream = tokens * shape.hidden * self.types.residual
+        block = EagerBlock(shape, setup, self.types)
+        groups: list[tuple[Span, int]] = []
+        if shape.layers - shape.moe_layers:
+            groups.append((block.replay_layer(), shape.layers - shape.moe_layers))
+        if shape.moe_layers:
+            groups.append((block.replay_layer(moe=True), shape.moe_layers))
+        self.groups = groups
+        self.head = block.replay_head()
+        self.attention_kept = 0
+        if setup.recompute is Recompute.SELECTIVE and setup.attention is Attention.EAGER:
+            scores = tokens * (setup.sequence // setup.context) * shape.heads
+            wide = 4 if shape.softmax_upcast or self.types.residual == 4 else self.types.compute
+            self.attention_kept = scores * (wide + self.types.compute * (wide != 2))
+        wrapped = setup.sharding in _UNSHARDED
+        largest = max(
+            (shape.moe_layer_parameters if shape.moe_layers else 0), shape.dense_layer_parameters
+        )
+        outside = shape.parameters - shape.layer_parameters
+        self.unit = largest * self.types.weight if wrapped else 0
+        self.root = outside * self.types.weight if wrapped else 0
+        self.moments: list[Moment] = []
+
+    def kept_by(self, span: Span) -> int:
+        """Bytes one layer keeps from its forward to its backward."""
+        if self.setup.recompute is Recompute.FULL:
+            return self.stream
+        return span.kept - self.attention_kept
+
+    def base(self) -> dict[str, int]:
+        """Terms alive through the whole step."""
+        states = self.states
+        terms = {
+            "weights": states.weights + states.rounding,
+            "master weights": states.master,
+            "optimizer": states.moments,
+            "gradient buckets": states.buckets,
+            "workspace": WORKSPACE,
+        }
+        return {name: size for name, size in terms.items() if size}
+
+    def add(self, phase: Phase, base: dict[str, int], **terms: int) -> int:
+        """Record a moment and return its total."""
+        named = {name.replace("_", " "): size for name, size in terms.items() if size}
+        moment = Moment(phase, base | named)
+        self.moments.append(moment)
+        return moment.total
+
+    def walk(self) -> StepMemory:
+        """All phases in order."""
+        setup, states, head = self.setup, self.states, self.head
+        base = self.base()
+        resident = sum(base.values())
+        full = setup.recompute is Recompute.FULL
+        held = states.gradients if setup.micro_batches > 1 else 0
+        activations = sum(self.kept_by(span) * count for span, count in self.groups)
+        casts = sum(span.cast * count for span, count in self.groups)
+        # Autocast's cache holds every cast weight until the context ends; without recomputation the
+        # same copies are kept by autograd anyway.
+        cache = casts if full and not self.types.frozen else 0
+        spare = 0 if setup.sharding is not Sharding.ZERO2 else self.unit * self.shape.layers
+        last = self.groups[-1][0]
+        self.add(
+            Phase.FORWARD, base, gradients=held, unsharded_weights=self.root + 2 * self.unit + spare,
+            cast_weights=cache,
+            activations=activations - self.kept_by(last) + self.stream + last.forward_peak,
+        )
+        loss = self.add(
+            Phase.LOSS, base, gradients=held, unsharded_weights=self.root + self.unit + spare,
+            cast_weights=cache, activations=activations, logits_and_loss=head.forward_peak,
+        )
+        after_forward = resident + held + self.root + spare + activations + head.kept
+        self.add(
+            Phase.LOSS_BACKWARD, base, gradients=held,
+            unsharded_weights=self.root + self.unit + spare, activations=activations,
+            logits_and_loss=head.backward_peak,
+        )
+        self.walk_backward(base, activations, held, spare)
+        after_backward = resident + states.gradients
+        self.step(base)
+        del loss
+        return StepMemory(
+            moments=tuple(self.moments),
+            weights=states.weights + states.rounding + states.buckets + states.master,
+            after_forward=after_forward,
+            after_backward=after_backward,
+            after_step=resident,
+            largest_tensor=max(
+                (head.largest, *(span.largest for span, _ in self.groups)), key=lambda t: t[1]
+            ),
+        )
+
+    def walk_backward(
+        self, base: dict[str, int], activations: int, held: int, spare: int
+    ) -> None:
+        """Backward through the layers: the first and the last of each kind bound the rest."""
+        setup, states, head, shape = self.setup, self.states, self.head, self.shape
+        wrapped = bool(self.unit)
+        full = setup.recompute is Recompute.FULL
+        # Under FSDP the root keeps its unsharded gradient to the end, layers keep their shards.
+        produced = 0 if held else head.weight_gradients
+        sharded = 0
+        remaining = activations
+        unsharded = self.root + 2 * self.unit + spare
+        reduce = 2 * self.unit if wrapped else 0
+        phase = Phase.BACKWARD_START
+        for span, count in reversed(self.groups):
+            kept = self.kept_by(span)
+            inside = span.backward_peak - self.attention_kept * 0
+            if full:
+                missing = 0 if self.keeps_input(span) else self.stream
+                inside = max(inside, self.stream + span.forward_peak) + missing
+            elif self.attention_kept:
+                inside = max(inside, span.forward_peak + self.stream)
+            gradient = 0 if held else span.weight_gradients
+            shard = 0
+            if wrapped:
+                shard = self.states.gradients * span.weight_gradients // max(
+                    1, shape.parameters * self.types.gradient
+                )
+                gradient = 0
+            for position in sorted({0, count - 1}):
+                done = position
+                self.add(
+                    phase, base,
+                    gradients=held + produced + done * gradient + sharded + done * shard,
+                    unsharded_weights=unsharded, reduce_scatter=reduce if done else 0,
+                    activations=remaining - kept * (done + 1) + inside,
+                )
+                phase = Phase.BACKWARD_END
+            remaining -= kept * count
+            produced += count * gradient
+            sharded += count * shard
+        table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
+        total = held or states.gradients
+        if wrapped:
+            root_gradient = self.root * self.types.gradient // self.types.weight
+            self.add(
+                Phase.EMBEDDING_BACKWARD, base, gradients=sharded,
+                unsharded_weights=self.root + spare,
+                unsharded_gradients=root_gradient + (table if shape.tied else 0),
+                reduce_scatter=2 * root_gradient, activations=self.stream,
+            )
+        else:
+            extra = table if shape.tied or held or states.buckets else 0
+            self.add(
+                Phase.EMBEDDING_BACKWARD, base, gradients=total + extra, activations=self.stream
+            )
+
+    def keeps_input(self, span: Span) -> bool:
+        """Whether the layer's input is among what autograd saves of it."""
+        return self.types.residual == 4 or self.shape.norm.value == "layer"
+
+    def step(self, base: dict[str, int]) -> None:
+        """Optimizer step: fp32 gradients for a master copy, square roots of all moments at once."""
+        setup, states = self.setup, self.states
+        ranks = setup.data if setup.sharding is Sharding.ZERO1 else 1
+        master = states.master
+        width = 4 if master else self.setup.weight_bytes
+        lists = setup.states.step_lists * width * states.trained // ranks
+        if setup.offload_optimizer:
+            lists = 0
+        fp32_gradients = master if setup.framework is not Framework.DEEPSPEED else 0
+        self.add(
+            Phase.STEP, base, gradients=states.gradients, fp32_gradients=fp32_gradients,
+            step_temporaries=lists,
+        )
+
+
+@lru_cache(maxsize=256)
+def estimate_eager_cached(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+    """`estimate_eager` for callers that vary one input at a time."""
+    return estimate_eager(shape, setup)
+
+
+def describe_states(shape: Architecture, setup: TrainingSetup) -> States:
+    """States alone, for tables that need no activation."""
+    return size_states(shape, setup)

@@ -1,0 +1,231 @@
+"""How is the model trained: precision, batch, recomputation, parallelism, optimizer?
+
+`TrainingSetup` holds every choice that memory depends on and checks the rules between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.memory.architecture import Architecture
+
+
+class Framework(StrEnum):
+    """Whose code runs the step; decides which tensors a layer keeps."""
+
+    HUGGINGFACE = "huggingface"
+    """Eager modules, written-out norms and activations, loss in fp32."""
+    TORCHTITAN = "torchtitan"
+    """Eager modules on FSDP2."""
+    MEGATRON = "megatron"
+    """Fused kernels (Transformer Engine), fp32 main gradients."""
+    DEEPSPEED = "deepspeed"
+    """Eager modules, flat partitioned states."""
+
+
+class Precision(StrEnum):
+    """amp: fp32 weights under autocast to bf16 (fp16_amp: to fp16). bf16, fp16: everything in it.
+    bf16_master: bf16 weights with an fp32 copy in the optimizer. fp8: bf16 with fp8 matmul inputs."""
+
+    FP32 = "fp32"
+    AMP = "amp"
+    FP16_AMP = "fp16_amp"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    BF16_MASTER = "bf16_master"
+    FP8 = "fp8"
+
+
+class Attention(StrEnum):
+    """eager writes the score matrix out; sdpa picks a kernel; flash never writes it."""
+
+    EAGER = "eager"
+    SDPA = "sdpa"
+    FLASH = "flash"
+
+
+class Recompute(StrEnum):
+    """selective: the attention core only. full: whole layers, of which the input is kept."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Sharding(StrEnum):
+    """Which model states are split over the data-parallel ranks."""
+
+    NONE = "none"
+    DDP = "ddp"
+    ZERO1 = "zero1"
+    ZERO2 = "zero2"
+    ZERO3 = "zero3"
+    FSDP = "fsdp"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """State kept per trained parameter and temporaries of the step.
+
+    state_bytes: moments per parameter where they are fp32 (`follows_weight` moments take the type of
+    the weight instead, `moments` of them). step_lists: copies of all parameters alive in the step.
+    """
+
+    moments: int
+    state_bytes: float = 0.0
+    step_lists: int = 0
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "adamw_fused": Optimizer(moments=2),
+    "adamw_foreach": Optimizer(moments=2, step_lists=1),
+    "adamw": Optimizer(moments=2, step_lists=1),
+    "adamw_loop": Optimizer(moments=2),
+    "adam": Optimizer(moments=2, step_lists=1),
+    "adam_fused": Optimizer(moments=2),
+    "adam_foreach": Optimizer(moments=2, step_lists=1),
+    "adamw_8bit": Optimizer(moments=0, state_bytes=2.03),
+    "lion": Optimizer(moments=1),
+    "sgd": Optimizer(moments=0),
+    "sgd_momentum": Optimizer(moments=1),
+    "adafactor": Optimizer(moments=0, state_bytes=0.01, step_lists=1),
+    "muon": Optimizer(moments=1),
+    "none": Optimizer(moments=0),
+}
+"""foreach Adam holds the square roots of all second moments at once (`torch._foreach_sqrt` in
+torch/optim/adam.py); the fused kernel and the loop hold none or one parameter's. 8-bit states carry an
+fp32 scale for each block of 256."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """One training run as memory sees it. `context` splits the sequence; `data` is derived.
+
+    micro_batches: micro-batches per step (accumulation, or in flight under pipelining).
+    gradient_bytes: width of the accumulation buffer, 0 for the framework's own default.
+    loss_fused: logits never stand in fp32 (chunked or fused cross-entropy).
+    """
+
+    sequence: int
+    micro_batch: int = 1
+    micro_batches: int = 1
+    framework: Framework = Framework.HUGGINGFACE
+    precision: Precision = Precision.BF16
+    attention: Attention = Attention.SDPA
+    recompute: Recompute = Recompute.NONE
+    sharding: Sharding = Sharding.NONE
+    optimizer: str = "adamw_fused"
+    world: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 0
+    sequence_parallel: bool = False
+    distributed_optimizer: bool = False
+    dropout: bool = False
+    gradient_bytes: int = 0
+    master_bytes: float = 4.0
+    moment_bytes: float = 4.0
+    loss_fused: bool = False
+    loss_bytes: float = 0.0
+    fused_activation: bool = True
+    cross_entropy_keep: bool = True
+    recompute_layers: int = 0
+    lora_rank: int = 0
+    lora_targets: str = "all-linear"
+    quantized_bits: int = 0
+    double_quant: bool = False
+    offload_optimizer: bool = False
+    imbalance: float = 1.0
+    pad_vocab: int = 0
+    prefetch: int = 1
+    gradients_set_to_none: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (
+            "sequence", "micro_batch", "micro_batches", "world", "tensor", "pipeline", "virtual",
+            "context", "expert",
+        ):
+            value = getattr(self, name)
+            if value < 1:
+                raise InvalidParameter(name, f"must be at least 1, got {value}")
+            if value > 100_000_000:
+                raise InvalidParameter(name, f"is larger than any known run: {value}")
+        if self.optimizer not in OPTIMIZERS:
+            raise InvalidParameter("optimizer", f"must be one of {', '.join(OPTIMIZERS)}")
+        if self.quantized_bits not in (0, 4, 8):
+            raise InvalidParameter("quantized_bits", "must be 0, 4 or 8")
+        if self.lora_rank < 0:
+            raise InvalidParameter("lora_rank", "must not be negative")
+        if self.imbalance < 1:
+            raise InvalidParameter("imbalance", "is the worst expert's load over the mean: at least 1")
+        split = self.tensor * self.pipeline * self.context
+        if self.world % split:
+            raise InvalidParameter(
+                "world", f"must be a multiple of tensor x pipeline x context = {split}"
+            )
+        if self.sequence % self.context:
+            raise InvalidParameter("context", f"must divide sequence ({self.sequence})")
+        if self.sequence_parallel and self.tensor > 1 and self.sequence % self.tensor:
+            raise InvalidParameter("sequence_parallel", "sequence must be divisible by tensor")
+        if self.virtual > 1 and self.pipeline == 1:
+            raise InvalidParameter("virtual", "needs pipeline > 1")
+        if not self.expert_tensor:
+            object.__setattr__(self, "expert_tensor", self.tensor)
+
+    def check(self, shape: Architecture) -> None:
+        """Raise InvalidParameter where model and parallelism do not fit each other."""
+        if shape.heads % self.tensor:
+            raise InvalidParameter(
+                "tensor", f"must divide heads: {shape.heads} % {self.tensor} != 0"
+            )
+        if shape.layers % (self.pipeline * self.virtual):
+            raise InvalidParameter(
+                "pipeline",
+                f"pipeline x virtual = {self.pipeline * self.virtual} must divide layers "
+                f"({shape.layers})",
+            )
+        if self.expert > 1 and not shape.experts:
+            raise InvalidParameter("expert", "needs a mixture-of-experts model")
+        if shape.experts and shape.experts % self.expert:
+            raise InvalidParameter(
+                "expert", f"must divide experts: {shape.experts} % {self.expert} != 0"
+            )
+        if shape.positions and self.sequence > shape.positions:
+            raise InvalidParameter(
+                "sequence", f"exceeds the learned position table ({shape.positions})"
+            )
+
+    @property
+    def data(self) -> int:
+        """Data-parallel size, world / (tensor x pipeline x context)."""
+        return self.world // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def expert_data(self) -> int:
+        """Ranks that hold the same routed expert."""
+        return max(1, self.world // (self.pipeline * self.expert * self.expert_tensor))
+
+    @property
+    def autocast(self) -> bool:
+        """fp32 weights, matmuls in half precision."""
+        return self.precision in (Precision.AMP, Precision.FP16_AMP)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of a stored weight."""
+        return 4 if self.precision in (Precision.FP32, Precision.AMP, Precision.FP16_AMP) else 2
+
+    @property
+    def compute_bytes(self) -> int:
+        """Bytes of a matmul input."""
+        return 4 if self.precision is Precision.FP32 else 2
+
+    @property
+    def states(self) -> Optimizer:
+        """The optimizer's entry."""
+        return OPTIMIZERS[self.optimizer]

@@ -1,0 +1,157 @@
+"""What do weights, gradients and optimizer states take on one rank, before any activation?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firstfault_tools.memory.architecture import Architecture
+from firstfault_tools.memory.setup import Framework, Precision, Sharding, TrainingSetup
+
+MIB = 1024**2
+
+SEGMENT_ROUNDING = 2 * MIB
+SMALL_SPLIT = MIB
+LARGE_BUFFER = 20 * MIB
+"""c10/core/AllocatorConfig.h: segments of 10 MiB and more are rounded up to 2 MiB, smaller ones come
+out of 20 MiB segments, and a rest of at most 1 MiB stays with its block, so it counts as allocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes per rank. weights, master and moments live always; gradients from backward to step."""
+
+    weights: int
+    master: int
+    moments: int
+    gradients: int
+    buckets: int
+    rounding: int
+    trained: int
+
+    @property
+    def resident(self) -> int:
+        """What is alive between steps."""
+        return self.weights + self.master + self.moments + self.buckets + self.rounding
+
+
+def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
+    """Adapter parameters: r (d_in + d_out) for every targeted matrix."""
+    rank = setup.lora_rank
+    if not rank:
+        return 0
+    h, q, k, f = shape.hidden, shape.query_width, shape.kv_width, shape.ffn
+    pairs = {
+        "q": h + q, "k": h + k, "v": h + k, "o": q + h,
+        "gate": (h + f) if shape.gated else 0, "up": h + f, "down": f + h,
+    }
+    if shape.fused_qkv:
+        pairs |= {"q": h + q + 2 * k, "k": 0, "v": 0}
+    wanted = setup.lora_targets
+    names = pairs.keys() if wanted == "all-linear" else [n.strip() for n in wanted.split(",")]
+    return rank * shape.layers * sum(pairs.get(_short(name), 0) for name in names)
+
+
+def _short(name: str) -> str:
+    return name.removesuffix("_proj")
+
+
+def count_quantized(shape: Architecture, setup: TrainingSetup) -> int:
+    """Bytes of a frozen, quantised base: linears in 4 or 8 bits, the rest in two bytes.
+
+    NF4 keeps one fp32 scale per block of 64 (0.5625 B); double quantisation makes it 8-bit with an
+    fp32 scale per 256 blocks (0.5159 B). int8 keeps one fp16 scale a row.
+    """
+    linears = shape.layers * (sum(shape.attention_weights) + sum(shape.dense_mlp_weights))
+    rest = shape.parameters - linears
+    if setup.quantized_bits == 8:
+        return linears + 2 * rest
+    width = 0.5 + (1 / 64 + 4 / (64 * 256) if setup.double_quant else 4 / 64)
+    return int(linears * width) + 2 * rest
+
+
+def round_weights(shape: Architecture, width: int) -> int:
+    """Allocator rounding of freshly placed weights that counts as allocated."""
+    matrices = list(shape.attention_weights)
+    if shape.experts:
+        inner = shape.mlp_matrices - 1
+        per = shape.experts * shape.hidden * shape.expert_ffn
+        matrices += [per * inner, per]
+    else:
+        matrices += shape.dense_mlp_weights
+    waste = 0.0
+    for elements in matrices:
+        waste += shape.layers * _waste(elements * width)
+    waste += _waste(shape.embedding_parameters * width) * (1 if shape.tied else 2)
+    return int(waste)
+
+
+def _waste(size: int) -> float:
+    """Bytes lost per tensor of this size; small tensors share 512-byte bins and lose next to none."""
+    if size <= MIB:
+        return 0.0
+    if size < LARGE_BUFFER // 2:
+        per_segment = LARGE_BUFFER // size
+        rest = LARGE_BUFFER - per_segment * size
+        return rest / per_segment if rest <= SMALL_SPLIT else 0.0
+    rest = -size % SEGMENT_ROUNDING
+    return float(rest) if rest <= SMALL_SPLIT else 0.0
+
+
+def size_states(shape: Architecture, setup: TrainingSetup) -> States:
+    """States of an eager run (Hugging Face, torchtitan, DeepSpeed) on one data-parallel rank."""
+    ranks = setup.data * setup.context
+    split = setup.sharding in (Sharding.FSDP, Sharding.ZERO3) or (
+        setup.sharding is Sharding.ZERO2 and setup.framework is not Framework.DEEPSPEED
+    )
+    count = shape.parameters
+    width = setup.weight_bytes
+    shard = ranks if split else 1
+    if setup.lora_rank:
+        return _size_adapter_states(shape, setup, shard)
+    trained = count // shard
+    deepspeed = setup.framework is Framework.DEEPSPEED and setup.sharding is not Sharding.NONE
+    master_bytes = 4 if setup.precision is Precision.BF16_MASTER or deepspeed else 0
+    moment_width = 4 if master_bytes or width == 4 else width
+    states = setup.states
+    optimizer_ranks = shard
+    if setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3):
+        optimizer_ranks = ranks
+    moments = int((states.moments * moment_width + states.state_bytes) * count / optimizer_ranks)
+    master = master_bytes * count // optimizer_ranks
+    gradient_ranks = ranks if split or setup.sharding is Sharding.ZERO2 else 1
+    gradient_width = setup.gradient_bytes or width
+    gradients = gradient_width * count // gradient_ranks
+    buckets = 0
+    if setup.sharding is Sharding.DDP or (setup.sharding is Sharding.ZERO1 and not deepspeed):
+        buckets, gradients = gradients, 0
+    if setup.offload_optimizer:
+        master = moments = 0
+    return States(
+        weights=width * count // shard,
+        master=master,
+        moments=moments,
+        gradients=gradients,
+        buckets=buckets,
+        rounding=0 if split else sum(
+            round_weights(shape, size) for size in ((width, 4) if master else (width,))
+        ),
+        trained=trained,
+    )
+
+
+def _size_adapter_states(shape: Architecture, setup: TrainingSetup, shard: int) -> States:
+    adapter = count_lora(shape, setup)
+    if setup.quantized_bits:
+        base = count_quantized(shape, setup)
+    else:
+        base = setup.weight_bytes * shape.parameters
+    states = setup.states
+    return States(
+        weights=base // shard + 4 * adapter,
+        master=0,
+        moments=int((states.moments * 4 + states.state_bytes) * adapter),
+        gradients=4 * adapter,
+        buckets=0,
+        rounding=0,
+        trained=adapter,
+    )
