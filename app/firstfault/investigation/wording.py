@@ -9,6 +9,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.findings import Finding, Verdict
+from firstfault_tools.log.speaker import read_speaker
 
 
 def marks(numbers: Sequence[int]) -> str:
@@ -51,6 +52,15 @@ def explain(
     if numbers:
         parts.append(f"What the other lines report follows from it {marks(numbers)}.")
     return " ".join(parts)
+
+
+def _decisive_words(finding: Finding) -> str:
+    """What the first line says, where the title does not already say it."""
+    if not finding.evidence or finding.evidence[0].line == 0:
+        return ""
+    text = finding.evidence[0].text
+    body = " ".join(text[read_speaker(text)[1] :].split())[:220]
+    return "" if not body or body[:60] in finding.title else body
 
 
 def explain_healthy(

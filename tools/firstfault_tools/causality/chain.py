@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from firstfault_tools.findings import Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 
 DEPTH = {
     Level.CAUSE: 0,
@@ -36,12 +36,15 @@ class Chain:
 
 def order_findings(findings: Sequence[Finding]) -> Chain:
     """Chain of all findings, whatever tool they come from."""
-    live = [f for f in findings if not f.facts.get("survived")]
-    survived = tuple(f for f in findings if f.facts.get("survived") and DEPTH[f.level] <= 2)
-    causes = _sorted(f for f in live if f.level is Level.CAUSE)
-    failures = _sorted(f for f in live if f.level is Level.FAILURE)
-    symptoms = _sorted(f for f in live if f.level is Level.SYMPTOM)
-    candidates = [*causes, *failures, *symptoms]
+    live = [f for f in findings if not _survived(f)]
+    survived = tuple(f for f in findings if _survived(f) and DEPTH[f.level] <= 2)
+    candidates = [
+        f
+        for level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
+        for f in _sorted(g for g in live if g.level is level)
+    ]
+    # what makes a run slow does not kill it: sickness answers only where nothing died
+    candidates.sort(key=lambda f: f.category is Category.PERFORMANCE)
     first = candidates[0] if candidates else None
     rest = [f for f in candidates if f is not first]
     rivals = [f for f in rest if first is not None and _rivals(first, f)]
@@ -71,6 +74,11 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
         )
 
     return sorted(items, key=place)
+
+
+def _survived(finding: Finding) -> bool:
+    """Training went on after it. Slowness is not got over by going on."""
+    return bool(finding.facts.get("survived")) and finding.category is not Category.PERFORMANCE
 
 
 def _rivals(first: Finding, other: Finding) -> bool:

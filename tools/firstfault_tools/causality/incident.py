@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from firstfault_tools.causality.progress import Progress, read_progress, steps_after
+from firstfault_tools.causality.roster import Roster, read_roster
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
 from firstfault_tools.log.scan import make_line
@@ -72,6 +73,11 @@ class LogIncident:
         seen |= {d.name_rank for d in self.digests if d.name_rank is not None}
         seen |= {w.rank for w in self.work}
         return frozenset(seen)
+
+    @cached_property
+    def roster(self) -> Roster:
+        """Which process is which rank, from all logs."""
+        return read_roster((line for d in self.digests for line in d.kept), self.exits)
 
     @cached_property
     def hosts_seen(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 
 from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
 from firstfault_tools.causality.incident import LogIncident
@@ -14,6 +15,8 @@ from firstfault_tools.log.signature import Signature, fill_template
 from firstfault_tools.log.traceback import Traceback
 
 EVIDENCE_PER_FINDING = 4
+_LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
+"""Categories whose faults strike one process; the others lie in what the ranks share."""
 
 _BY_TYPE: tuple[tuple[str, Category], ...] = (
     (r"OutOfMemory|MemoryError", Category.OOM),
@@ -51,7 +54,49 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
-    return tuple(found)
+    return tuple(adopt_ranks(incident, found))
+
+
+def adopt_ranks(incident: LogIncident, findings: list[Finding]) -> list[Finding]:
+    """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
+
+    A device-side assertion, a kernel message or a worker's exception names no rank; the exception it
+    leads to does. Only if exactly one rank raised anything but symptoms is it taken.
+    """
+    failed = {
+        f.rank
+        for f in findings
+        if f.rank is not None
+        and f.level in (Level.CAUSE, Level.FAILURE)
+        and not f.facts.get("survived")
+    }
+    out = []
+    for finding in findings:
+        if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
+            rank = _rank_by_seat(incident, finding)
+            if (
+                rank is None
+                and len(failed) == 1
+                and not finding.facts.get("ranks")
+                and finding.category in _LOCAL
+            ):
+                rank = next(iter(failed))
+            if rank is not None:
+                finding = replace(finding, rank=rank)
+        if finding.rank is not None and finding.host is None:
+            finding = replace(finding, host=incident.roster.host_of(finding.rank))
+        out.append(finding)
+    return out
+
+
+def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
+    pid = str(finding.facts.get("pid") or "")
+    if pid.isdigit():
+        rank = incident.roster.by_pid(int(pid), finding.host)
+        if rank is not None:
+            return rank
+    bus = str(finding.facts.get("pci") or finding.facts.get("bus") or "")
+    return incident.roster.by_bus(bus, finding.host) if bus else None
 
 
 def _holds(incident: LogIncident, signature: Signature) -> bool:
@@ -92,13 +137,16 @@ def _from_hits(
     values: dict[str, object] = dict(lead.captures)
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
+    category = signature.category
+    if signature.level is Level.FAILURE and category is Category.CODE_BUG:
+        category = _category_by_traceback(incident, lead) or category
     others = [h.line.evidence() for h in hits if h is not lead]
     ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
     return Finding(
         kind=f"signature.{signature.id}",
         title=fill_template(signature.root_cause, values),
         level=signature.level,
-        category=signature.category,
+        category=category,
         confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
         evidence=(lead.line.evidence(), *others[: EVIDENCE_PER_FINDING - 1]),
         rank=rank,
@@ -114,6 +162,14 @@ def _from_hits(
             "starts_at": first_place(incident, lead.line)[2],
         },
     )
+
+
+def _category_by_traceback(incident: LogIncident, hit: Hit) -> Category | None:
+    """A generic error raised while loading a checkpoint or data belongs there."""
+    for traceback in incident.tracebacks:
+        if traceback.line.file == hit.line.file and traceback.line.number == hit.line.number:
+            return classify_traceback(traceback)
+    return None
 
 
 def traceback_findings(incident: LogIncident, named: set[tuple[str, int]]) -> list[Finding]:

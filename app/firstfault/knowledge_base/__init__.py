@@ -1,0 +1,1 @@
+"""Finding the right page: passages, a lexical and a vector index, and their fusion."""

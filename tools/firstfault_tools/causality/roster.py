@@ -1,0 +1,128 @@
+"""Which process is which rank, on which host and GPU? Pieces from many lines put together.
+
+Launchers, NCCL and the kernel each tell a part: torchrun's table has rank, local rank, pid and host;
+NCCL's communicator lines have rank, device and PCI bus id; the kernel has pid or bus id only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from firstfault_tools.log.exits import Exit
+
+_COMM = re.compile(
+    r"(?:^|[\s|:])(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[(?P<dev>\d+)\].*?"
+    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<cuda>\d+)(?: nvmlDev \d+)? busId (?P<bus>[0-9a-fA-F]+)"
+)
+_USES = re.compile(
+    r"(?i)rank\W{0,3}(?P<rank>\d+)\D{1,40}?(?:uses? |on |-> |device |gpu )(?:cuda:|gpu |device )?(?P<dev>\d+)\b.{0,80}?\b(?P<bus>[0-9a-f]{2}:[0-9a-f]{2})\.?"
+)
+_STARTED = re.compile(
+    r"(?i)\brank[ =:]+(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank[ =:]+(?P<rank2>\d+)"
+)
+_HINT = re.compile(r"busId|rank.{0,80}pid|pid.{0,80}rank|[0-9a-f]{2}:[0-9a-f]{2}", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One process's place; unknown parts are None."""
+
+    rank: int
+    host: str | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    bus: str | None = None
+
+
+@dataclass(slots=True)
+class Roster:
+    """Look-up of ranks by pid, bus id and host with local rank."""
+
+    seats: list[Seat] = field(default_factory=list)
+
+    def by_pid(self, pid: int, host: str | None = None) -> int | None:
+        return self._only(
+            s.rank
+            for s in self.seats
+            if s.pid == pid and (not host or not s.host or _same_host(s.host, host))
+        )
+
+    def by_bus(self, bus: str, host: str | None = None) -> int | None:
+        wanted = normalise_bus(bus)
+        return self._only(
+            s.rank
+            for s in self.seats
+            if s.bus == wanted and (not host or not s.host or _same_host(s.host, host))
+        )
+
+    def by_local_rank(self, local_rank: int, host: str | None) -> int | None:
+        return self._only(
+            s.rank
+            for s in self.seats
+            if s.local_rank == local_rank and (not host or not s.host or _same_host(s.host, host))
+        )
+
+    def host_of(self, rank: int) -> str | None:
+        return next((s.host for s in self.seats if s.rank == rank and s.host), None)
+
+    def bus_of(self, rank: int) -> str | None:
+        return next((s.bus for s in self.seats if s.rank == rank and s.bus), None)
+
+    @staticmethod
+    def _only(ranks: Iterable[int]) -> int | None:
+        found = set(ranks)
+        return found.pop() if len(found) == 1 else None
+
+
+def normalise_bus(text: str) -> str:
+    """`bb:dd` of any spelling of a PCI address: 0000:9b:00.0, 00000000:9B:00.0, 9b:00, 9b000."""
+    text = text.lower().replace("pci", "").strip(" :")
+    match = re.search(r"(?:[0-9a-f]{4,8}:)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?$", text)
+    if match is not None:
+        return f"{match[1]}:{match[2]}"
+    if re.fullmatch(r"[0-9a-f]{4,6}", text):
+        # NCCL prints the address as one number: bus, device, function
+        value = int(text, 16)
+        return f"{(value >> 12) & 0xFF:02x}:{(value >> 4) & 0xFF:02x}"
+    return text
+
+
+def _same_host(one: str, other: str) -> bool:
+    return one.split(".")[0].lower() == other.split(".")[0].lower()
+
+
+def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Roster:
+    """Roster from NCCL communicator lines, launch lines and torchrun's failure table."""
+    roster = Roster()
+    world = 0
+    largest: dict[int, Seat] = {}
+    for _, text in lines:
+        if len(text) > 2000 or not _HINT.search(text):
+            continue
+        match = _COMM.search(text)
+        if match is not None:
+            size = int(match["n"])
+            if size > world:  # ranks of smaller communicators are group ranks
+                world, largest = size, {}
+            if size == world:
+                rank = int(match["rank"])
+                largest[rank] = Seat(rank, match["host"], int(match["cuda"]), int(match["pid"]), normalise_bus(match["bus"]))  # fmt: skip
+            continue
+        match = _STARTED.search(text)
+        if match is not None:
+            said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
+            roster.seats.append(Seat(int(said), pid=int(pid)))
+        match = _USES.search(text)
+        if match is not None:
+            roster.seats.append(
+                Seat(
+                    int(match["rank"]),
+                    local_rank=int(match["dev"]),
+                    bus=normalise_bus(match["bus"]),
+                )
+            )
+    roster.seats += largest.values()
+    roster.seats += [Seat(e.rank, e.host, e.local_rank, e.pid) for e in exits if e.rank is not None]
+    return roster
