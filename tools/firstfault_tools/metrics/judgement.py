@@ -1,0 +1,33 @@
+"""What do the numbers of a run say? All verdicts over a `StepSeries`, in one call."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from firstfault_tools.findings import Finding
+from firstfault_tools.metrics.series import StepSeries
+from firstfault_tools.metrics.view import Quote, View, lead_of
+
+Judge = Callable[[View], list[Finding]]
+
+JUDGES = (
+    ("numerical", "judge_not_finite"),
+    ("numerical", "judge_loss_scale"),
+)
+
+
+def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tuple[Finding, ...]:
+    """Findings about a run's metrics, with numbers, steps and lines quoted.
+
+    file: display name for the evidence. quote: text of a line by its number, used for rows whose
+    text the series no longer holds.
+    """
+    if not len(series) and not series.events:
+        return ()
+    view = View(all=series, lead=lead_of(series), file=file, quote=quote)
+    found: list[Finding] = []
+    for module, name in JUDGES:
+        judge: Judge = getattr(importlib.import_module(f"firstfault_tools.metrics.{module}"), name)
+        found.extend(judge(view))
+    return tuple(found)

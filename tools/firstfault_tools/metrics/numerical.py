@@ -1,0 +1,342 @@
+"""Did the numbers themselves break? NaN, infinity, a loss that is no longer printed, loss scaling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING
+from firstfault_tools.metrics.view import View, make_finding, number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LOOK_BACK = 50
+SPIKE = 8.0
+LR_JUMP = 3.0
+
+
+def lost_rows(view: View, metric: str = "loss") -> NDArray[np.int64]:
+    """Rows from which `metric` is gone although all that used to be printed beside it goes on.
+
+    Beside it: columns that were there in at least 95 % of the rows with the metric and hardly ever
+    without it. At least three rows with and three without, and it never comes back.
+    """
+    import numpy as np
+
+    series = view.lead
+    there = series.values(metric) != MISSING
+    if there.all() or not there.any():
+        return np.empty(0, dtype=np.int64)
+    last = int(np.flatnonzero(there)[-1])
+    before, after = there[: last + 1], np.arange(last + 1, len(there))
+    if before.sum() < 3 or len(after) < 3:
+        return np.empty(0, dtype=np.int64)
+    companions = []
+    for name in series.columns:
+        if name in (metric, "epoch", "eval_loss"):
+            continue
+        with_it = series.values(name)[: last + 1] != MISSING
+        if with_it[before].mean() >= 0.95 and (with_it & ~before).sum() <= 0.05 * before.sum():
+            companions.append(name)
+    if not companions:
+        return np.empty(0, dtype=np.int64)
+    goes_on = np.all([series.values(name)[after] != MISSING for name in companions], axis=0)
+    gone = after[goes_on]
+    return gone if len(gone) >= 3 else np.empty(0, dtype=np.int64)
+
+
+def _not_finite(view: View, metric: str) -> NDArray[np.int64]:
+    import numpy as np
+
+    values = view.lead.values(metric)
+    return np.flatnonzero((values != MISSING) & ~np.isfinite(values))
+
+
+def _spike_before(view: View, row: int) -> tuple[int, float, float] | None:
+    """(row, value, usual) of the first extreme gradient norm shortly before `row`."""
+    import numpy as np
+
+    curve = view.curve("grad_norm")
+    before = curve.rows < row
+    rows, values = curve.rows[before], curve.values[before]
+    if len(values) < 3:
+        return None
+    near = rows >= row - LOOK_BACK
+    usual = float(np.median(values[~near])) if (~near).sum() >= 5 else float(np.median(values))
+    high = np.flatnonzero(near & (values > SPIKE * max(usual, 1e-12)))
+    if not len(high):
+        return None
+    at = int(high[0])
+    # A spike that came back down long before is another story.
+    while at + 1 < len(values) and len(high) > 1 and rows[-1] - rows[at] > 20:
+        later = high[high > at]
+        if not len(later):
+            break
+        at = int(later[0])
+    return int(rows[at]), float(values[at]), usual
+
+
+def _rate_jump_before(view: View, row: int) -> tuple[int, float, float] | None:
+    """(row, new, old) of the last sudden rise of the learning rate shortly before `row`."""
+    curve = view.curve("lr")
+    found = None
+    for i in range(1, len(curve)):
+        if curve.rows[i] > row:
+            break
+        old, new = float(curve.values[i - 1]), float(curve.values[i])
+        if curve.rows[i] >= row - LOOK_BACK and old > 0 and new > LR_JUMP * old:
+            # Warm-up rises by large factors in its first steps, from next to nothing.
+            if i >= 3 or new > 100 * old:
+                found = (int(curve.rows[i]), new, old)
+    return found
+
+
+def _jump_before(view: View, row: int) -> tuple[int, float, float] | None:
+    """(row, value, usual) of the first loss far above all before it, within the look-back."""
+    import numpy as np
+
+    curve = view.curve("loss")
+    before = curve.rows < row
+    rows, values = curve.rows[before], curve.values[before]
+    if len(values) < 4:
+        return None
+    usual = float(np.median(values[: max(3, len(values) - 5)]))
+    high = np.flatnonzero((rows >= row - LOOK_BACK) & (values > 2 * abs(usual) + 0.5))
+    return (int(rows[high[0]]), float(values[high[0]]), usual) if len(high) else None
+
+
+def judge_not_finite(view: View) -> list[Finding]:
+    """NaN or infinite loss or gradients, a loss that vanished, and counters that deny it."""
+    import numpy as np
+
+    series = view.lead
+    loss, grad = _not_finite(view, "loss"), _not_finite(view, "grad_norm")
+    gone = lost_rows(view)
+    finite_loss = view.curve("loss").rows
+    last_good = int(finite_loss[-1]) if len(finite_loss) else -1
+    lasting_loss = loss[loss > last_good]
+    lasting_grad = grad[grad > last_good] if len(gone) or len(lasting_loss) else grad
+    if not len(lasting_loss) and not len(gone):
+        tail = view.curve("grad_norm").rows
+        last_good_grad = int(tail[-1]) if len(tail) else -1
+        lasting_grad = grad[grad > last_good_grad]
+        if len(lasting_grad) < 3:
+            return _passing(view, loss, grad)
+    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)] first =
+    min(rows) steps: dict[str, Json] = {"first_bad_step": series.step[first], "first_bad":
+    series.label(first)} what = [] if len(lasting_loss):
+        what.append("loss")
+    if len(lasting_grad):
+        what.append("gradient norm")
+    quoted = [first - 1, first, *rows]
+    parts = []
+    if what:
+        value = series.values("loss" if len(lasting_loss) else "grad_norm") seen =
+        value[int((lasting_loss if len(lasting_loss) else lasting_grad)[0])] word = "infinite" if
+        np.isinf(seen) else "NaN" title = f"{' and '.join(what).capitalize()} {'is' if len(what) ==
+        1 else 'are'} {word} since {series.label(first)}" if len(gone):
+            parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
+            steps["loss_missing_since"] = series.label(int(gone[0]))
+    else:
+        title = (
+            f"The loss is no longer printed since {series.label(first)} while the other columns go "
+            "on; some trainers leave a NaN loss out"
+        )
+    if len(lasting_loss) and len(lasting_grad) and int(lasting_grad[0]) < int(lasting_loss[0]):
+        parts.append(
+            f"gradient norm first at {series.label(int(lasting_grad[0]))}, loss at "
+            f"{series.label(int(lasting_loss[0]))}"
+        )
+    cause_known = False
+    rate = _rate_jump_before(view, first)
+    if rate is not None:
+        quoted += [rate[0], rate[0] - 1]
+        steps |= {"lr_before": rate[2], "lr_after": rate[1], "lr_jump": series.label(rate[0])}
+        parts.append(
+            f"the learning rate had jumped from {number(rate[2])} to {number(rate[1])} at "
+            f"{series.label(rate[0])}"
+        )
+        cause_known = True
+    spike = _spike_before(view, first)
+    if spike is not None:
+        quoted.append(spike[0])
+        steps |= {"grad_norm_spike": spike[1], "grad_norm_usual": spike[2]}
+        steps["grad_norm_spike_at"] = series.label(spike[0])
+        parts.append(
+            f"the gradient norm had gone from about {number(spike[2])} to {number(spike[1])} at "
+            f"{series.label(spike[0])}"
+        )
+    jump = _jump_before(view, first)
+    if jump is not None and jump[0] != first:
+        quoted.append(jump[0]) steps |= {"loss_jump": jump[1], "loss_usual": jump[2],
+        "loss_jump_at": series.label(jump[0])} parts.append(
+            f"the loss had jumped from about {number(jump[2])} to {number(jump[1])} at "
+            f"{series.label(jump[0])}"
+        )
+    denied = _denied(view, first)
+    if denied:
+        parts.append(denied)
+        steps["counters_contradict"] = True
+    saved = view.last_checkpoint_before(min([first, *(s[0] for s in (spike, jump) if s)]))
+    extra = ()
+    if saved is not None:
+        steps["last_clean_checkpoint_step"] = saved.values.get("step")
+        parts.append(f"last checkpoint before it: step {saved.values.get('step', 0):.0f}")
+        extra = view.event_evidence([saved])
+    certain = bool(what)
+    if first == int(view.lead.rows_with("loss")[0] if len(view.lead.rows_with("loss")) else 0):
+        parts.append("it is so from the first logged step on")
+        steps["from_the_start"] = True
+    kind = "nan_loss" if certain else "loss_missing"
+    if rate is not None:
+        kind = "nan_after_lr_jump"
+    return [
+        make_finding(
+            kind, title + ("" if not parts else "; " + "; ".join(parts)), Level.CAUSE if certain
+            else Level.FAILURE, Category.NUMERICAL, view.evidence(quoted) + extra, page="nan-loss",
+            confidence=Confidence.CONFIRMED if certain and (cause_known or len(lasting_loss) or
+            len(gone)) else Confidence.LIKELY, facts=steps,
+        )
+    ]
+
+
+def _denied(view: View, first: int) -> str:
+    """Say when the trainer's own counters claim that nothing is wrong."""
+    import numpy as np
+
+    names = {"nan_iters": "nan iterations", "skipped": "skipped iterations"}
+    zero = []
+    for metric, name in names.items():
+        values = view.lead.values(metric)[first:]
+        values = values[values != MISSING]
+        if len(values) >= 2 and np.all(values == 0):
+            zero.append(name)
+    if "nan iterations" not in zero:
+        return ""
+    return f"the counters for {' and '.join(zero)} still say 0 and cannot be trusted"
+
+
+def _passing(
+    view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]
+) -> list[Finding]:
+    """NaN or infinity that came and went."""
+    import numpy as np
+
+    rows = np.union1d(loss, grad)
+    if not len(rows):
+        return []
+    series = view.lead
+    scale = series.values("loss_scale")
+    scaling = bool(np.any((scale != MISSING) & (scale > 1))) or bool(view.events("scale_reduced"))
+    share = len(rows) / max(1, len(series))
+    names = ", ".join(series.label(int(r)) for r in rows[:5]) + (" ..." if len(rows) > 5 else "")
+    facts: dict[str, Json] = {"rows": len(rows), "steps": [series.step[int(r)] for r in rows[:20]]}
+    if scaling and share < 0.2:
+        return [
+            make_finding(
+                "overflow_skipped",
+                f"{len(rows)} step(s) with a non-finite value ({names}) were followed by finite "
+                "ones: dynamic loss scaling skips such steps, which is normal",
+                Level.BENIGN,
+                Category.NUMERICAL,
+                view.evidence(rows[:5]),
+                page="loss-scale-warmup",
+                facts=facts,
+            )
+        ]
+    lasting = len(loss) >= 3 or share > 0.1
+    return [
+        make_finding(
+            "nan_passing",
+            f"A non-finite {'loss' if len(loss) else 'gradient norm'} was logged at {names}; "
+            "later steps are finite again",
+            Level.FAILURE if lasting else Level.CONTEXT,
+            Category.NUMERICAL,
+            view.evidence([*(rows[:4] - 1), *rows[:4]]),
+            page="nan-loss",
+            confidence=Confidence.POSSIBLE,
+            facts=facts,
+        )
+    ]
+
+
+def judge_loss_scale(view: View) -> list[Finding]:
+    """Collapse of the dynamic loss scale against its normal search for a level."""
+    import numpy as np
+
+    series = view.lead
+    reduced = view.events("scale_reduced")
+    floor = view.events("scale_at_minimum")
+    curve = view.curve("loss_scale")
+    drops = int(np.sum(np.diff(curve.values) < 0)) if len(curve) > 1 else 0
+    if not reduced and not floor and drops == 0:
+        return []
+    last = reduced[-1].values.get("to") if reduced else None
+    if last is None:
+        last = float(curve.values[-1]) if len(curve) else None
+    first = reduced[0].values.get("from") if reduced else None
+    if first is None and len(curve):
+        first = float(curve.values[0])
+    rows = len(series)
+    count = max(len(reduced), drops)
+    # Reductions with no finished step between them, once training was under way.
+    streak, worst, at_row, start = 0, 0, -1, 0
+    worst_start = 0
+    for i, event in enumerate(reduced):
+        if event.row != at_row:
+            streak, at_row, start = 0, event.row, i
+        streak += 1
+        if event.row > 0 and streak > worst:
+            worst, worst_start = streak, start
+    at_floor = bool(floor) or (last is not None and last <= 1.0 and (first or 0) > 1.0)
+    facts: dict[str, Json] = {
+        "reductions": count,
+        "first_scale": first,
+        "last_scale": last,
+        "longest_run_without_a_step": worst,
+    }
+    shown = [*reduced[:1], *reduced[-1:]] if len(reduced) > 1 else reduced
+    quoted = view.event_evidence([*shown, *floor[:1]])
+    if len(curve) > 1 and not reduced:
+        falls = np.flatnonzero(np.diff(curve.values) < 0)
+        quoted += view.evidence([*curve.rows[falls[:1]], *curve.rows[falls[-1:] + 1]])
+    if at_floor or worst >= 10:
+        where = ""
+        if worst >= 10 and reduced:
+            where = f" after {series.label(min(rows, reduced[worst_start].row) - 1)}" if rows else
+            ""
+        return [
+            make_finding(
+                "loss_scale_collapse",
+                f"The loss scale collapsed{where}: {count} reductions from {number(first or 0)} to "
+                f"{number(last or 0)}"
+                + (", its minimum" if at_floor else "")
+                + "; every step overflows, so nothing is learned",
+                Level.CAUSE,
+                Category.NUMERICAL,
+                quoted,
+                page="loss-scale-collapse",
+                confidence=Confidence.CONFIRMED if at_floor else Confidence.LIKELY,
+                facts=facts,
+            )
+        ]
+    early = sum(1 for event in reduced if event.row <= max(5, rows // 10))
+    late = count - early if reduced else drops
+    if late > max(4, 0.05 * max(rows, 1)) and late > early:
+        return []
+    return [
+        make_finding(
+            "loss_scale_warmup",
+            f"{count} loss-scale reduction(s), from {number(first or 0)} to {number(last or 0)}: "
+            "normal dynamic loss scaling finding its level; each skips one step",
+            Level.BENIGN,
+            Category.NUMERICAL,
+            quoted,
+            page="loss-scale-warmup",
+            confidence=Confidence.CONFIRMED,
+            facts=facts,
+        )
+    ]

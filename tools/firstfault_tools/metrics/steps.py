@@ -1,0 +1,363 @@
+"""Which step rows does a log hold? The entry point of the metrics room.
+
+Lines come in one by one; step lines become rows of a `StepSeries`, a few others become events, all
+else is passed over after a cheap look.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from array import array
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.metrics.series import (
+    MISSING,
+    NO_RANK,
+    NO_STEP,
+    Event,
+    RankOf,
+    StepSeries,
+)
+from firstfault_tools.metrics.templates import MAX_LINE, STAMP, Template, make_template
+from firstfault_tools.metrics.tokens import LineReading, read_line, to_number
+
+MAX_TEMPLATES = 48
+MAX_SHAPES = 20_000
+MAX_EVENTS = 20_000
+MAX_TEXTS = 50_000
+EDGE_TEXTS = 2_000
+BATCH = 4_096
+STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it"
+"""What a line must hold to be a step line; a caller may scan for it first."""
+
+_EVENT_WORDS = ("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart")
+_BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
+_WHOLE = {f"{second:02d}": float(second) for second in range(61)}
+_NO_DIGITS = {ord(c): None for c in "0123456789.+-"} | {ord(" "): None}
+
+
+@cache
+def _event_rules() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
+    raw = json.loads((Path(__file__).parent / "events.json").read_text(encoding="utf-8"))
+    return tuple((r["kind"], r["word"], re.compile(r["pattern"])) for r in raw["events"])
+
+
+@cache
+def _minute(stamp: str) -> float:
+    year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
+    if not (1970 <= year <= 2200 and 1 <= month <= 12 and 1 <= day <= 31):
+        return MISSING
+    return float(
+        calendar.timegm((year, month, day, int(stamp[11:13]), int(stamp[14:16]), 0, 0, 1, 0))
+    )
+
+
+def read_stamp(stamp: str) -> float:
+    """Seconds since the epoch of `YYYY-MM-DD hh:mm:ss[,frac]`, taken as UTC; MISSING if impossible."""
+    base = _minute(stamp[:16])
+    if base == MISSING:
+        return MISSING
+    second = stamp[17:]
+    return base + (_WHOLE[second] if second in _WHOLE else float(second.replace(",", ".")))
+
+
+def _numbers_of(values: tuple[str, ...], factor: float) -> array[float]:
+    first = values[0]
+    try:
+        if first == values[-1] and values.count(first) == len(values):
+            return array("d", [float(first) * factor]) * len(values)
+        if factor == 1.0:
+            return array("d", map(float, values))
+        return array("d", [float(value) * factor for value in values])
+    except ValueError:
+        made = array("d")
+        for value in values:
+            try:
+                made.append(to_number(value) * factor)
+            except ValueError:
+                made.append(MISSING)
+        return made
+
+
+def _never(_: str) -> re.Match[str] | None:
+    return None
+
+
+class _Table:
+    """Columns under construction. All columns of a row are appended before the next row starts."""
+
+    def __init__(self) -> None:
+        self.step: array[int] = array("q")
+        self.line: array[int] = array("q")
+        self.rank: array[int] = array("i")
+        self.time: array[float] = array("d")
+        self.columns: dict[str, array[float]] = {}
+        self.texts: dict[int, str] = {}
+        self.recent: list[tuple[int, str]] = []
+        self.units: dict[str, int] = {}
+        self.total: int | None = None
+
+    def pad(self) -> None:
+        """Fill every column up to the current row with MISSING."""
+        rows = len(self.line)
+        for column in self.columns.values():
+            short = rows - len(column)
+            if short:
+                column.extend([MISSING] * short)
+
+    def column(self, metric: str) -> array[float]:
+        """The column of `metric`, padded to the current row."""
+        column = self.columns.get(metric)
+        if column is None:
+            column = self.columns[metric] = array("d", [MISSING]) * len(self.line)
+        return column
+
+    def keep(self, texts: list[str], odd: set[int]) -> None:
+        """Keep the texts of the rows just added: all up to a bound, then odd ones and the last."""
+        first = len(self.line) - len(texts)
+        if len(self.texts) + len(texts) <= MAX_TEXTS:
+            for index, text in enumerate(texts):
+                self.texts[first + index] = text[:MAX_LINE]
+            return
+        for index in odd:
+            if len(self.texts) < 2 * MAX_TEXTS:
+                self.texts[first + index] = texts[index][:MAX_LINE]
+        start = max(0, len(texts) - EDGE_TEXTS)
+        self.recent += [(first + start + i, t[:MAX_LINE]) for i, t in enumerate(texts[start:])]
+        del self.recent[:-EDGE_TEXTS]
+
+    def series(self, events: list[Event]) -> StepSeries:
+        """The finished series."""
+        self.pad()
+        self.texts.update(self.recent)
+        unit = max(self.units, key=lambda u: self.units[u]) if self.units else "step"
+        return StepSeries(
+            step=self.step,
+            line=self.line,
+            rank=self.rank,
+            time=self.time,
+            columns=self.columns,
+            step_unit=unit,
+            total_steps=self.total,
+            texts=self.texts,
+            events=tuple(events),
+        )
+
+
+class StepParser:
+    """Reads lines one by one; `feed` each, then `finish`. Memory grows with the rows only.
+
+    Rows of one template are collected as strings and converted a few thousand at a time, which is
+    several times faster than number by number.
+    """
+
+    def __init__(self, rank_of: RankOf | None = None) -> None:
+        self.rank_of = rank_of
+        self.table = _Table()
+        self.events: list[Event] = []
+        self.templates: list[Template] = []
+        self.seen: dict[str, int] = {}
+        self.bar_step = NO_STEP
+        self.bar_total: int | None = None
+        self.current: Template | None = None
+        self.groups: list[tuple[str, ...]] = []
+        self.numbers: list[int] = []
+        self.lines: list[str] = []
+        self.bars: list[int] = []
+
+    def _rows(self) -> int:
+        return len(self.table.line) + len(self.numbers)
+
+    def _flush(self) -> None:
+        """Convert the collected rows of the current template and append them to the table."""
+        template, table = self.current, self.table
+        if template is None or not self.groups:
+            return
+        table.pad()
+        columns = list(zip(*self.groups, strict=True))
+        odd: set[int] = set()
+        for metric, group, factor in zip(
+            template.metrics, template.groups, template.factors, strict=True
+        ):
+            values = _numbers_of(columns[group], factor)
+            total = sum(values)
+            if total != total:
+                odd.update(i for i, value in enumerate(values) if value != value)
+            table.column(metric).extend(values)
+        count = len(self.numbers)
+        if template.step >= 0:
+            try:
+                table.step.extend(map(int, columns[template.step]))
+            except ValueError:
+                del table.step[len(table.line) :]
+                table.step.extend([int(float(value)) for value in columns[template.step]])
+            table.units[template.unit] = table.units.get(template.unit, 0) + count
+        else:
+            table.step.extend(self.bars)
+            if self.bar_step != NO_STEP:
+                table.units["step"] = table.units.get("step", 0) + count
+                table.total = self.bar_total
+        table.line.extend(self.numbers)
+        if template.rank >= 0:
+            ranks = [int(value) for value in columns[template.rank]]
+        else:
+            ranks = [NO_RANK] * count
+        if self.rank_of is not None:
+            told = [self.rank_of(text) for text in self.lines]
+            ranks = [r if t is None else t for r, t in zip(ranks, told, strict=True)]
+        table.rank.extend(ranks)
+        if template.stamp >= 0:
+            table.time.extend([read_stamp(value) for value in columns[template.stamp]])
+        else:
+            table.time.extend([MISSING] * count)
+        table.keep(self.lines, odd)
+        self.groups, self.numbers, self.lines, self.bars = [], [], [], []
+
+    def _event(self, number: int, text: str, lower: str) -> None:
+        if len(self.events) >= MAX_EVENTS:
+            return
+        for kind, word, pattern in _event_rules():
+            if word not in lower:
+                continue
+            found = pattern.search(text[:MAX_LINE])
+            if found is None:
+                continue
+            values = {}
+            for name, value in found.groupdict().items():
+                if value is None:
+                    continue
+                try:
+                    values[name] = to_number(value.rstrip("."))
+                except ValueError:
+                    continue
+            self.events.append(Event(kind, number, text[:MAX_LINE], self._rows(), values))
+
+    def _add_reading(self, number: int, text: str, reading: LineReading) -> None:
+        table = self.table
+        self._flush()
+        table.pad()
+        for item in reading.fields:
+            table.column(item.metric).append(item.value)
+        step = NO_STEP
+        unit = reading.unit
+        if reading.step is not None:
+            step = int(reading.step.value)
+        elif self.bar_step != NO_STEP:
+            step, unit = self.bar_step, "step"
+            table.total = self.bar_total
+        table.step.append(step)
+        table.line.append(number)
+        rank = NO_RANK
+        if reading.rank is not None:
+            rank = int(text[slice(*reading.rank)])
+        if self.rank_of is not None:
+            told = self.rank_of(text)
+            rank = rank if told is None else told
+        table.rank.append(rank)
+        stamp = STAMP.search(text, 0, 120)
+        table.time.append(read_stamp(stamp.group()) if stamp else MISSING)
+        if reading.total is not None:
+            table.total = reading.total
+        if step != NO_STEP:
+            table.units[unit] = table.units.get(unit, 0) + 1
+        table.keep([text], {0})
+
+    def feed(self, number: int, text: str) -> None:
+        """Read one line. number: 1-based. text: colour codes removed."""
+        self.consume(((number, text),))
+
+    def consume(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Read many lines; most of them are expected to look like the step line before."""
+        collect = self.groups.append
+        numbers, texts = self.numbers, self.lines
+        current = self.current
+        match = _never if current is None else current.match
+        for number, text in lines:
+            found = match(text)
+            if found is None:
+                self._other(number, text)
+                current = self.current
+                match = _never if current is None else current.match
+                collect, numbers, texts = self.groups.append, self.numbers, self.lines
+                continue
+            collect(found.groups())
+            numbers.append(number)
+            texts.append(text)
+            if current is not None and current.step < 0:
+                self.bars.append(self.bar_step)
+            if len(numbers) >= BATCH:
+                self._flush()
+                collect, numbers, texts = self.groups.append, self.numbers, self.lines
+
+    def _other(self, number: int, text: str) -> None:
+        """Read a line that does not look like the step line before."""
+        for index, other in enumerate(self.templates):
+            found = other.match(text)
+            if found is None:
+                continue
+            if other is not self.current:
+                self._flush()
+                self.current = other
+            if index > 3:
+                self.templates.insert(0, self.templates.pop(index))
+            self.groups.append(found.groups())
+            self.numbers.append(number)
+            self.lines.append(text)
+            if other.step < 0:
+                self.bars.append(self.bar_step)
+            return
+        lower = text.lower()
+        if any(word in lower for word in _EVENT_WORDS):
+            self._event(number, text, lower)
+        if not (
+            "loss" in lower
+            or "step" in lower
+            or "iter" in lower
+            or "epoch" in lower
+            or "it/s" in lower
+            or "s/it" in lower
+        ):
+            if not self._rows() and len(lower) < MAX_LINE:
+                self._event(number, text, lower)
+            return
+        if len(text) > 4 * MAX_LINE:
+            return
+        bar = _BAR.search(text)
+        if bar:
+            self.bar_step, self.bar_total = int(bar.group(1)), int(bar.group(2))
+        shape = text.translate(_NO_DIGITS)
+        count = self.seen.get(shape, 0)
+        if count < 0:
+            return
+        reading = read_line(text)
+        if reading is None:
+            if len(self.seen) < MAX_SHAPES:
+                self.seen[shape] = -1
+            return
+        if len(self.seen) < MAX_SHAPES:
+            self.seen[shape] = count + 1
+        if count == 1 and len(self.templates) < MAX_TEMPLATES:
+            template = make_template(text, reading)
+            if template is not None:
+                self.templates.insert(0, template)
+        self._add_reading(number, text, reading)
+
+    def finish(self) -> StepSeries:
+        """The series of everything fed so far."""
+        self._flush()
+        return self.table.series(self.events)
+
+
+def parse_steps(lines: Iterable[tuple[int, str]], rank_of: RankOf | None = None) -> StepSeries:
+    """Step rows and events of a log.
+
+    lines: (1-based number, text without colour codes). rank_of: says which rank a line belongs to,
+    by its text; None falls back to what the line itself prints.
+    """
+    parser = StepParser(rank_of)
+    parser.consume(lines)
+    return parser.finish()

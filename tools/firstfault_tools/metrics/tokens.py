@@ -1,0 +1,241 @@
+"""Which numbers does a line print, and what is each called? One reading for all step-line formats.
+
+Megatron's pipes, progress bars, Python dicts, JSON lines, `key=value` and prose all print a name
+and then a number. The name is the text between the number before and this one; `vocabulary.json`
+says what it means and in which unit. A format nobody has seen yet needs a new word there, not new
+code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
+    r"|(?<![A-Za-z_])[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)(?![A-Za-z_])"
+)
+_UNIT = re.compile(
+    r"\s?(samples/sec|samples/s|tokens/s/gpu|tokens/gpu/s|tokens/sec|tokens/s|tok/s/gpu|tok/sec|"
+    r"tok/s|images/s|imgs/s|img/s|steps/s|step/s|its/s|it/s|sec/it|s/step|ms/step|ms/it|s/it|/s|"
+    r"[GMTK]i?B|ms|msec|us|secs|sec|s|%|min|bytes|B)(?![A-Za-z]|\s*[:=])"
+)
+_KEY_UNIT = re.compile(r"\((ms|s|t|sec|us|%|gib|gb|mib|mb|bytes|b)\)[\s:=\"'\[]*$", re.IGNORECASE)
+_CUT = re.compile(r"[|,;{}\[\]()<>]|\s-\s|\t|\s{2,}|[:=](?=\s*\S*\s)")
+_PROGRESS = re.compile(
+    r"(?:\|\s*|\]\[\s*|\[\s*|Batch:?\s+)(\d+)\s*/\s*(\d+)(?=\s*(?:\[|\]|\(\s*\d+%\)|\s*\|))"
+)
+_STEP_OF = re.compile(r"^\s*/\s*$")
+_RANK = re.compile(r"\b[Rr](?:ank|ANK)[ _:=-]*(\d{1,6})\b|\bRANK[ _:=]*(\d{1,6})\b")
+_EPOCH = re.compile(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
+_EVALUATION = re.compile(
+    r"Epoch\s*\((?:val|test)\)|(?i:^\W*(?:valid|eval|test)\w*\b)|on (?:validation|test) set"
+)
+_SPLIT = re.compile(r"[_/\-.\s]+")
+_SAMPLES = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
+
+SIGNALS = frozenset(
+    "loss eval_loss total_loss grad_norm lr loss_scale step_time_ms data_time_ms tokens_per_s "
+    "samples_per_s iterations_per_s tflops mfu_pct mem_allocated_gib mem_reserved_gib mem_peak_gib "
+    "host_mem_gib skipped nan_iters".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One number of a line: metric name, value in the metric's unit, place, factor applied."""
+
+    metric: str
+    value: float
+    start: int
+    end: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineReading:
+    """What a step line holds. step_field, total and unit describe the step counter."""
+
+    fields: tuple[Field, ...]
+    step: Field | None
+    total: int | None
+    unit: str
+    rank: tuple[int, int] | None
+    """Span of the rank number within the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words of `vocabulary.json`."""
+
+    keys: Mapping[str, tuple[str, str]]
+    whole: frozenset[str]
+    qualifiers: frozenset[str]
+    units: Mapping[str, float]
+    rates: Mapping[str, str]
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Load the vocabulary once."""
+    raw = json.loads((Path(__file__).parent / "vocabulary.json").read_text(encoding="utf-8"))
+    return Vocabulary(
+        keys={name: (meaning[0], meaning[1]) for name, meaning in raw["keys"].items()},
+        whole=frozenset(raw["whole_key_only"]),
+        qualifiers=frozenset(raw["qualifiers"]),
+        units=raw["units"],
+        rates=raw["rates"],
+    )
+
+
+def to_number(text: str) -> float:
+    """The value of a number as NUMBER finds it; thousands separators are allowed."""
+    return float(text.replace(",", ""))
+
+
+@cache
+def meaning_of(key: str) -> tuple[str, str] | None:
+    """(metric, default unit) of a name as logged, or None for a name that means nothing here."""
+    words = [word for word in _SPLIT.split(key.lower().strip(" :='\"*#>")) if word]
+    known = vocabulary()
+    for start in range(max(0, len(words) - 6), len(words)):
+        name = " ".join(words[start:])
+        found = known.keys.get(name)
+        if found is None:
+            continue
+        if name in known.whole and not all(w in known.qualifiers for w in words[:start]):
+            return None
+        evaluation = any(w.startswith(("val", "eval", "test")) for w in words[:start])
+        if evaluation and found[0] not in ("step", "global_step", "epoch"):
+            return known.keys["eval loss"] if found[0] == "loss" else None
+        return found
+    return None
+
+
+def _factor(metric: str, default: str, key_unit: str | None, unit: str | None) -> float:
+    units = vocabulary().units
+    for name in (unit, key_unit, default):
+        if name and name.lower() in units:
+            short = name.lower()
+            time = metric.endswith("_ms")
+            if time == (short in ("ms", "msec", "s", "sec", "secs", "t", "us", "min")) and (
+                time or metric.endswith("_gib")
+            ):
+                return units[short]
+    return 1.0
+
+
+def _key(gap: str) -> tuple[str, str | None]:
+    unit = _KEY_UNIT.search(gap)
+    key_unit = unit.group(1) if unit else None
+    bare = (gap[: unit.start()] if unit else gap).rstrip(" \t:=\"'[(")
+    cut = 0
+    for found in _CUT.finditer(bare):
+        cut = found.end()
+    return bare[cut:], key_unit
+
+
+def read_line(text: str) -> LineReading | None:
+    """Numbers of a step line, or None where the line is not one.
+
+    text: without colour codes. A step line names a step or an epoch and at least one signal.
+    """
+    fields: list[Field] = []
+    steps: dict[str, Field] = {}
+    total: int | None = None
+    before = 0
+    previous = ""
+    for found in NUMBER.finditer(text):
+        start, end = found.span()
+        if start == end:
+            continue
+        gap = text[before:start]
+        unit_match = _UNIT.match(text, end)
+        unit = unit_match.group(1) if unit_match else None
+        key, key_unit = _key(gap)
+        meaning = meaning_of(key) if key else None
+        if meaning is None and not text[end - 1].isdigit() and text[end - 1] != ".":
+            continue  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
+        before = unit_match.end() if unit_match else end
+        if meaning is None and unit in vocabulary().rates:
+            factor = 1000.0 if unit in ("s/it", "s/step", "sec/it") else 1.0
+            meaning = (vocabulary().rates[unit or ""], "")
+            fields.append(Field(meaning[0], to_number(found.group()) * factor, start, end, factor))
+            previous = meaning[0]
+            continue
+        if meaning is None:
+            if _STEP_OF.match(gap):
+                if previous in ("step", "global_step"):
+                    value = to_number(found.group())
+                    total = int(value) if value < 1e12 else None
+                elif previous == "host_mem_gib":
+                    factor = _factor(previous, "gib", None, unit)
+                    value = to_number(found.group()) * factor
+                    fields.append(Field("host_mem_total_gib", value, start, end, factor))
+            previous = ""
+            continue
+        metric, default = meaning
+        if metric == "batch":
+            metric = "step_time_ms" if key_unit or unit in ("s", "ms") else "batch"
+        factor = _factor(metric, default, key_unit, unit)
+        if metric == "mem_peak_gib" and default == "mib" and not unit and not key_unit:
+            # Bare "memory: 8123" is MiB by custom; small values with a point are GiB.
+            factor = 1.0 if "." in found.group() and to_number(found.group()) < 2048 else factor
+        if metric == "mfu_pct" and unit != "%" and to_number(found.group()) <= 1.0:
+            factor = 100.0
+        item = Field(metric, to_number(found.group()) * factor, start, end, factor)
+        previous = metric
+        if metric in ("step", "global_step", "batch"):
+            if item.value == item.value and abs(item.value) < 1e15:
+                steps.setdefault(metric, item)
+        else:
+            fields.append(item)
+    return _assemble(text, fields, steps, total)
+
+
+def _assemble(
+    text: str, fields: list[Field], steps: dict[str, Field], total: int | None
+) -> LineReading | None:
+    unique: dict[str, Field] = {}
+    for item in fields:
+        unique.setdefault(item.metric, item)
+    if "loss" not in unique and "total_loss" in unique:
+        made = unique.pop("total_loss")
+        unique["loss"] = Field("loss", made.value, made.start, made.end, made.factor)
+    unique.pop("total_loss", None)
+    if "epoch" not in unique:
+        epoch = _EPOCH.search(text)
+        if epoch:
+            start, end = epoch.span(1)
+            unique["epoch"] = Field("epoch", float(epoch.group(1)), start, end, 1.0)
+    if _EVALUATION.search(text):
+        made = unique.pop("loss", None) or unique.get("eval_loss")
+        unique = {k: f for k, f in unique.items() if k in ("epoch", "eval_loss", "eval_accuracy")}
+        if made is not None:
+            unique["eval_loss"] = Field("eval_loss", made.value, made.start, made.end, made.factor)
+    if not SIGNALS & unique.keys() or "train_runtime" in text:
+        return None
+    step, unit = steps.get("global_step") or steps.get("step"), "step"
+    if step is None:
+        samples = _SAMPLES.search(text)
+        progress = samples or _PROGRESS.search(text)
+        if progress:
+            span = progress.span(1)
+            step = Field("step", float(progress.group(1)), span[0], span[1], 1.0)
+            total = int(progress.group(2))
+            unit = "sample" if samples else ("batch" if "epoch" in unique else "step")
+        elif "batch" in steps:
+            step, unit = steps["batch"], "batch"
+    if step is None and "epoch" not in unique:
+        return None
+    if step is None and not {"loss", "eval_loss", "grad_norm", "lr"} & unique.keys():
+        return None
+    rank = _RANK.search(text, 0, 200)
+    span_of_rank = None
+    if rank:
+        span_of_rank = rank.span(1) if rank.group(1) else rank.span(2)
+    return LineReading(tuple(unique.values()), step, total, unit, span_of_rank)

@@ -1,0 +1,169 @@
+"""Which rows does a verdict look at, and how does it quote them? One view for all verdicts.
+
+Ranks interleave in one log. A curve is judged on one rank only, the lead: the rank with the most
+rows that hold a real loss. Verdicts that compare ranks use `all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, Event, StepSeries
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Quote = Callable[[int], str]
+MAX_QUOTE = 600
+PLACEHOLDER_LOSS = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """all: every row. lead: rows of the lead rank. quote: text of a line, for rows not kept."""
+
+    all: StepSeries
+    lead: StepSeries
+    file: str
+    quote: Quote | None = None
+
+    def text(self, series: StepSeries, row: int) -> str:
+        """Text of a row, at most 600 characters; empty where it is no longer at hand."""
+        text = series.texts.get(row)
+        if text is None and self.quote is not None:
+            text = self.quote(series.line[row])
+        return (text or "").strip()[:MAX_QUOTE]
+
+    def evidence(self, rows: Iterable[int], series: StepSeries | None = None) -> tuple[Evidence,
+    ...]:
+        """Quoted rows, in the order of the log, each once."""
+        source = self.lead if series is None else series
+        quoted = []
+        for row in sorted({int(r) for r in rows if 0 <= r < len(source)}):
+            rank, time = source.rank[row], source.time[row]
+            quoted.append(
+                Evidence(
+                    file=self.file,
+                    line=source.line[row],
+                    text=self.text(source, row),
+                    rank=None if rank == NO_RANK else rank,
+                    time=None if time == MISSING else time,
+                )
+            )
+        return tuple(quoted)
+
+    def event_evidence(self, events: Iterable[Event]) -> tuple[Evidence, ...]:
+        """Quoted events."""
+        return tuple(Evidence(self.file, e.line, e.text.strip()[:MAX_QUOTE]) for e in events)
+
+    def events(self, *kinds: str) -> list[Event]:
+        """Events of these kinds, in the order of the log."""
+        return [event for event in self.lead.events if event.kind in kinds]
+
+    def curve(self, metric: str) -> Curve:
+        """Finite values of `metric` on the lead rank."""
+        import numpy as np
+
+        values = self.lead.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        return Curve(rows=rows, values=values[rows])
+
+    def last_checkpoint_before(self, row: int) -> Event | None:
+        """The last checkpoint saved before `row` at a step below that row's."""
+        step = self.lead.step[row]
+        found = None
+        for event in self.events("checkpoint_saved"):
+            at = event.values.get("step")
+            if event.row <= row and (step == NO_STEP or at is None or at < step):
+                found = event
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Finite values of one metric with their row numbers in the lead series."""
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def noise_of(values: NDArray[np.float64]) -> float:
+    """Standard deviation of the noise on a slow curve, from second differences, robust to jumps."""
+    import numpy as np
+
+    if len(values) < 4:
+        return 0.0
+    bends = np.abs(values[2:] - 2 * values[1:-1] + values[:-2]) / np.sqrt(6.0)
+    return float(np.median(bends) * 1.4826)
+
+
+def running_median(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Centred running median of odd `width`, edges repeated."""
+    from scipy.ndimage import median_filter
+
+    if len(values) == 0:
+        return values
+    return median_filter(values, size=max(1, width | 1), mode="nearest")
+
+
+def lead_of(series: StepSeries) -> StepSeries:
+    """Rows of the rank that shows a real loss most often; all rows where ranks are not printed."""
+    import numpy as np
+
+    ranks = series.ranks()
+    known = np.unique(ranks[ranks != NO_RANK])
+    if len(known) <= 1:
+        return series
+    loss = series.values("loss")
+    real = (loss != MISSING) & (loss != PLACEHOLDER_LOSS)
+    best = max(known.tolist(), key=lambda r: (int(np.sum(real & (ranks == r))), -r))
+    mine = np.sum(ranks == best)
+    unnamed = np.sum(ranks == NO_RANK)
+    if unnamed > mine:
+        return series.select(np.flatnonzero(ranks == NO_RANK))
+    return series.select(np.flatnonzero(ranks == best))
+
+
+def number(value: float) -> str:
+    """A number as a sentence shows it."""
+    if value != value:
+        return "NaN"
+    size = abs(value)
+    if size != 0 and (size >= 1e6 or size < 1e-3):
+        return f"{value:.4g}"
+    return f"{value:.4f}".rstrip("0").rstrip(".") if size < 100 else
+    f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+def make_finding(
+    kind: str,
+    title: str,
+    level: Level,
+    category: Category | None,
+    evidence: tuple[Evidence, ...],
+    page: str | None = None,
+    confidence: Confidence = Confidence.LIKELY,
+    rank: int | None = None,
+    facts: dict[str, Json] | None = None,
+) -> Finding:
+    """A finding of this room; its time is that of the first quoted line that has one."""
+    time = next((e.time for e in evidence if e.time is not None), None)
+    return Finding(
+        kind=f"metrics.{kind}",
+        title=title,
+        level=level,
+        category=category,
+        confidence=confidence,
+        evidence=evidence,
+        rank=rank,
+        time=time,
+        page=page,
+        facts=facts or {},
+    )
