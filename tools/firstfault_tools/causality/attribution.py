@@ -73,20 +73,17 @@ def _shared(incident: LogIncident, ranks: set[int], ordered: Sequence[Hit]) -> b
 
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
-    own = [
-        t
-        for t in incident.tracebacks
-        if any(t.line.number == h.line.number and t.line.file == h.line.file for h in hits)
-    ]
-    if len({t.line.number for t in own}) > 1:
+    places = {(h.line.file, h.line.number) for h in hits}
+    own = {(t.line.file, t.line.number) for t in incident.tracebacks} & places
+    if len(own) > 1:
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
     ranks = {e.rank for e in codes if e.rank is not None}
     if len(ranks) == 1:
         return ranks.pop()
-    locals_ = {e.local_rank for e in codes if e.local_rank is not None}
-    if not ranks and len(locals_) == 1 and len(incident.hosts_seen) <= 1:
-        return locals_.pop()
+    local_ranks = {e.local_rank for e in codes if e.local_rank is not None}
+    if not ranks and len(local_ranks) == 1 and len(incident.hosts_seen) <= 1:
+        return local_ranks.pop()
     if codes or incident.ranks_seen - {0} or incident.hosts_seen or (incident.world_size or 1) > 1:
         return None
-    return 0 if own else None
+    return 0 if len({t.line.number for t in incident.tracebacks if not t.chained}) == 1 else None

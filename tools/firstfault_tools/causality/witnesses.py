@@ -22,11 +22,12 @@ _BY_TYPE: tuple[tuple[str, Category], ...] = (
     (r"OutOfMemory|MemoryError", Category.OOM),
     (r"ModuleNotFound|ImportError|PermissionError|VersionConflict|DistributionNotFound", Category.ENVIRONMENT),
     (r"UnicodeDecode|JSONDecode|Parquet|Arrow|UnidentifiedImage|Dataset", Category.DATA),
+    (r"FileNotFound|NotADirectory|IsADirectory", Category.ENVIRONMENT),
     (r"Connect|Timeout|BrokenPipe|DistNetwork|DistStore|DistBackend", Category.COMMUNICATION),
 )  # fmt: skip
 _BY_PLACE: tuple[tuple[str, Category], ...] = (
     (r"checkpoint|safetensors|torch/serialization|load_state_dict|save_pretrained|distcp|resume", Category.CHECKPOINT),
-    (r"dataloader|/data/|dataset|collat|tokeniz|processor|processing_|sampler|preprocess", Category.DATA),
+    (r"dataloader|utils/data/|dataset|collat|tokeniz|processor|processing_|sampler|preprocess", Category.DATA),
 )  # fmt: skip
 _TEARDOWN_TYPES = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
@@ -226,7 +227,7 @@ def classify_traceback(traceback: Traceback) -> Category:
     for pattern, category in _BY_TYPE:
         if re.search(pattern, traceback.type):
             return category
-    places = " ".join(f.path.lower() for f in traceback.frames[-6:])
+    places = " ".join("/".join(f.path.lower().split("/")[-3:]) for f in traceback.frames[-6:])
     for pattern, category in _BY_PLACE:
         if re.search(pattern, places):
             return category

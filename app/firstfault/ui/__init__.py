@@ -1,0 +1,1 @@
+"""What people see: the terminal and the page."""

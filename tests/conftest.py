@@ -1,0 +1,60 @@
+"""What every test stands on: own folders, no network beyond loopback, skips that are failures in CI."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+_LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
+_REAL_CONNECT = socket.socket.connect
+_REAL_RESOLVE = socket.getaddrinfo
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Data and caches of the tests never touch the user's; the pack cache is shared by the session."""
+    base = tmp_path_factory.mktemp("firstfault")
+    before = dict(os.environ)
+    os.environ["FIRSTFAULT_DATA"] = str(base / "data")
+    os.environ.setdefault("FIRSTFAULT_CACHE", str(base / "cache"))
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
+            del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections leave the machine only by mistake: they raise."""
+
+    def connect(self: socket.socket, address: object) -> object:
+        if isinstance(address, tuple) and not str(address[0]).startswith(_LOOPBACK):
+            raise OSError(f"a test tried to reach {address[0]}")
+        return _REAL_CONNECT(self, address)  # type: ignore[arg-type]
+
+    def resolve(host: object, *args: object, **kwargs: object) -> object:
+        if host is not None and not str(host).startswith(_LOOPBACK):
+            raise OSError(f"a test tried to resolve {host}")
+        return _REAL_RESOLVE(host, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """In CI a missing browser or database is a failure, not a skip."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    needs = {"browser", "postgres", "model"} & {mark.name for mark in item.iter_markers()}
+    if report.skipped and needs and os.environ.get("FIRSTFAULT_CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI although {sorted(needs)} must be there: {report.longrepr}"
