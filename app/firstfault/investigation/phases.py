@@ -53,8 +53,8 @@ def _triage(examination: Examination, judgement: Judgement) -> Phase:
     logs = examination.logs
     dead = bool(logs.exits or chain.teardown) or judgement.verdict is Verdict.FAULT
     state = "The run has ended or hangs." if dead else "Something is wrong, and the run goes on."
-    training = [p for ps in logs.progress.values() for p in ps if p.training and p.counter]
-    reached = f" Last step seen: {max(p.counter or 0 for p in training)}." if training else ""
+    last = [p.counter for r in logs.progress.values() if (p := r.last_training()) is not None]
+    reached = f" Last step seen: {max(c for c in last if c is not None)}." if last else ""
     symptoms = [f.title for f in (*chain.cascade, *chain.teardown)][:6]
     seen = len(logs.ranks_seen)
     world = logs.world_size

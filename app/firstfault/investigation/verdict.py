@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from firstfault.investigation.examination import Examination
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
@@ -88,8 +89,8 @@ def suspicious_lines(examination: Examination) -> list[Line]:
 def shows_health(examination: Examination) -> bool:
     """Positive signs of life: steps that advance, or a finished run."""
     for digest in examination.logs.digests:
-        training = [p for p in examination.logs.progress[digest.file] if p.training]
-        if len(training) >= 2:
+        steps = (p for p in examination.logs.progress[digest.file].after(0) if p.training)
+        if len(list(islice(steps, 2))) == 2:
             return True
         if any(_FINISHED.search(text) for _, text in digest.kept[-50:]):
             return True

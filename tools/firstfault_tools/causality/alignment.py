@@ -200,8 +200,10 @@ def _find_missing(
             known |= set(range(incident.world_size))
     missing = sorted(known - reported) if default_group else []
     busy = _busy_progress(incident, missing, waiting)
-    if busy is not None and (len(missing) == 1 or busy.line.speaker.rank in missing or not missing):
-        rank = busy.line.speaker.rank
+    if busy is not None and (
+        len(missing) == 1 or _rank_of_busy(incident, busy, waiting) in missing or not missing
+    ):
+        rank = _rank_of_busy(incident, busy, waiting)
         if rank is None and len(missing) == 1:
             rank = missing[0]
         return _busy_finding(incident, rank, busy, waiting)
@@ -269,33 +271,30 @@ def _busy_progress(
     """Last sign that somebody who is no waiting rank was still counting when the others timed out."""
     waiting_ranks = {s.rank for s in waiting}
     first = min((s.report.line for s in waiting), key=lambda line: (line.number, line.file))
+    reader = incident.progress[first.file]
     found: Progress | None = None
-    for progress in incident.progress.get(first.file, ()):
-        rank = progress.line.speaker.rank
-        if rank in waiting_ranks and not (
-            rank is not None and "ProcessGroup" in progress.line.text
-        ):
+    for progress in reader.after(first.number):
+        rank = reader.line(progress).speaker.rank
+        if rank is not None and (rank in waiting_ranks or rank not in missing):
             continue
-        if rank is not None and rank not in missing:
-            continue
-        if progress.line.number > first.number and progress.counter != progress.total:
+        if progress.counter != progress.total:
             found = progress
     if found is not None and found.training and found.left_s is None:
-        return None if _last_training(incident, first) else found
+        trained = any(p.training for p in reader.before(first.number))
+        return None if trained else found
     return found
 
 
-def _last_training(incident: LogIncident, line: Line) -> bool:
-    return any(
-        p.training for p in incident.progress.get(line.file, ()) if p.line.number < line.number
-    )
+def _rank_of_busy(incident: LogIncident, busy: Progress, waiting: list[RankState]) -> int | None:
+    return incident.progress[waiting[0].report.line.file].line(busy).speaker.rank
 
 
 def _busy_finding(
     incident: LogIncident, rank: int | None, busy: Progress, waiting: list[RankState]
 ) -> Finding:
-    said = _readable(busy.line)
-    context = _task_before(incident, busy)
+    line = incident.progress[waiting[0].report.line.file].line(busy)
+    said = _readable(line)
+    context = _task_before(incident, busy, line.file)
     about = f"{said} {context[0].text if context else ''}"
     if _WORDS_CHECKPOINT.search(about):
         category = Category.CHECKPOINT
@@ -316,7 +315,7 @@ def _busy_finding(
         f"{_describe(waiting[0])}",
         Level.CAUSE,
         None,
-        [busy.line, *(c for c in context), waiting[0].report.line],
+        [line, *(c for c in context), waiting[0].report.line],
         PAGE_BUSY,
         [],
         category,
@@ -324,12 +323,13 @@ def _busy_finding(
     )
 
 
-def _task_before(incident: LogIncident, busy: Progress) -> list[Line]:
+def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]:
     """The line that announced what the busy rank is doing."""
-    for line in incident.lines_before(busy.line, 400):
+    own = incident.progress[file].line(busy)
+    for line in incident.lines_before(own, 400):
         if _NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
             continue
-        if line.speaker.rank not in (None, busy.line.speaker.rank):
+        if line.speaker.rank not in (None, own.speaker.rank):
             continue
         if "WorkNCCL" in line.text or "what():" in line.text or "terminate called" in line.text:
             continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from firstfault_tools.causality.progress import Progress, read_progress, steps_after
+from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.causality.roster import Roster, read_roster
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
@@ -21,7 +21,6 @@ _WORLD = re.compile(
 )
 _LAUNCH = re.compile(r"--nnodes[= ](\d+)")
 _PER_NODE = re.compile(r"--nproc[_-]per[_-]node[= ](\d+)")
-SURVIVED_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class LogIncident:
         return tuple(e for d in self.digests for e in read_exits(d))
 
     @cached_property
-    def progress(self) -> dict[str, tuple[Progress, ...]]:
-        return {d.file: read_progress(d) for d in self.digests}
+    def progress(self) -> dict[str, ProgressReader]:
+        return {d.file: ProgressReader(d) for d in self.digests}
 
     @cached_property
     def conditions(self) -> frozenset[str]:
@@ -77,7 +76,8 @@ class LogIncident:
     @cached_property
     def roster(self) -> Roster:
         """Which process is which rank, from all logs."""
-        return read_roster((line for d in self.digests for line in d.kept), self.exits)
+        lines = (line for d in self.digests for line in d.marked_lines(Mark.SEAT))
+        return read_roster(lines, self.exits)
 
     @cached_property
     def hosts_seen(self) -> frozenset[str]:
@@ -97,7 +97,7 @@ class LogIncident:
 
     def survived(self, line: Line) -> bool:
         """Training went on for several steps after this line, so it did not stop the run."""
-        return steps_after(self.progress.get(line.file, ()), line.number) >= SURVIVED_STEPS
+        return self.progress[line.file].survives(line.number)
 
     def lines_before(self, line: Line, limit: int) -> Iterator[Line]:
         """Kept lines before `line`, nearest first."""
@@ -105,12 +105,3 @@ class LogIncident:
         position = digest.position(line.number - 1)
         for number, text in reversed(digest.kept[max(0, position - limit + 1) : position + 1]):
             yield make_line(digest.file, number, text, digest.year)
-
-
-def order_key(line: Line, files: Sequence[str]) -> tuple[float, int, int]:
-    """Order of two lines: by time where both have one within a file set, else by place."""
-    return (
-        line.time if line.time is not None else float("inf"),
-        files.index(line.file),
-        line.number,
-    )

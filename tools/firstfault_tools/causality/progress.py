@@ -7,7 +7,7 @@ others wait is busy, not dead.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firstfault_tools.log.digest import FileDigest, Line
@@ -26,11 +26,16 @@ _DICT = re.compile(r"^\s*\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_lo
 _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
+SURVIVED_STEPS = 3
+"""Steps that must be finished after an error before it counts as survived."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One line that shows work: its counter where it has one, and the bar's times in seconds."""
 
-    line: Line
+    number: int
+    text: str
     counter: int | None
     total: int | None = None
     training: bool = False
@@ -38,41 +43,85 @@ class Progress:
     left_s: int | None = None
 
 
-def read_progress(digest: FileDigest) -> tuple[Progress, ...]:
-    """Progress lines of one log, in order."""
-    out = []
-    for number, text in digest.kept:
-        if len(text) > 4000 or not _HINT.search(text):
-            continue
-        found = _read_text(digest, number, text)
-        if found is not None:
-            out.append(found)
-    return tuple(out)
+class ProgressReader:
+    """Progress of one log, read only as far as a question needs it."""
+
+    def __init__(self, digest: FileDigest) -> None:
+        self._digest = digest
+        self._known: dict[int, Progress | None] = {}
+        self._survives: dict[int, bool] = {}
+
+    def line(self, progress: Progress) -> Line:
+        """The log line of a progress, with its speaker."""
+        return make_line(self._digest.file, progress.number, progress.text, self._digest.year)
+
+    def after(self, number: int) -> Iterator[Progress]:
+        """Progress lines after line `number`, nearest first."""
+        return self._walk(range(self._digest.position(number) + 1, len(self._digest.kept)))
+
+    def before(self, number: int) -> Iterator[Progress]:
+        """Progress lines up to line `number`, nearest first."""
+        return self._walk(range(self._digest.position(number), -1, -1))
+
+    def last_training(self) -> Progress | None:
+        """The last line of a training step that carries a counter."""
+        return next((p for p in self.before(2**62) if p.training and p.counter), None)
+
+    def survives(self, number: int) -> bool:
+        """Training went on for several steps after line `number`.
+
+        Counts distinct counters above the last one before; lines without one count as one each.
+        """
+        if number not in self._survives:
+            self._survives[number] = self._steps_go_on(number)
+        return self._survives[number]
+
+    def _steps_go_on(self, number: int) -> bool:
+        before = (p.counter for p in self.before(number) if p.training and p.counter is not None)
+        highest = next(before, -1)
+        counted: set[int] = set()
+        uncounted = 0
+        for progress in self.after(number):
+            if not progress.training:
+                continue
+            if progress.counter is None:
+                uncounted += 1
+            elif progress.counter > highest:
+                counted.add(progress.counter)
+            if max(len(counted), uncounted) >= SURVIVED_STEPS:
+                return True
+        return False
+
+    def _walk(self, positions: range) -> Iterator[Progress]:
+        for position in positions:
+            if position not in self._known:
+                number, text = self._digest.kept[position]
+                plausible = len(text) <= 4000 and _HINT.search(text) is not None
+                self._known[position] = read_progress(number, text) if plausible else None
+            found = self._known[position]
+            if found is not None:
+                yield found
 
 
-def _read_text(digest: FileDigest, number: int, text: str) -> Progress | None:
+def read_progress(number: int, text: str) -> Progress | None:
+    """Progress that one line shows, or None."""
     if "ProcessGroup" in text and "%|" not in text:
         return None
     bar = _BAR.search(text)
     if bar is not None:
         return Progress(
-            make_line(digest.file, number, text, digest.year), _number(bar["done"]),
-            _number(bar["total"]), True, _clock(bar["elapsed"]), _clock(bar["left"]),
+            number, text, _number(bar["done"]), _number(bar["total"]), True,
+            _clock(bar["elapsed"]), _clock(bar["left"]),
         )  # fmt: skip
     training = _METRIC.search(text) is not None
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
-        return Progress(
-            make_line(digest.file, number, text, digest.year), int(step["step"]), None, training
-        )
+        return Progress(number, text, int(step["step"]), None, training)
     if training and (_DICT.match(text) or step is not None):
-        return Progress(make_line(digest.file, number, text, digest.year), None, None, True)
+        return Progress(number, text, None, None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
-        return Progress(
-            make_line(digest.file, number, text, digest.year),
-            int(count["done"]), int(count["total"]), False,
-        )  # fmt: skip
+        return Progress(number, text, int(count["done"]), int(count["total"]), False)
     return None
 
 
@@ -96,16 +145,3 @@ def _clock(text: str) -> int | None:
     for part in parts:
         seconds = seconds * 60 + int(part)
     return seconds + days * 86400
-
-
-def steps_after(progress: Sequence[Progress], number: int) -> int:
-    """How many further training steps were finished after line `number` of the same file.
-
-    Counts distinct counters above the highest one before; lines without a counter count as one each.
-    """
-    before = [p.counter for p in progress if p.line.number <= number and p.training and p.counter]
-    highest = max(before, default=-1)
-    later = [p for p in progress if p.line.number > number and p.training]
-    counted = {p.counter for p in later if p.counter is not None and p.counter > highest}
-    uncounted = sum(1 for p in later if p.counter is None)
-    return max(len(counted), uncounted)

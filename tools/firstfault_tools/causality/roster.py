@@ -22,7 +22,6 @@ _USES = re.compile(
 _STARTED = re.compile(
     r"(?i)\brank[ =:]+(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank[ =:]+(?P<rank2>\d+)"
 )
-_HINT = re.compile(r"busId|rank.{0,80}pid|pid.{0,80}rank|[0-9a-f]{2}:[0-9a-f]{2}", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
     world = 0
     largest: dict[int, Seat] = {}
     for _, text in lines:
-        if len(text) > 2000 or not _HINT.search(text):
+        if len(text) > 2000:
             continue
         match = _COMM.search(text)
         if match is not None:

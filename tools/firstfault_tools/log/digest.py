@@ -25,8 +25,7 @@ class Mark(StrEnum):
     WORK = "work"
     EXIT = "exit"
     WORLD = "world"
-    STEP = "step"
-    ERROR = "error"
+    SEAT = "seat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,13 @@ class FileDigest:
                 return
             yield self.kept[index]
             expected += 1
+
+    def marked_lines(self, mark: Mark) -> Iterator[tuple[int, str]]:
+        """Kept lines that carry a mark, in order."""
+        for number in self.marked.get(mark, ()):
+            position = self.position(number)
+            if position >= 0 and self.kept[position][0] == number:
+                yield self.kept[position]
 
     def position(self, number: int) -> int:
         """Index in `kept` of line `number`, or of the last kept line before it."""

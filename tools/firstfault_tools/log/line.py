@@ -84,6 +84,16 @@ def _is_bar(part: str) -> bool:
     return match is not None and "ProcessGroup" not in part and "Error" not in part
 
 
+_UNPLAIN = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\[\d{1,3}(?:;\d{1,3})*m|^[{]", re.M)
+
+
+def is_plain(block: bytes) -> bool:
+    """No line of the block would be changed by `normalise`, so it may be decoded as a whole."""
+    if len(block) > MAX_LINE and max(map(len, block.split(b"\n"))) > MAX_LINE:
+        return False
+    return _UNPLAIN.search(block) is None
+
+
 def normalise(raw: bytes) -> str:
     """The text of one raw line: decoded, without colours, bars collapsed, JSON unwrapped.
 

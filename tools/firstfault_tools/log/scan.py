@@ -16,7 +16,7 @@ from pathlib import Path
 from firstfault_tools.log import secrets
 from firstfault_tools.log.clock import find_year, read_time
 from firstfault_tools.log.digest import COMPLETE_BYTES, FileDigest, Hit, Line, Mark, RankTrace
-from firstfault_tools.log.line import normalise, strip_ansi
+from firstfault_tools.log.line import is_plain, normalise, strip_ansi
 from firstfault_tools.log.signature import Signature, SignatureSet
 from firstfault_tools.log.speaker import read_speaker
 
@@ -38,6 +38,10 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
         Mark.EXIT,
         r"exitcode\s*:?\s*-?\d|[Ee]xit(?:s|ed)? (?:with )?(?:return |exit )?(?:code|status)|"
         r"Signal \d+ \(SIG|[Kk]illed by signal|Exit Code:\s+\d|return code = -?\d",
+    ),
+    (
+        Mark.SEAT,
+        r"cudaDev \d+ .{0,30}busId [0-9a-f]|(?i:rank[ =:]+\d+.{0,60}pid[ =:]+\d|pid[ =:]+\d+.{0,60}rank[ =:]+\d)|(?i:rank\W{0,3}\d+.{0,80}\b[0-9a-f]{2}:[0-9a-f]{2}\.0)",
     ),
     (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
 )
@@ -139,6 +143,15 @@ def scan_file(path: Path, name: str, signatures: SignatureSet) -> FileDigest:
 
 def _scan_block(scan: _Scan, block: bytes, number: int, wrapped: bool) -> None:
     found = scan.signatures.match(block)
+    if found is not None and not (found.signatures or found.marks):
+        # a condition that is known to hold needs no second look
+        found = None if scan.conditions.issuperset(found.conditions) else found
+    if found is None and scan.complete and not wrapped and is_plain(block):
+        for index, text in enumerate(block.decode("utf-8", errors="replace").split("\n")):
+            scan.kept[number + index + 1] = text
+        if block.endswith(b"\n"):
+            del scan.kept[number + block.count(b"\n") + 1]
+        return
     if found is None and not scan.complete and number > HEAD_LINES:
         _remember_tail(scan, block, number)
         return
