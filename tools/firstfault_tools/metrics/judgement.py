@@ -14,6 +14,16 @@ Judge = Callable[[View], list[Finding]]
 JUDGES = (
     ("numerical", "judge_not_finite"),
     ("numerical", "judge_loss_scale"),
+    ("learning", "judge_zero_rate"),
+    ("learning", "judge_dead_gradients"),
+    ("learning", "judge_never_learning"),
+    ("learning", "judge_rate_schedule"),
+    ("loss_shape", "judge_divergence"),
+    ("loss_shape", "judge_spikes"),
+    ("loss_shape", "judge_overfitting"),
+    ("loss_shape", "judge_epoch_stairs"),
+    ("loss_shape", "judge_placeholder_loss"),
+    ("loss_shape", "judge_inflated_loss"),
 )
 
 

@@ -1,11 +1,10 @@
-"""Did the numbers themselves break? NaN, infinity, a loss that is no longer printed, loss scaling.
-"""
+"""Did the numbers themselves break? NaN, infinity, a loss that is no longer printed, loss scaling."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING
 from firstfault_tools.metrics.view import View, make_finding, number
 
@@ -87,10 +86,10 @@ def _rate_jump_before(view: View, row: int) -> tuple[int, float, float] | None:
         if curve.rows[i] > row:
             break
         old, new = float(curve.values[i - 1]), float(curve.values[i])
-        if curve.rows[i] >= row - LOOK_BACK and old > 0 and new > LR_JUMP * old:
-            # Warm-up rises by large factors in its first steps, from next to nothing.
-            if i >= 3 or new > 100 * old:
-                found = (int(curve.rows[i]), new, old)
+        near = curve.rows[i] >= row - LOOK_BACK and old > 0 and new > LR_JUMP * old
+        # Warm-up rises by large factors in its first steps, from next to nothing.
+        if near and (i >= 3 or new > 100 * old):
+            found = (int(curve.rows[i]), new, old)
     return found
 
 
@@ -125,19 +124,27 @@ def judge_not_finite(view: View) -> list[Finding]:
         lasting_grad = grad[grad > last_good_grad]
         if len(lasting_grad) < 3:
             return _passing(view, loss, grad)
-    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)] first =
-    min(rows) steps: dict[str, Json] = {"first_bad_step": series.step[first], "first_bad":
-    series.label(first)} what = [] if len(lasting_loss):
+    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)]
+    first = min(rows)
+    steps: dict[str, Json] = {
+        "first_bad_step": series.step[first],
+        "first_bad": series.label(first),
+    }
+    what = []
+    if len(lasting_loss):
         what.append("loss")
     if len(lasting_grad):
         what.append("gradient norm")
     quoted = [first - 1, first, *rows]
     parts = []
     if what:
-        value = series.values("loss" if len(lasting_loss) else "grad_norm") seen =
-        value[int((lasting_loss if len(lasting_loss) else lasting_grad)[0])] word = "infinite" if
-        np.isinf(seen) else "NaN" title = f"{' and '.join(what).capitalize()} {'is' if len(what) ==
-        1 else 'are'} {word} since {series.label(first)}" if len(gone):
+        value = series.values("loss" if len(lasting_loss) else "grad_norm")
+        seen = value[int((lasting_loss if len(lasting_loss) else lasting_grad)[0])]
+        word = "infinite" if np.isinf(seen) else "NaN"
+        verb = "is" if len(what) == 1 else "are"
+        names = " and ".join(what).capitalize()
+        title = f"{names} {verb} {word} since {series.label(first)}"
+        if len(gone):
             parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
             steps["loss_missing_since"] = series.label(int(gone[0]))
     else:
@@ -171,8 +178,10 @@ def judge_not_finite(view: View) -> list[Finding]:
         )
     jump = _jump_before(view, first)
     if jump is not None and jump[0] != first:
-        quoted.append(jump[0]) steps |= {"loss_jump": jump[1], "loss_usual": jump[2],
-        "loss_jump_at": series.label(jump[0])} parts.append(
+        quoted.append(jump[0])
+        steps |= {"loss_jump": jump[1], "loss_usual": jump[2]}
+        steps["loss_jump_at"] = series.label(jump[0])
+        parts.append(
             f"the loss had jumped from about {number(jump[2])} to {number(jump[1])} at "
             f"{series.label(jump[0])}"
         )
@@ -181,7 +190,7 @@ def judge_not_finite(view: View) -> list[Finding]:
         parts.append(denied)
         steps["counters_contradict"] = True
     saved = view.last_checkpoint_before(min([first, *(s[0] for s in (spike, jump) if s)]))
-    extra = ()
+    extra: tuple[Evidence, ...] = ()
     if saved is not None:
         steps["last_clean_checkpoint_step"] = saved.values.get("step")
         parts.append(f"last checkpoint before it: step {saved.values.get('step', 0):.0f}")
@@ -195,10 +204,16 @@ def judge_not_finite(view: View) -> list[Finding]:
         kind = "nan_after_lr_jump"
     return [
         make_finding(
-            kind, title + ("" if not parts else "; " + "; ".join(parts)), Level.CAUSE if certain
-            else Level.FAILURE, Category.NUMERICAL, view.evidence(quoted) + extra, page="nan-loss",
-            confidence=Confidence.CONFIRMED if certain and (cause_known or len(lasting_loss) or
-            len(gone)) else Confidence.LIKELY, facts=steps,
+            kind,
+            title + ("" if not parts else "; " + "; ".join(parts)),
+            Level.CAUSE if certain else Level.FAILURE,
+            Category.NUMERICAL,
+            view.evidence(quoted) + extra,
+            page="nan-loss",
+            confidence=Confidence.CONFIRMED
+            if certain and (cause_known or len(lasting_loss) or len(gone))
+            else Confidence.LIKELY,
+            facts=steps,
         )
     ]
 
@@ -219,9 +234,7 @@ def _denied(view: View, first: int) -> str:
     return f"the counters for {' and '.join(zero)} still say 0 and cannot be trusted"
 
 
-def _passing(
-    view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]
-) -> list[Finding]:
+def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> list[Finding]:
     """NaN or infinity that came and went."""
     import numpy as np
 
@@ -305,9 +318,9 @@ def judge_loss_scale(view: View) -> list[Finding]:
         quoted += view.evidence([*curve.rows[falls[:1]], *curve.rows[falls[-1:] + 1]])
     if at_floor or worst >= 10:
         where = ""
-        if worst >= 10 and reduced:
-            where = f" after {series.label(min(rows, reduced[worst_start].row) - 1)}" if rows else
-            ""
+        if worst >= 10 and reduced and rows:
+            before = min(rows, reduced[worst_start].row) - 1
+            where = f" after {series.label(before)}"
         return [
             make_finding(
                 "loss_scale_collapse",

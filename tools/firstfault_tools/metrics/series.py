@@ -39,8 +39,8 @@ class Event:
 class StepSeries:
     """All step rows of one file, in the order they were logged.
 
-    step: as logged, NO_STEP where the line names none. step_unit: what `step` counts: step, sample
-    (open_clip counts samples) or batch (within an epoch). line: 1-based. rank: NO_RANK where not
+    step: as logged, NO_STEP where the line names none. step_unit: what `step` counts: step or
+    iteration, sample (open_clip counts samples) or batch (within an epoch). line: 1-based. rank: NO_RANK where not
     printed. time: seconds since the epoch, MISSING where not printed. columns: metric -> values.
     texts: row -> line text; complete up to a bound, beyond it only rows that matter.
     """
@@ -95,7 +95,7 @@ class StepSeries:
         epoch = self.columns.get("epoch")
         at = MISSING if epoch is None else epoch[row]
         if step != NO_STEP:
-            if self.step_unit == "step" or at == MISSING:
+            if self.step_unit in ("step", "iteration") or at == MISSING:
                 return f"{self.step_unit} {step}"
             return f"epoch {at:g} {self.step_unit} {step}"
         if at != MISSING:

@@ -22,7 +22,7 @@ from firstfault_tools.metrics.series import (
     RankOf,
     StepSeries,
 )
-from firstfault_tools.metrics.templates import MAX_LINE, STAMP, Template, make_template
+from firstfault_tools.metrics.templates import BAR, MAX_LINE, STAMP, Template, make_template
 from firstfault_tools.metrics.tokens import LineReading, read_line, to_number
 
 MAX_TEMPLATES = 48
@@ -35,7 +35,6 @@ STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
 _EVENT_WORDS = ("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart")
-_BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
 _WHOLE = {f"{second:02d}": float(second) for second in range(61)}
 _NO_DIGITS = {ord(c): None for c in "0123456789.+-"} | {ord(" "): None}
 
@@ -287,11 +286,18 @@ class StepParser:
             collect(found.groups())
             numbers.append(number)
             texts.append(text)
-            if current is not None and current.step < 0:
-                self.bars.append(self.bar_step)
+            if current is not None and current.aside:
+                self._note_bar(current, found)
             if len(numbers) >= BATCH:
                 self._flush()
                 collect, numbers, texts = self.groups.append, self.numbers, self.lines
+
+    def _note_bar(self, template: Template, found: re.Match[str]) -> None:
+        """Keep the step of a progress bar for the lines after it that name none."""
+        if template.step >= 0:
+            self.bar_step, self.bar_total = int(found.group(template.step + 1)), template.total
+        else:
+            self.bars.append(self.bar_step)
 
     def _other(self, number: int, text: str) -> None:
         """Read a line that does not look like the step line before."""
@@ -307,8 +313,8 @@ class StepParser:
             self.groups.append(found.groups())
             self.numbers.append(number)
             self.lines.append(text)
-            if other.step < 0:
-                self.bars.append(self.bar_step)
+            if other.aside:
+                self._note_bar(other, found)
             return
         lower = text.lower()
         if any(word in lower for word in _EVENT_WORDS):
@@ -326,7 +332,7 @@ class StepParser:
             return
         if len(text) > 4 * MAX_LINE:
             return
-        bar = _BAR.search(text)
+        bar = BAR.search(text)
         if bar:
             self.bar_step, self.bar_total = int(bar.group(1)), int(bar.group(2))
         shape = text.translate(_NO_DIGITS)

@@ -21,6 +21,7 @@ _COMMAS = r"([-+.,\deEnaifNAINF]++)"
 _OTHER = r"[.\d]++(?:[eE][-+]?\d++)?"
 _PART = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\s+|[█▏▎▍▌▋▊▉#]+|.", re.DOTALL)
 _BAR = r"[█▏▎▍▌▋▊▉#\s-]*+"
+BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
 STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ ,T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _STAMP_GROUP = r"(\d{4}[-/]\d\d[-/]\d\d[ ,T_]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
 MAX_LINE = 4096
@@ -30,7 +31,8 @@ MAX_LINE = 4096
 class Template:
     """match: the compiled expression's bound `match`. metrics, factors: of the groups in order.
 
-    step, rank, stamp: group indices (0-based) or -1.
+    step, rank, stamp: group indices (0-based) or -1. aside: a progress bar, or a line that takes its
+    step from one.
     """
 
     match: Callable[[str], re.Match[str] | None]
@@ -42,6 +44,7 @@ class Template:
     stamp: int
     total: int | None
     unit: str
+    aside: bool
 
 
 def _generalise(text: str) -> str:
@@ -110,4 +113,5 @@ def make_template(text: str, reading: LineReading) -> Template | None:
         stamp=names.index("#stamp") if "#stamp" in names else -1,
         total=reading.total,
         unit=reading.unit,
+        aside=reading.step is None or BAR.search(text) is not None,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -39,9 +39,12 @@ _SPLIT = re.compile(r"[_/\-.\s]+")
 _SAMPLES = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
 
 SIGNALS = frozenset(
-    "loss eval_loss total_loss grad_norm lr loss_scale step_time_ms data_time_ms tokens_per_s "
-    "samples_per_s iterations_per_s tflops mfu_pct mem_allocated_gib mem_reserved_gib mem_peak_gib "
-    "host_mem_gib skipped nan_iters".split()
+    (
+        *("loss", "eval_loss", "total_loss", "grad_norm", "lr", "loss_scale", "skipped"),
+        *("step_time_ms", "data_time_ms", "tokens_per_s", "samples_per_s", "iterations_per_s"),
+        *("tflops", "mfu_pct", "mem_allocated_gib", "mem_reserved_gib", "mem_peak_gib"),
+        *("host_mem_gib", "nan_iters"),
+    )
 )
 
 
@@ -149,6 +152,7 @@ def read_line(text: str) -> LineReading | None:
     total: int | None = None
     before = 0
     previous = ""
+    word = "step"
     for found in NUMBER.finditer(text):
         start, end = found.span()
         if start == end:
@@ -192,20 +196,21 @@ def read_line(text: str) -> LineReading | None:
         if metric in ("step", "global_step", "batch"):
             if item.value == item.value and abs(item.value) < 1e15:
                 steps.setdefault(metric, item)
+                if key.lower().split()[-1:] in (["iteration"], ["iter"], ["iterations"]):
+                    word = "iteration"
         else:
             fields.append(item)
-    return _assemble(text, fields, steps, total)
+    return _assemble(text, fields, steps, total, word)
 
 
 def _assemble(
-    text: str, fields: list[Field], steps: dict[str, Field], total: int | None
+    text: str, fields: list[Field], steps: dict[str, Field], total: int | None, word: str
 ) -> LineReading | None:
     unique: dict[str, Field] = {}
     for item in fields:
         unique.setdefault(item.metric, item)
     if "loss" not in unique and "total_loss" in unique:
-        made = unique.pop("total_loss")
-        unique["loss"] = Field("loss", made.value, made.start, made.end, made.factor)
+        unique["loss"] = replace(unique["total_loss"], metric="loss")
     unique.pop("total_loss", None)
     if "epoch" not in unique:
         epoch = _EPOCH.search(text)
@@ -213,13 +218,14 @@ def _assemble(
             start, end = epoch.span(1)
             unique["epoch"] = Field("epoch", float(epoch.group(1)), start, end, 1.0)
     if _EVALUATION.search(text):
-        made = unique.pop("loss", None) or unique.get("eval_loss")
+        shown = unique.get("loss") or unique.get("eval_loss")
         unique = {k: f for k, f in unique.items() if k in ("epoch", "eval_loss", "eval_accuracy")}
-        if made is not None:
-            unique["eval_loss"] = Field("eval_loss", made.value, made.start, made.end, made.factor)
+        if shown is not None:
+            unique["eval_loss"] = replace(shown, metric="eval_loss")
     if not SIGNALS & unique.keys() or "train_runtime" in text:
         return None
-    step, unit = steps.get("global_step") or steps.get("step"), "step"
+    step = steps.get("global_step") or steps.get("step")
+    unit = "step" if "global_step" in steps else word
     if step is None:
         samples = _SAMPLES.search(text)
         progress = samples or _PROGRESS.search(text)

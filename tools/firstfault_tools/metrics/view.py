@@ -38,8 +38,9 @@ class View:
             text = self.quote(series.line[row])
         return (text or "").strip()[:MAX_QUOTE]
 
-    def evidence(self, rows: Iterable[int], series: StepSeries | None = None) -> tuple[Evidence,
-    ...]:
+    def evidence(
+        self, rows: Iterable[int], series: StepSeries | None = None
+    ) -> tuple[Evidence, ...]:
         """Quoted rows, in the order of the log, each once."""
         source = self.lead if series is None else series
         quoted = []
@@ -110,7 +111,8 @@ def running_median(values: NDArray[np.float64], width: int) -> NDArray[np.float6
 
     if len(values) == 0:
         return values
-    return median_filter(values, size=max(1, width | 1), mode="nearest")
+    smooth: NDArray[np.float64] = median_filter(values, size=max(1, width | 1), mode="nearest")
+    return smooth
 
 
 def lead_of(series: StepSeries) -> StepSeries:
@@ -138,8 +140,8 @@ def number(value: float) -> str:
     size = abs(value)
     if size != 0 and (size >= 1e6 or size < 1e-3):
         return f"{value:.4g}"
-    return f"{value:.4f}".rstrip("0").rstrip(".") if size < 100 else
-    f"{value:.1f}".rstrip("0").rstrip(".")
+    text = f"{value:.4f}" if size < 100 else f"{value:.1f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def make_finding(

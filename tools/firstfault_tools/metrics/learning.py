@@ -1,0 +1,208 @@
+"""Did the learning rate do what it should, and did anything learn at all?"""
+
+from __future__ import annotations
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING, NO_STEP
+from firstfault_tools.metrics.view import PLACEHOLDER_LOSS, View, make_finding, noise_of, number
+
+FEW = 5
+
+
+def _printed_digits(text: str) -> bool:
+    """Whether a learning rate of zero in `text` may be a small one rounded away (0.000000)."""
+    import re
+
+    return re.search(r"(?i)(?:lr|learning.?rate)\W{1,4}0\.0{3,7}(?![\d.eE])", text) is not None
+
+
+def judge_zero_rate(view: View) -> list[Finding]:
+    """A learning rate that is stuck at zero, from the start or from some step on."""
+    import numpy as np
+
+    curve = view.curve("lr")
+    if len(curve) < FEW:
+        return []
+    zero = curve.values == 0.0
+    if not zero[-1] or zero.sum() < FEW:
+        return []
+    series = view.lead
+    alive = np.flatnonzero(~zero)
+    start = int(alive[-1]) + 1 if len(alive) else 0
+    if len(zero) - start < FEW:
+        return []
+    row, last = int(curve.rows[start]), int(curve.rows[-1])
+    total, at = series.total_steps, series.step[row]
+    if len(alive) and total and at != NO_STEP and at >= 0.97 * total:
+        return []  # a schedule that ends at zero with the run
+    if _printed_digits(view.text(series, row)):
+        # Six decimals hide a rate below 5e-7. Only believe it when the loss stands still as well.
+        loss = view.curve("loss")
+        tail = loss.values[loss.rows >= row]
+        if len(tail) < 20 or abs(tail[-5:].mean() - tail[:5].mean()) > 3 * noise_of(tail):
+            return []
+    facts: dict[str, Json] = {
+        "first_zero": series.label(row),
+        "last_zero": series.label(last),
+        "zero_rows": len(zero) - start,
+    }
+    if len(alive):
+        title = (
+            f"The learning rate is 0 from {series.label(row)} to {series.label(last)}, after "
+            f"{number(float(curve.values[start - 1]))}: the schedule ended before the run did, so "
+            "nothing is learned any more"
+        )
+        if total:
+            title += f" (run: {total} steps)"
+            facts["total_steps"] = total
+    else:
+        title = (
+            f"The learning rate is 0 in all {len(zero)} logged rows, {series.label(row)} to "
+            f"{series.label(last)}: nothing is learned"
+        )
+    skipped = series.values("skipped")
+    counted = skipped[(skipped != MISSING) & (skipped > 0)]
+    if len(counted) or view.events("scale_reduced"):
+        title += "; steps are being skipped for overflow, which holds back the scheduler too"
+    loss = view.curve("loss")
+    if len(loss) >= 4:
+        title += (
+            f"; loss {number(float(loss.values[0]))} at {series.label(int(loss.rows[0]))}, "
+            f"{number(float(loss.values[-1]))} at {series.label(int(loss.rows[-1]))}"
+        )
+    return [
+        make_finding(
+            "lr_zero",
+            title,
+            Level.CAUSE,
+            Category.NUMERICAL,
+            view.evidence([row - 1, row, last]),
+            page="learning-rate-zero",
+            confidence=Confidence.CONFIRMED,
+            facts=facts,
+        )
+    ]
+
+
+def judge_dead_gradients(view: View) -> list[Finding]:
+    """Gradient norm exactly zero, or a loss that is exactly zero: nothing reaches the weights."""
+    import numpy as np
+
+    series = view.lead
+    found = []
+    grad = view.curve("grad_norm")
+    if len(grad) >= FEW and np.all(grad.values[-FEW:] == 0.0):
+        alive = np.flatnonzero(grad.values != 0.0)
+        start = int(alive[-1]) + 1 if len(alive) else 0
+        row = int(grad.rows[start])
+        found.append(
+            make_finding(
+                "grad_norm_zero",
+                f"The gradient norm is exactly 0 since {series.label(row)} ({len(grad) - start} "
+                "rows): no gradient reaches the weights",
+                Level.CAUSE,
+                Category.NUMERICAL,
+                view.evidence([row - 1, row, int(grad.rows[-1])]),
+                page="dead-gradients",
+                facts={"since": series.label(row), "rows": len(grad) - start},
+            )
+        )
+    loss = view.curve("loss")
+    if len(loss) >= FEW and np.all(loss.values[-FEW:] == 0.0) and not found:
+        alive = np.flatnonzero(loss.values != 0.0)
+        start = int(alive[-1]) + 1 if len(alive) else 0
+        row = int(loss.rows[start])
+        before = float(loss.values[start - 1]) if start else None
+        if before is None or before > 0.2:
+            found.append(
+                make_finding(
+                    "loss_zero",
+                    f"The loss is exactly 0 since {series.label(row)}"
+                    + (f", after {number(before)}" if before is not None else "")
+                    + ": a NaN that the trainer filtered out, or labels that are all masked",
+                    Level.CAUSE if before is not None else Level.FAILURE,
+                    Category.NUMERICAL,
+                    view.evidence([row - 1, row, int(loss.rows[-1])]),
+                    page="nan-loss",
+                    facts={"since": series.label(row), "rows": len(loss) - start},
+                )
+            )
+    return found
+
+
+# Cross entropy of a guess over so many classes: what a model that learns nothing keeps reporting.
+_GUESSES = {2: 0.6931, 10: 2.3026, 100: 4.6052, 1000: 6.9078}
+
+
+def judge_never_learning(view: View) -> list[Finding]:
+    """A long run whose loss never left the value of a blind guess."""
+    import numpy as np
+
+    loss, rate = view.curve("loss"), view.curve("lr")
+    values = loss.values
+    if len(values) < 50 or np.any(values == PLACEHOLDER_LOSS):
+        return []
+    if len(rate) and np.all(rate.values == 0):
+        return []
+    steps = view.lead.steps()[loss.rows]
+    known = steps[steps != NO_STEP]
+    if len(known) < 50 or known[-1] - known[0] < 500:
+        return []
+    third = len(values) // 3
+    head, tail = float(np.median(values[:third])), float(np.median(values[-third:]))
+    noise = max(noise_of(values), 1e-9)
+    if abs(head - tail) > max(2 * noise / third**0.5, 0.004 * abs(head)):
+        return []
+    guess = next((c for c, v in _GUESSES.items() if abs(tail - v) < 0.003 * v), None)
+    vocabulary = 9.8 <= tail <= 12.6 and noise < 0.3
+    if guess is None and not vocabulary:
+        return []
+    series, first, last = view.lead, int(loss.rows[0]), int(loss.rows[-1])
+    what = (
+        f"the cross entropy of a blind guess over {guess} classes"
+        if guess
+        else f"the cross entropy of a blind guess over about {np.exp(tail):,.0f} tokens"
+    )
+    return [
+        make_finding(
+            "never_learning",
+            f"The loss stayed at {number(tail)} from {series.label(first)} to "
+            f"{series.label(last)}, {what}: the model never learned",
+            Level.CAUSE,
+            Category.NUMERICAL,
+            view.evidence([first, int(loss.rows[len(values) // 2]), last]),
+            page="never-learning",
+            facts={"loss": tail, "first": series.label(first), "last": series.label(last)},
+        )
+    ]
+
+
+def judge_rate_schedule(view: View) -> list[Finding]:
+    """A sudden change of the learning rate that no schedule makes, worth knowing beside a fault."""
+    curve = view.curve("lr")
+    series = view.lead
+    found = []
+    for i in range(3, len(curve)):
+        old, new = float(curve.values[i - 1]), float(curve.values[i])
+        earlier = float(curve.values[i - 2])
+        row = int(curve.rows[i])
+        if old <= 0 or new <= 3 * old or earlier <= 0:
+            continue
+        warming = old > 3 * earlier or (series.step[row] != NO_STEP and series.step[row] < 20)
+        if warming and new < 30 * old:
+            continue
+        found.append(
+            make_finding(
+                "lr_jump",
+                f"The learning rate jumped from {number(old)} to {number(new)} at "
+                f"{series.label(row)}",
+                Level.CONTEXT,
+                Category.NUMERICAL,
+                view.evidence([int(curve.rows[i - 1]), row]),
+                page="learning-rate-schedule",
+                facts={"from": old, "to": new, "at": series.label(row)},
+            )
+        )
+        if len(found) >= 3:
+            break
+    return found

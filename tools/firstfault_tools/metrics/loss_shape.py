@@ -1,0 +1,353 @@
+"""What is the shape of the loss curve? Divergence, spikes, over-fitting, epoch stairs, placeholders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING, NO_RANK
+from firstfault_tools.metrics.view import (
+    PLACEHOLDER_LOSS,
+    Curve,
+    View,
+    make_finding,
+    noise_of,
+    number,
+    running_median,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def usable_loss(view: View) -> Curve:
+    """The loss without placeholder values; empty where it is one throughout or may be negative."""
+    import numpy as np
+
+    curve = view.curve("loss")
+    keep = curve.values != PLACEHOLDER_LOSS
+    values = curve.values[keep]
+    if len(values) and np.mean(values < 0) > 0.05:
+        return Curve(curve.rows[:0], curve.values[:0])
+    return Curve(curve.rows[keep], values)
+
+
+def judge_divergence(view: View) -> list[Finding]:
+    """A loss that rose far above its best level and stayed there to the end of the log."""
+    import numpy as np
+
+    curve = usable_loss(view)
+    values = curve.values
+    count = len(values)
+    if count < 8:
+        return []
+    # The last rows must all be high: what comes back is a spike and what ends on it is undecided.
+    tail = values[-max(4, min(count // 5, 200)) :]
+    high = float(np.median(tail))
+    width = 3 if count < 60 else 7
+    smooth = running_median(values, width)
+    before = smooth[: count - len(tail)]
+    best_at = int(np.argmin(before))
+    best = float(before[best_at])
+    rise = high - best
+    calm = values[: max(4, best_at + 1)] if best_at >= 3 else values
+    noise = max(noise_of(calm), _scatter(values, smooth, best_at))
+    if rise < max(0.5 * abs(best), 6 * noise, 0.05) or float(np.min(tail)) < best + 0.6 * rise:
+        return []
+    onset = best_at
+    for i in range(count - len(tail) - 1, best_at - 1, -1):
+        if smooth[i] < best + max(0.25 * rise, 2 * noise):
+            onset = i
+            break
+    # Step back over the smoothing to the last row that was still near the level before.
+    near = best + max(0.15 * rise, 2 * noise)
+    while onset + 1 < count and values[onset + 1] < near:
+        onset += 1
+    if count - onset - 1 < 4 or onset < 2:
+        return []
+    series = view.lead
+    good, first = int(curve.rows[onset]), int(curve.rows[onset + 1])
+    usual = float(np.median(values[max(0, onset - 10) : onset + 1]))
+    top = int(np.argmax(values[onset:])) + onset
+    facts: dict[str, Json] = {
+        "last_good": series.label(good),
+        "first_high": series.label(first),
+        "loss_before": usual,
+        "loss_after": high,
+        "rows_after": count - onset - 1,
+        "last": series.label(int(curve.rows[-1])),
+    }
+    title = (
+        f"The loss left {number(usual)} after {series.label(good)}, reached "
+        f"{number(float(values[top]))} at {series.label(int(curve.rows[top]))} and did not come "
+        f"back: still {number(float(values[-1]))} at {series.label(int(curve.rows[-1]))}. "
+        "The run diverged"
+    )
+    rates = view.curve("lr")
+    at = rates.values[rates.rows <= first]
+    if len(at):
+        facts["lr"] = float(at[-1])
+        title += f" at learning rate {number(float(at[-1]))}"
+    if view.events("lora"):
+        facts["lora"] = True
+        title += "; for a LoRA run that is usually a learning rate too high"
+    else:
+        title += "; a learning rate too high is the usual reason"
+    saved = view.last_checkpoint_before(good)
+    extra = view.event_evidence([saved]) if saved else ()
+    if saved:
+        facts["last_clean_checkpoint_step"] = saved.values.get("step")
+    return [
+        make_finding(
+            "divergence",
+            title,
+            Level.CAUSE,
+            Category.NUMERICAL,
+            view.evidence([good, first, int(curve.rows[top]), int(curve.rows[-1])]) + extra,
+            page="loss-divergence",
+            confidence=Confidence.CONFIRMED
+            if count - onset >= 8 and rise > best
+            else Confidence.LIKELY,
+            facts=facts,
+        )
+    ]
+
+
+def _scatter(values: NDArray[np.float64], smooth: NDArray[np.float64], until: int) -> float:
+    """Scatter around the smoothed curve before the best point."""
+    import numpy as np
+
+    part = slice(0, max(4, until + 1))
+    return float(np.median(np.abs(values[part] - smooth[part]))) * 1.4826
+
+
+def judge_spikes(view: View) -> list[Finding]:
+    """Short rises of the loss that came back, named by how fast they did."""
+    import numpy as np
+
+    curve = usable_loss(view)
+    values = curve.values
+    if len(values) < 20:
+        return []
+    smooth = running_median(values, 15)
+    rest = values - smooth
+    noise = max(float(np.median(np.abs(rest))) * 1.4826, noise_of(values), 1e-9)
+    # Batches of one sample scatter widely to both sides; a spike is one-sided and far out.
+    width = max(10 * noise, 0.5 * float(np.median(np.abs(smooth))), 2.5 * float(-np.min(rest)))
+    high = np.flatnonzero(rest > width)
+    high = high[high >= 3]
+    if not len(high):
+        return []
+    series = view.lead
+    tops = []
+    for group in np.split(high, np.flatnonzero(np.diff(high) > 5) + 1):
+        top = int(group[np.argmax(values[group])])
+        level = float(smooth[max(0, group[0] - 8)])
+        after = np.flatnonzero(values[top:] <= level + 3 * noise)
+        if len(after):
+            tops.append((top, level, int(after[0])))
+    if not tops:
+        return []
+    shown = max(tops, key=lambda t: float(values[t[0]]) - t[1])
+    top, level, back = shown
+    row = int(curve.rows[top])
+    returned = int(curve.rows[min(top + back, len(values) - 1)])
+    pace = "fast" if back <= 3 else "slow"
+    return [
+        make_finding(
+            f"loss_spike_{pace}_recovery",
+            f"{len(tops)} loss spike(s) that recovered; the largest rose from {number(level)} to "
+            f"{number(float(values[top]))} at {series.label(row)} and was back at "
+            f"{series.label(returned)}",
+            Level.BENIGN if len(tops) <= 5 else Level.CONTEXT,
+            Category.NUMERICAL,
+            view.evidence([row - 1, row, returned]),
+            page="loss-spike",
+            facts={
+                "spikes": [series.label(int(curve.rows[t[0]])) for t in tops[:20]],
+                "rows_to_recover": back,
+            },
+        )
+    ]
+
+
+def judge_overfitting(view: View) -> list[Finding]:
+    """Evaluation loss that turned upward while the training loss kept falling."""
+    import numpy as np
+
+    curve, train = view.curve("eval_loss"), usable_loss(view)
+    values = curve.values
+    if len(values) < 4 or len(train) < 6:
+        return []
+    low = int(np.argmin(values))
+    after = values[low + 1 :]
+    if len(after) < 2 or (low == 0 and len(values) < 5):
+        return []
+    best, last = float(values[low]), float(values[-1])
+    noise = noise_of(values)
+    rise = last - best
+    if rise < max(0.08 * abs(best), 4 * noise) or np.mean(np.diff(values[low:]) > 0) < 0.7:
+        return []
+    at_low = train.values[train.rows <= curve.rows[low]]
+    if not len(at_low) or float(np.median(train.values[-3:])) >= float(np.median(at_low[-3:])):
+        return []
+    series, row, end = view.lead, int(curve.rows[low]), int(curve.rows[-1])
+    return [
+        make_finding(
+            "overfitting",
+            f"Over-fitting: evaluation loss was lowest, {number(best)}, at {series.label(row)} and "
+            f"rose to {number(last)} at {series.label(end)} while the training loss fell to "
+            f"{number(float(train.values[-1]))}",
+            Level.CAUSE,
+            Category.NUMERICAL,
+            view.evidence([row, end, int(train.rows[-1])]),
+            page="overfitting",
+            facts={"best_eval_loss": best, "best_at": series.label(row), "last_eval_loss": last},
+        )
+    ]
+
+
+def judge_epoch_stairs(view: View) -> list[Finding]:
+    """Training loss that drops at every epoch border: samples seen before, no fault."""
+    import numpy as np
+
+    curve = usable_loss(view)
+    epoch = view.lead.values("epoch")
+    if len(curve) < 8 or not np.any(epoch != MISSING):
+        return []
+    at = epoch[curve.rows]
+    good = at != MISSING
+    rows, values, at = curve.rows[good], curve.values[good], at[good]
+    if len(values) < 8:
+        return []
+    whole = np.floor(at)
+    borders = np.flatnonzero(np.diff(whole) == 1) + 1
+    if not 1 <= len(borders) <= 50:
+        return []
+    drops, places = [], []
+    for border in borders:
+        left, right = values[max(0, border - 3) : border], values[border : border + 3]
+        if len(left) < 2 or len(right) < 2:
+            continue
+        inside = np.abs(np.diff(left)).mean() + np.abs(np.diff(right)).mean()
+        drop = float(np.median(left) - np.median(right))
+        if drop > 0.08 * float(np.median(left)) and drop > 2.5 * inside:
+            drops.append(drop)
+            places.append(int(border))
+    if not drops or len(drops) < 0.6 * len(borders):
+        return []
+    series = view.lead
+    where = ", ".join(
+        f"{series.label(int(rows[b - 1]))} to {series.label(int(rows[b]))} "
+        f"({number(float(values[b - 1]))} to {number(float(values[b]))})"
+        for b in places[:3]
+    )
+    tail = ""
+    eval_curve = view.curve("eval_loss")
+    if len(eval_curve) >= 2:
+        tail = (
+            f"; evaluation loss {number(float(eval_curve.values[0]))} to "
+            f"{number(float(eval_curve.values[-1]))}, "
+            + (
+                "so watch it"
+                if eval_curve.values[-1] > 1.05 * eval_curve.values.min()
+                else "stable"
+            )
+        )
+    return [
+        make_finding(
+            "epoch_stairs",
+            f"The training loss steps down at the epoch border: {where}. The model has seen every "
+            f"sample once and memorises; expected, no fault{tail}",
+            Level.BENIGN,
+            Category.NUMERICAL,
+            view.evidence([r for b in places[:3] for r in (int(rows[b - 1]), int(rows[b]))]),
+            page="epoch-stairs",
+            confidence=Confidence.CONFIRMED if len(drops) >= 2 else Confidence.LIKELY,
+            facts={"borders": len(drops)},
+        )
+    ]
+
+
+def judge_placeholder_loss(view: View) -> list[Finding]:
+    """A loss of -1 on a rank that does not compute one, as in pipeline parallelism."""
+    import numpy as np
+
+    series = view.all
+    loss, ranks = series.values("loss"), series.ranks()
+    shown = loss != MISSING
+    if not shown.any() or not np.any(loss == PLACEHOLDER_LOSS):
+        return []
+    placeholder = []
+    for rank in np.unique(ranks[shown]).tolist():
+        mine = loss[shown & (ranks == rank)]
+        if len(mine) >= 2 and np.all(mine == PLACEHOLDER_LOSS):
+            placeholder.append(int(rank))
+    if not placeholder:
+        return []
+    elsewhere = np.flatnonzero(shown & (loss != PLACEHOLDER_LOSS) & np.isfinite(loss))
+    pipeline = view.events("pipeline_rank")
+    rows = np.flatnonzero(shown & (loss == PLACEHOLDER_LOSS))
+    named = [r for r in placeholder if r != NO_RANK]
+    who = (
+        f"rank{'s' if len(named) > 1 else ''} {', '.join(map(str, named[:8]))}" if named else "here"
+    )
+    title = (
+        f"The loss reads -1 on {who} in every row ({series.label(int(rows[0]))} to "
+        f"{series.label(int(rows[-1]))}): a placeholder. "
+        if named
+        else f"The loss reads -1 in every row ({series.label(int(rows[0]))} to "
+        f"{series.label(int(rows[-1]))}): a placeholder. "
+    )
+    title += (
+        "With pipeline parallelism only the last stage computes the loss; read the log of the last "
+        "pipeline rank"
+    )
+    sure = bool(pipeline) or bool(len(elsewhere))
+    return [
+        make_finding(
+            "pipeline_loss_minus_one",
+            title,
+            Level.BENIGN,
+            Category.NUMERICAL,
+            view.evidence([int(rows[0]), int(rows[-1])], series)
+            + view.event_evidence(pipeline[:1]),
+            page="pipeline-loss-minus-one",
+            confidence=Confidence.CONFIRMED if sure else Confidence.LIKELY,
+            facts={"ranks": named, "rows": len(rows)},
+        )
+    ]
+
+
+def judge_inflated_loss(view: View) -> list[Finding]:
+    """A training loss that is the evaluation loss times the accumulation steps: a reporting matter."""
+    import numpy as np
+
+    factor = next((e.values.get("steps", 0) for e in view.events("accumulation")), 0)
+    train, held_out = usable_loss(view), view.curve("eval_loss")
+    if factor < 2 or len(train) < 3 or not len(held_out):
+        return []
+    near = train.values[np.abs(train.rows - held_out.rows[0]).argsort()[:5]]
+    ratio = float(np.median(near)) / max(float(held_out.values[0]), 1e-9)
+    if abs(ratio / factor - 1) > 0.25:
+        return []
+    series = view.lead
+    return [
+        make_finding(
+            "loss_inflated",
+            f"The training loss is about {ratio:.1f} times the evaluation loss, close to the "
+            f"{factor:.0f} gradient-accumulation steps: it is summed and not averaged over "
+            "micro-batches when logged. Harmless for the gradients of that trainer version",
+            Level.BENIGN,
+            Category.NUMERICAL,
+            view.evidence([int(train.rows[-1]), int(held_out.rows[0])])
+            + view.event_evidence(view.events("accumulation")[:1]),
+            page="loss-inflated-by-accumulation",
+            facts={
+                "ratio": ratio,
+                "accumulation_steps": factor,
+                "last": series.label(int(train.rows[-1])),
+            },
+        )
+    ]
