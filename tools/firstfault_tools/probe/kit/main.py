@@ -100,7 +100,7 @@ class Probe:
 
     def left(self, wanted: float) -> float:
         """Seconds a test may take: its own limit, or less where the whole runs out."""
-        return max(0.1, min(wanted, self.deadline - time.monotonic()))
+        return max(0.1, min(wanted, float(self.deadline) - time.monotonic()))
 
     def run(self) -> None:
         """All chosen tests; every one that cannot run says why."""

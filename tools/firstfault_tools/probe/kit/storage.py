@@ -136,7 +136,7 @@ def measure_loader(workers: int = 4, batches: int = 100) -> dict[str, Any]:
     batch = 8
     workers = max(1, min(workers, (os.cpu_count() or 1) - 1))
     loader: Any = DataLoader(
-        TokenBlocks(batch * batches, 8192),  # type: ignore[arg-type]
+        TokenBlocks(batch * batches, 8192),
         batch_size=batch,
         num_workers=workers,
         timeout=20,
