@@ -15,7 +15,7 @@ from firstfault.investigation.diagnosis import SkippedInput
 from firstfault_tools.causality.alignment import align_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.witnesses import read_witnesses
+from firstfault_tools.causality.witnesses import adopt_ranks, read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.digest import FileDigest
@@ -57,6 +57,7 @@ def examine(artefacts: Sequence[Artefact], signatures: SignatureSet) -> Examinat
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
+    findings = adopt_ranks(logs, findings)
     return Examination(
         logs=logs,
         findings=tuple(findings),

@@ -43,7 +43,11 @@ def judge(examination: Examination) -> Judgement:
             Verdict.WARNING if chain.first.facts.get("severity") == "warning" else Verdict.FAULT
         )
         return Judgement(verdict, chain.first, _confidence(examination, chain.first))
-    grave = [f for f in chain.survived if f.level is Level.CAUSE]
+    grave = [
+        f
+        for f in chain.survived
+        if f.level is Level.CAUSE and f.category in (Category.HARDWARE, Category.NUMERICAL)
+    ]
     suspicious = tuple(suspicious_lines(examination))
     if grave:
         return Judgement(Verdict.WARNING, grave[0], Confidence.LIKELY, suspicious)

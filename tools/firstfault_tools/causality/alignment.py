@@ -308,10 +308,11 @@ def _busy_finding(
         needs = f" (about {(busy.elapsed_s + busy.left_s) / 60:.0f} min in all)"
     limit = f" of {timeout_ms / 60000:.0f} min ({timeout_ms} ms)" if timeout_ms else ""
     who = f"rank {rank}" if rank is not None else "one rank"
+    announced = f" (begun with: {_readable(context[0])})" if context else ""
     return _finding(
         "collective.rank_busy",
         f"{who} was still working alone{needs} when the collective timeout{limit} of the other ranks "
-        f"ran out: {said}. {who.capitalize()} is alive and making progress; the others waited in "
+        f"ran out: {said}{announced}. {who.capitalize()} is alive and making progress; the others waited in "
         f"{_describe(waiting[0])}",
         Level.CAUSE,
         None,

@@ -59,7 +59,7 @@ def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:
 
 def _shared(incident: LogIncident, ranks: set[int], ordered: Sequence[Hit]) -> bool:
     """Several ranks say the same, and none of them clearly before the others."""
-    world = max(len(incident.ranks_seen), incident.world_size or 0, len(ranks))
+    world = max(max(incident.ranks_seen | ranks) + 1, incident.world_size or 0)
     if len(ranks) * 2 < world:
         return False
     times: dict[int, float] = {}

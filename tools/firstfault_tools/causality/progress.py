@@ -16,13 +16,13 @@ from firstfault_tools.log.scan import make_line
 _HINT = re.compile(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch")
 _STEP = re.compile(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
-    r"(?:global[_ ]?step|iteration|iter|steps?|train_step|update|batch(?:_idx| idx)?)['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
+    r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
 )
 _BAR = re.compile(
     r"(?P<percent>\d{1,3})%\s?\|[^|]{0,200}\|\s*(?P<done>[\d.]+[kMG]?)/(?P<total>[\d.]+[kMG]?)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+(?: days?, [\d:]+)?)"
 )
 _COUNT = re.compile(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
-_DICT = re.compile(r"^\s*\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
+_DICT = re.compile(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
 _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
@@ -117,7 +117,7 @@ def read_progress(number: int, text: str) -> Progress | None:
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
         return Progress(number, text, int(step["step"]), None, training)
-    if training and (_DICT.match(text) or step is not None):
+    if training and (_DICT.search(text) or step is not None):
         return Progress(number, text, None, None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):

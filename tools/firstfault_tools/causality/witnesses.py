@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
@@ -55,10 +56,10 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
-    return tuple(adopt_ranks(incident, found))
+    return tuple(found)
 
 
-def adopt_ranks(incident: LogIncident, findings: list[Finding]) -> list[Finding]:
+def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
 
     A device-side assertion, a kernel message or a worker's exception names no rank; the exception it
@@ -82,12 +83,27 @@ def adopt_ranks(incident: LogIncident, findings: list[Finding]) -> list[Finding]
                 and finding.category in _LOCAL
             ):
                 rank = next(iter(failed))
+            if rank is None and _alone(incident):
+                rank = 0
             if rank is not None:
                 finding = replace(finding, rank=rank)
         if finding.rank is not None and finding.host is None:
             finding = replace(finding, host=incident.roster.host_of(finding.rank))
         out.append(finding)
     return out
+
+
+def _alone(incident: LogIncident) -> bool:
+    """One process wrote these logs and one exception ended it: its rank is 0."""
+    crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
+    return (
+        len(crashes) == 1
+        and not incident.ranks_seen - {0}
+        and not incident.hosts_seen
+        and (incident.world_size or 1) == 1
+        and not incident.work
+        and not any(e.local_rank or e.rank or e.host for e in incident.exits)
+    )
 
 
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
@@ -256,7 +272,7 @@ def _signal_finding(exits: list[Exit]) -> Finding:
         else (f"a process on {lead.host}" if lead.host else "a process")
     )
     told = {
-        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", Category.SCHEDULER, Level.FAILURE, "killed-by-sigkill"),
+        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "killed-by-sigkill"),
         11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segmentation-fault"),
         7: ("died of SIGBUS (signal 7, bus error): usually /dev/shm or a memory-mapped file ran out of space", Category.ENVIRONMENT, Level.FAILURE, "shared-memory-too-small"),
         8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segmentation-fault"),

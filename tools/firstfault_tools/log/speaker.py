@@ -74,6 +74,7 @@ _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(rf"\s*\[(?P<host>{_HOST}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "),
     ),
     ("task", re.compile(r"\s*(?P<task>\d{1,5}): (?!\d)")),
+    ("task", re.compile(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),
     ("compose", re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{0,62}?)\s*\|\s(?=\S)")),
     ("host", re.compile(rf"\s*(?P<host>{_HOST}): (?=\S)")),
     (
