@@ -123,18 +123,18 @@ def probe(
     if options["show"]:
         from firstfault_tools.probe.kit.main import main as run_kit
 
-        ctx.exit(run_kit([*arguments, "--show"]))
+        sys.exit(run_kit([*arguments, "--show"]))
     try:
         run = run_here(arguments, limit_s, python=python, show=_show)
     except OSError as error:
         _show(f"firstfault: {python} cannot be started ({error.strerror}); name one with --python")
-        ctx.exit(4)
+        sys.exit(4)
     if not run.records or (run.exit_code not in (0, 130)):
         _show("firstfault: the kit gave no records; its last words are above")
-        ctx.exit(2 if run.exit_code == 2 else 4)
+        sys.exit(2 if run.exit_code == 2 else 4)
     if run.stopped:
         _show("firstfault: the probe was stopped; what it had measured follows")
-    ctx.exit(_finish(compare_nodes(run.records), run.records, as_json))
+    sys.exit(_finish(compare_nodes(run.records), run.records, as_json))
 
 
 def _kit_arguments(options: Mapping[str, Any]) -> list[str]:
@@ -148,8 +148,7 @@ def _kit_arguments(options: Mapping[str, Any]) -> list[str]:
 @probe.command("merge", help="Compare saved records of many nodes with each other.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.pass_context
-def merge(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
+def merge(files: tuple[str, ...], as_json: bool) -> None:
     """Read, compare, say which one is odd."""
     from firstfault_tools.probe.merge import compare_nodes
     from firstfault_tools.probe.readings import read_records
@@ -163,8 +162,8 @@ def merge(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
         ]
     except ToolError as error:
         _show(f"firstfault: {error}")
-        ctx.exit(3)
-    ctx.exit(_finish(compare_nodes(records), records, as_json))
+        sys.exit(3)
+    sys.exit(_finish(compare_nodes(records), records, as_json))
 
 
 @probe.command("kit", help="Write the one-file kit into a folder.")
@@ -213,9 +212,7 @@ def plan(launcher: str, names: tuple[str, ...], node_count: int, gpus_per_node: 
 @click.option("--yes", is_flag=True, help="Do not ask before each run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-@click.pass_context
 def bisect(
-    ctx: click.Context,
     what: str,
     good: int,
     bad: int,
@@ -247,7 +244,7 @@ def bisect(
             word = "works" if trial.works else "FAILS"
             click.echo(f"{what} {trial.value:>8}  {word}  {trial.elapsed_s:7.1f} s  {trial.reason}")
         click.echo(_write_verdict(whole, what))
-    ctx.exit(1 if result.verdict.value == "found" else 4)
+    sys.exit(1 if result.verdict.value == "found" else 4)
 
 
 def _write_verdict(whole: Mapping[str, Any], what: str) -> str:

@@ -34,7 +34,8 @@ class Step:
     @property
     def text(self) -> str:
         """As one would type it."""
-        line = " ".join(shlex.quote(part) for part in self.argv)
+        # A pattern stays bare, so that the person's own shell expands it.
+        line = " ".join(part if "*" in part else shlex.quote(part) for part in self.argv)
         return f"{line} > {shlex.quote(self.output)}" if self.output else line
 
 
