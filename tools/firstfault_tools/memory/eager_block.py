@@ -325,7 +325,10 @@ class EagerBlock:
         )
         tanh = tape.run("activation tanh", (inner,), elements * wide, save_output=True)
         shifted = tape.run("one plus tanh", (tanh,), elements * wide, passes=0)
-        return tape.run("activation", (half, shifted), elements * wide, save=(half, shifted))
+        return tape.run(
+            "activation", (half, shifted), elements * wide, save=(half, shifted),
+            back_scratch=elements * wide - tape.size(half),
+        )
 
     def _experts(self, normed: int) -> int:
         """Routed experts as grouped matmuls over T x k rows sorted by expert."""
@@ -339,11 +342,11 @@ class EagerBlock:
         inner = f * (2 if shape.gated else 1)
         first = self._grouped(sent, h * inner, rows * inner, "expert gate and up")
         if shape.gated:
-            active = tape.run(
-                "expert activation", (first,), rows * f * types.compute, save=(first,)
-            )
+            # gate and up are views of one tensor: their gradients meet in a concatenation.
+            part = rows * f * types.compute
+            active = tape.run("expert activation", (first,), part, save=(first,), back_scratch=part)
             product = tape.run(
-                "expert product", (active, first), rows * f * types.compute, save=(active, first)
+                "expert product", (active,), part, save=(active, first), back_scratch=part
             )
         else:
             product = self._activate(first, f, rows)

@@ -61,7 +61,7 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
 
 class _Step:
     __slots__ = (
-        "attention_kept", "groups", "head", "moments", "root", "setup", "shape", "states",
+        "attention_kept", "groups", "head", "mask", "moments", "root", "setup", "shape", "states",
         "stream", "types", "unit",
     )
 
@@ -70,6 +70,10 @@ class _Step:
         self.types = choose_types(shape, setup)
         self.states = size_states(shape, setup)
         tokens = setup.micro_batch * setup.sequence // setup.context
+        self.mask = 0
+        if setup.attention is Attention.EAGER:
+            length = setup.sequence // setup.context
+            self.mask = setup.micro_batch * length * length * self.types.residual
         self.stream = tokens * shape.hidden * self.types.residual
         block = EagerBlock(shape, setup, self.types)
         groups: list[tuple[Span, int]] = []
@@ -132,25 +136,29 @@ class _Step:
         cache = casts if full and not self.types.frozen else 0
         spare = 0 if setup.sharding is not Sharding.ZERO2 else self.unit * self.shape.layers
         last = self.groups[-1][0]
+        inside = last.transient_peak if full else last.forward_peak
         self.add(
             Phase.FORWARD, base, gradients=held, unsharded_weights=self.root + 2 * self.unit + spare,
             cast_weights=cache,
-            activations=activations - self.kept_by(last) + self.stream + last.forward_peak,
+            activations=activations - self.kept_by(last) + self.stream + inside,
+            attention_mask=self.mask,
         )
-        loss = self.add(
+        # Checkpointing keeps the mask with its arguments; otherwise it dies with the decoder.
+        mask = self.mask if full else 0
+        self.add(
             Phase.LOSS, base, gradients=held, unsharded_weights=self.root + self.unit + spare,
             cast_weights=cache, activations=activations, logits_and_loss=head.forward_peak,
+            attention_mask=mask,
         )
-        after_forward = resident + held + self.root + spare + activations + head.kept
+        after_forward = resident + held + self.root + spare + activations + head.kept + mask
         self.add(
             Phase.LOSS_BACKWARD, base, gradients=held,
             unsharded_weights=self.root + self.unit + spare, activations=activations,
-            logits_and_loss=head.backward_peak,
+            logits_and_loss=head.backward_peak, attention_mask=mask,
         )
         self.walk_backward(base, activations, held, spare)
         after_backward = resident + states.gradients
         self.step(base)
-        del loss
         return StepMemory(
             moments=tuple(self.moments),
             weights=states.weights + states.rounding + states.buckets + states.master,
@@ -178,7 +186,7 @@ class _Step:
         phase = Phase.BACKWARD_START
         for span, count in reversed(self.groups):
             kept = self.kept_by(span)
-            inside = span.backward_peak - self.attention_kept * 0
+            inside = span.backward_peak
             if full:
                 missing = 0 if self.keeps_input(span) else self.stream
                 inside = max(inside, self.stream + span.forward_peak) + missing
@@ -198,6 +206,7 @@ class _Step:
                     gradients=held + produced + done * gradient + sharded + done * shard,
                     unsharded_weights=unsharded, reduce_scatter=reduce if done else 0,
                     activations=remaining - kept * (done + 1) + inside,
+                    attention_mask=self.mask if full else 0,
                 )
                 phase = Phase.BACKWARD_END
             remaining -= kept * count
@@ -211,7 +220,12 @@ class _Step:
                 Phase.EMBEDDING_BACKWARD, base, gradients=sharded,
                 unsharded_weights=self.root + spare,
                 unsharded_gradients=root_gradient + (table if shape.tied else 0),
-                reduce_scatter=2 * root_gradient, activations=self.stream,
+                reduce_scatter=reduce, activations=self.stream,
+            )
+            # The root reshards before it reduces: its gradient stands beside its fp32 copy.
+            self.add(
+                Phase.EMBEDDING_BACKWARD, base, gradients=total, unsharded_weights=spare,
+                unsharded_gradients=root_gradient, reduce_scatter=2 * root_gradient,
             )
         else:
             extra = table if shape.tied or held or states.buckets else 0
@@ -232,9 +246,10 @@ class _Step:
         lists = setup.states.step_lists * width * states.trained // ranks
         if setup.offload_optimizer:
             lists = 0
-        fp32_gradients = master if setup.framework is not Framework.DEEPSPEED else 0
+        # A master copy steps on fp32 gradients: copies of the half-precision ones (DeepSpeed's
+        # single_partition_of_fp32_groups[i].grad, or the usual hand-written loop).
         self.add(
-            Phase.STEP, base, gradients=states.gradients, fp32_gradients=fp32_gradients,
+            Phase.STEP, base, gradients=states.gradients, fp32_gradients=master,
             step_temporaries=lists,
         )
 

@@ -135,6 +135,7 @@ class TrainingSetup:
     fused_activation: bool = True
     cross_entropy_keep: bool = True
     recompute_layers: int = 0
+    recompute_modules: tuple[str, ...] = ("core_attn",)
     lora_rank: int = 0
     lora_targets: str = "all-linear"
     quantized_bits: int = 0

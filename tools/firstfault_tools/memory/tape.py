@@ -28,6 +28,7 @@ class Span:
     kept: int
     cast: int
     forward_peak: int
+    transient_peak: int
     backward_peak: int
     weight_gradients: int
     output: int
@@ -95,17 +96,8 @@ class Tape:
                 uses[tensor] += 1
         output = nodes[-1][1]
         last[output] = len(nodes)
-        live = sizes[0]
-        peak = live
-        extras = 0
-        for index, (inputs, out, _, saved, scratch, _, _, _) in enumerate(nodes):
-            live += sizes[out] + saved
-            extras += saved
-            if live + scratch > peak:
-                peak = live + scratch
-            for tensor in set(inputs):
-                if last[tensor] == index and not uses[tensor]:
-                    live -= sizes[tensor]
+        peak, extras = self._replay_forward(last, uses)
+        transient, _ = self._replay_forward(last, [0] * count)
         kept = extras
         largest = 0
         for tensor in range(count):
@@ -118,11 +110,26 @@ class Tape:
             kept=kept,
             cast=self._cast,
             forward_peak=peak,
+            transient_peak=transient - self._cast,
             backward_peak=back,
             weight_gradients=weights,
             output=sizes[output],
             largest=(self._names[largest], sizes[largest] if uses[largest] else 0),
         )
+
+    def _replay_forward(self, last: list[int], uses: list[int]) -> tuple[int, int]:
+        sizes = self._sizes
+        live = peak = sizes[0]
+        extras = 0
+        for index, (inputs, out, _, saved, scratch, _, _, _) in enumerate(self._nodes):
+            live += sizes[out] + saved
+            extras += saved
+            if live + scratch > peak:
+                peak = live + scratch
+            for tensor in set(inputs):
+                if last[tensor] == index and not uses[tensor]:
+                    live -= sizes[tensor]
+        return peak, extras
 
     def _replay_backward(self, uses: list[int], kept: int, upstream: int | None) -> tuple[int, int]:
         sizes, nodes = self._sizes, self._nodes

@@ -1,0 +1,129 @@
+"""How is the database opened, brought up to date and written to?
+
+SQLite runs in WAL mode with foreign keys on; a write transaction takes the write lock at its start
+(BEGIN IMMEDIATE), so that two writers queue up and none fails half way. PostgreSQL takes row locks
+where the callers ask for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+
+from firstfault.errors import CannotAnalyse, UsageError
+
+Clock = Callable[[], float]
+BUSY_SECONDS = 30
+MIGRATION_LOCK, EVIDENCE_LOCK = 0x46464D31, 0x46464531
+"""Advisory lock numbers on PostgreSQL; SQLite's write lock covers both."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database whose schema is current. `clock` gives seconds since the epoch."""
+
+    engine: Engine
+    clock: Clock = time.time
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may change rows; committed at the end, rolled back on error."""
+        with self.engine.connect().execution_options(write=True) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads: one consistent view."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    def lock(self, connection: Connection, number: int) -> None:
+        """Hold an application lock until the transaction ends."""
+        if not self.is_sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": number})
+
+    def now(self, connection: Connection) -> float:
+        """Time by which leases are judged: the server's where several machines share one."""
+        if self.is_sqlite or self.clock is not time.time:
+            return self.clock()
+        value = connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+        return float(value)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def open_database(url: str, clock: Clock = time.time) -> Database:
+    """Database at `url`, migrated. Raises UsageError for a bad URL, CannotAnalyse if it is down."""
+    try:
+        engine = _create(url)
+        database = Database(engine, clock)
+        _migrate(database)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise UsageError(
+            f"FIRSTFAULT_DATABASE_URL: {error}. Expected sqlite:///FILE or postgresql://HOST/NAME "
+            "(the latter needs the package's postgres extra)."
+        ) from error
+    except OperationalError as error:
+        raise CannotAnalyse(
+            f"the incident database cannot be opened ({error.orig}). Check FIRSTFAULT_DATABASE_URL, "
+            "that the server runs, and that its folder may be written."
+        ) from error
+    return database
+
+
+def _create(url: str) -> Engine:
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True, pool_size=10, max_overflow=20)
+    if parsed.database and parsed.database != ":memory:":
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, pool_size=20)
+
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _migrate(database: Database) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    head = ScriptDirectory.from_config(config).get_current_head()
+    with database.read() as connection:
+        if MigrationContext.configure(connection).get_current_revision() == head:
+            return
+    with database.write() as connection:
+        database.lock(connection, MIGRATION_LOCK)
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

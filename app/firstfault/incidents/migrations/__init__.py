@@ -1,0 +1,1 @@
+"""Steps from an older database to this one; run on open."""

@@ -1,0 +1,101 @@
+"""How is this installation set up? One object, read once from FIRSTFAULT_* variables.
+
+Folders stay in `paths`, since the quick commands must not pay for loading this module; `data`,
+`cache` and `knowledge` are read from the same variables there.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from firstfault.paths import data_folder
+
+
+class WorkerMode(StrEnum):
+    """Who executes runs: threads of this process, or `firstfault worker` processes only."""
+
+    THREAD = "thread"
+    EXTERNAL = "external"
+
+
+class LogFormat(StrEnum):
+    """How log lines look on standard error."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Settings(BaseSettings):
+    """Settings of one process; every field is the variable FIRSTFAULT_<FIELD>."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FIRSTFAULT_", frozen=True, protected_namespaces=(), extra="ignore"
+    )
+
+    data: Path = Field(
+        default_factory=data_folder, description="Folder for incidents and evidence."
+    )
+    database_url: str = Field(
+        "", description="SQLAlchemy URL; empty means SQLite in the data folder."
+    )
+
+    worker: WorkerMode = Field(WorkerMode.THREAD, description="thread or external.")
+    worker_threads: int = Field(2, ge=1, le=64, description="Runs executed at the same time.")
+    lease_seconds: float = Field(15.0, gt=0, description="A silent worker loses its run after it.")
+    max_attempts: int = Field(5, ge=1, description="A run that kills this many workers has failed.")
+
+    copy_below_mib: float = Field(
+        64.0, ge=0, description="Files named by path are copied below this size, else read in place."
+    )
+    allow_paths: bool = Field(
+        True, description="Visitors of the page may name files of this machine."
+    )
+    max_input_mib: int = Field(1024, ge=1, description="Largest single pasted text or upload.")
+    max_inputs: int = Field(2000, ge=1, description="Most files of one incident.")
+
+    retention_days: int = Field(0, ge=0, description="Delete incidents idle this long; 0 keeps all.")
+
+    address: str = Field("127.0.0.1", description="Address the page binds to.")
+    port: int = Field(8501, ge=1, le=65535, description="Port the page binds to.")
+    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz of a worker; 0: none.")
+    password: SecretStr = Field(SecretStr(""), description="One password for everybody; role approve.")
+    view_password: SecretStr = Field(SecretStr(""), description="Password that only lets one read.")
+    proxy_user_header: str = Field(
+        "", description="Header in which a trusted proxy names the signed-in user."
+    )
+    proxy_role_header: str = Field("", description="Header in which that proxy names the role.")
+    trusted_proxies: str = Field(
+        "127.0.0.1,::1", description="Addresses whose headers are believed, comma separated."
+    )
+    default_role: str = Field("view", description="Role of a proxy's user without a role header.")
+
+    log_format: LogFormat = Field(LogFormat.TEXT, description="text or json.")
+
+    model_url: str = Field("", description="OpenAI-compatible endpoint; empty means no model.")
+    model_name: str = Field("", description="Model to ask there.")
+    model_key: SecretStr = Field(SecretStr(""), description="Key for it.")
+
+    @cached_property
+    def database(self) -> str:
+        """URL of the database, the default filled in."""
+        if self.database_url:
+            return _with_driver(self.database_url)
+        return f"sqlite:///{self.data / 'incidents.sqlite'}"
+
+    @cached_property
+    def spool(self) -> Path:
+        """Content-addressed evidence."""
+        return self.data / "evidence"
+
+
+def _with_driver(url: str) -> str:
+    """`postgres://` and `postgresql://` mean psycopg 3, the driver that is installed."""
+    for prefix in ("postgres://", "postgresql://"):
+        if url.startswith(prefix):
+            return "postgresql+psycopg://" + url.removeprefix(prefix)
+    return url

@@ -1,0 +1,146 @@
+"""Are the InfiniBand or RoCE ports up (`ibstat`, `ibv_devinfo`), and at the rate of their peers?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
+from firstfault_tools.registry import Artefact, Reader, Reading
+
+MARKERS = ("CA '", "hca_id:", "Physical state:", "phys_state:")
+
+_IBSTAT_DEVICE = re.compile(r"^CA '(?P<device>[\w.-]{1,40})'")
+_DEVINFO_DEVICE = re.compile(r"^hca_id:\s+(?P<device>[\w.-]{1,40})")
+_PORT = re.compile(r"^\s+(?:Port (?P<a>\d{1,3}):|port:\s+(?P<b>\d{1,3}))\s*$")
+_STATE = re.compile(r"^\s+(?:State|state):\s+(?P<state>[\w ]{1,40}?)(?: \(\d+\))?\s*$")
+_PHYSICAL = re.compile(r"^\s+(?:Physical state|phys_state):\s+(?P<state>\w{1,40})")
+_RATE = re.compile(r"^\s+Rate:\s+(?P<rate>\d{1,5})")
+_SPEED = re.compile(r"^\s+active_speed:\s+(?P<rate>[\d.]{1,8}) Gbps")
+_WIDTH = re.compile(r"^\s+active_width:\s+(?P<width>\d{1,3})X")
+_LAYER = re.compile(r"^\s+(?:Link layer|link_layer):\s+(?P<layer>\w{1,40})")
+_GOOD = frozenset({"active", "port_active"})
+
+
+@dataclass(slots=True)
+class Port:
+    """One port as printed. rate_gbits is the port's whole rate."""
+
+    device: str
+    number: int
+    state: str = ""
+    physical: str = ""
+    rate_gbits: float | None = None
+    width: int = 1
+    layer: str = ""
+    place: NumberedLine = (0, "")
+
+    @property
+    def label(self) -> str:
+        """`mlx5_0 port 1`."""
+        return f"{self.device} port {self.number}"
+
+
+def read_ports(lines: Sequence[NumberedLine]) -> list[Port]:
+    """Ports of `ibstat` or `ibv_devinfo`, in printed order."""
+    ports: list[Port] = []
+    device: str | None = None
+    for number, line in lines:
+        if found := _IBSTAT_DEVICE.match(line) or _DEVINFO_DEVICE.match(line):
+            device = found["device"]
+        elif device and (found := _PORT.match(line)):
+            ports.append(Port(device, int(found["a"] or found["b"]), place=(number, line)))
+        elif not ports or ports[-1].device != device:
+            continue
+        elif found := _STATE.match(line):
+            ports[-1].state = found["state"]
+            ports[-1].place = (number, line)
+        elif found := _PHYSICAL.match(line):
+            ports[-1].physical = found["state"]
+        elif found := _RATE.match(line):
+            ports[-1].rate_gbits = float(found["rate"])
+        elif found := _SPEED.match(line):
+            ports[-1].rate_gbits = float(found["rate"]) if found["rate"].count(".") <= 1 else None
+        elif found := _WIDTH.match(line):
+            ports[-1].width = int(found["width"])
+        elif found := _LAYER.match(line):
+            ports[-1].layer = found["layer"]
+    for port in ports:
+        if port.rate_gbits is not None:
+            port.rate_gbits *= port.width
+            port.width = 1
+    return ports
+
+
+def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
+    """Ports that are down beside ones that are up, slower than the rest, and a summary."""
+    up = [port for port in ports if port.state.lower() in _GOOD]
+    found = []
+    for port in ports:
+        if port.state.lower() in _GOOD or not port.state:
+            continue
+        words = f"{port.label} is {port.state}" + (f" ({port.physical})" if port.physical else "")
+        # A port with nothing plugged in is normal where no port of its kind is in use.
+        level = Level.CAUSE if up else Level.FAILURE
+        found.append(_make(port, "port_down", words, level, file))
+    rates = Counter(port.rate_gbits for port in up if port.rate_gbits)
+    if len(rates) > 1:
+        usual, count = rates.most_common(1)[0]
+        for port in up:
+            if port.rate_gbits and usual and port.rate_gbits < usual and count > 1:
+                words = f"{port.label} runs at {port.rate_gbits:g} Gb/s, the others at {usual:g} Gb/s"
+                found.append(_make(port, "port_slow", words, Level.CAUSE, file))
+    if ports:
+        shown = ", ".join(sorted({f"{r:g} Gb/s" for r in rates if r}))
+        words = f"{len(up)} of {len(ports)} RDMA ports active" + (f", {shown}" if shown else "")
+        found.append(_make(ports[0], "ports", words, Level.CONTEXT, file))
+    return tuple(found)
+
+
+def _make(port: Port, kind: str, title: str, level: Level, file: str) -> Finding:
+    return Finding(
+        kind=f"network.{kind}",
+        title=title,
+        level=level,
+        category=Category.COMMUNICATION,
+        confidence=Confidence.LIKELY if kind != "ports" else Confidence.CONFIRMED,
+        evidence=(quote_line(file, *port.place),),
+        facts={
+            "device": port.device,
+            "port": port.number,
+            "state": port.state,
+            "rate_gbits": port.rate_gbits,
+            "link_layer": port.layer,
+        },
+    )
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Findings of ibstat or ibv_devinfo output pasted into any text."""
+    near = keep_near(lines, MARKERS, before=1, after=40)
+    return check_ports(read_ports(near), file) if near else ()
+
+
+def recognise_infiniband(_name: str, head: bytes) -> bool:
+    """Saved `ibstat` or `ibv_devinfo` output."""
+    first = head[:4096].lstrip()
+    return first.startswith((b"CA '", b"hca_id:"))
+
+
+def read_infiniband(artefacts: tuple[Artefact, ...]) -> Reading:
+    """Findings of every saved output."""
+    found: list[Finding] = []
+    for artefact in artefacts:
+        found.extend(find_in_lines(read_lines(artefact), artefact.name))
+    return Reading(tuple(found))
+
+
+READER = Reader(
+    name="infiniband",
+    summary="ibstat, ibv_devinfo: ports that are down or slower than the others",
+    recognise=recognise_infiniband,
+    read=read_infiniband,
+)

@@ -1,0 +1,170 @@
+"""What bandwidth did nccl-tests measure, by size and by node, and which node is the odd one out?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
+from firstfault_tools.probe.outliers import find_low
+from firstfault_tools.registry import Artefact, Reader, Reading
+
+MARKERS = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
+
+_RANK = re.compile(r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S{1,255}) device\s+(?P<device>\d{1,3})")
+_ROW = re.compile(
+    r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?P<root>-?\d{1,6})\s+"
+    r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\d{1,15}|N/A)"
+    r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\d{1,15}|N/A))?"
+)
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<bus>[\d.]{1,12})")
+_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<word>OK|FAILED)")
+# A person's own line: "node-09: all_reduce_perf -b 1G ...: busbw = 17.1 GB/s".
+_SHORT = re.compile(
+    r"(?P<what>\w{1,40}_perf)\b(?P<options>[^:\n]{0,120}):\s*busbw\s*[=:]\s*(?P<bus>[\d.]{1,12})\s*GB/s"
+)
+_HOSTED = re.compile(r"(?P<host>[A-Za-z][\w.-]{1,80})[^\n]{0,40}?busbw\s*[=:]?\s*(?P<bus>[\d.]{1,12})")
+_LEAST = 0.20
+
+
+@dataclass(slots=True)
+class NcclRun:
+    """One run: its hosts, the bus bandwidth by size, wrong values."""
+
+    label: str
+    hosts: set[str] = field(default_factory=set)
+    by_size: dict[int, float] = field(default_factory=dict)
+    average_gbs: float | None = None
+    wrong: int = 0
+    place: NumberedLine = (0, "")
+
+    @property
+    def best_gbs(self) -> float | None:
+        """Bandwidth at the largest size, else the average."""
+        if self.by_size:
+            return self.by_size[max(self.by_size)]
+        return self.average_gbs
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
+    """Runs in printed order; short `busbw = ...` lines are runs of their own, named by what is before."""
+    runs: list[NcclRun] = []
+    current: NcclRun | None = None
+    heading = ""
+    for number, line in lines:
+        if rank := _RANK.match(line):
+            if current is None or current.by_size:
+                current = NcclRun(file)
+                runs.append(current)
+            current.hosts.add(rank["host"])
+        elif row := _ROW.match(line):
+            if current is None:
+                current = NcclRun(file)
+                runs.append(current)
+            bus = max(_number(row["bus"]), _number(row["bus2"] or "0"))
+            current.by_size[int(row["size"])] = bus
+            current.place = (number, line)
+            for wrong in (row["wrong"], row["wrong2"]):
+                current.wrong += int(wrong) if wrong and wrong.isdigit() else 0
+        elif average := _AVERAGE.search(line):
+            if current is not None:
+                current.average_gbs = _number(average["bus"])
+                current = None
+        elif (wrong := _WRONG.search(line)) and current is not None:
+            if wrong["word"] == "FAILED":
+                current.wrong = max(current.wrong, int(wrong["count"]))
+        elif short := _SHORT.search(line):
+            before = line[: short.start()].strip(" :$#>-")
+            label = before or heading or f"line {number}"
+            run = NcclRun(label, average_gbs=_number(short["bus"]), place=(number, line))
+            runs.append(run)
+        elif line.strip().startswith("#") and line.strip().endswith(":"):
+            heading = line.strip(" #:")
+    for run in runs:
+        if run.hosts:
+            run.label = ", ".join(sorted(run.hosts)[:4]) + ("" if len(run.hosts) <= 4 else " and more")
+    return [run for run in runs if run.best_gbs]
+
+
+def check_runs(runs: Sequence[NcclRun], file: str) -> tuple[Finding, ...]:
+    """Wrong results, the odd node out among runs of the same kind, and a summary."""
+    found: list[Finding] = []
+    for run in runs:
+        if run.wrong:
+            found.append(
+                _make(
+                    run,
+                    "nccl_wrong",
+                    f"{run.label}: {run.wrong} wrong values in an nccl-tests run: data was damaged",
+                    Level.CAUSE,
+                    Category.HARDWARE,
+                    file,
+                )
+            )
+    rates = {place: run.best_gbs for place, run in enumerate(runs) if run.best_gbs}
+    for odd in find_low(rates, _LEAST):
+        run = runs[odd.key]
+        others = "median" if odd.z is not None else "best"
+        found.append(
+            _make(
+                run,
+                "nccl_slow_node",
+                f"{run.label}: all-reduce bus bandwidth {odd.value:g} GB/s, {100 * odd.below:.0f} % below "
+                f"the {others} of {len(rates)} runs ({odd.reference:g} GB/s)",
+                Level.CAUSE,
+                Category.COMMUNICATION,
+                file,
+                below_percent=round(100 * odd.below, 1),
+                reference_gbs=odd.reference,
+            )
+        )
+    if runs:
+        best = [run.best_gbs for run in runs if run.best_gbs]
+        found.append(
+            _make(
+                runs[0],
+                "nccl_tests",
+                f"{len(runs)} nccl-tests run(s): bus bandwidth {min(best):g} to {max(best):g} GB/s, "
+                f"median {median(best):g}",
+                Level.CONTEXT,
+                None,
+                file,
+            )
+        )
+    return tuple(found)
+
+
+def _make(
+    run: NcclRun,
+    kind: str,
+    title: str,
+    level: Level,
+    category: Category | None,
+    file: str,
+    **facts: Json,
+) -> Finding:
+    return Finding(
+        kind=f"network.{kind}",
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=(quote_line(file if not run.hosts else run_file(run, file), *run.place),),
+        host=next(iter(run.hosts)) if len(run.hosts) == 1 else None,
+        facts={
+            "busbw_gbs": run.best_gbs,
+            "hosts": sorted(run.hosts)[:64],
+            "by_size_gbs": {str(size): rate for size, rate in sorted(run.by_size.items())},
+            **facts,
+        },
+    )

@@ -1,0 +1,301 @@
+"""What does each pipeline stage of a Megatron-style run hold, and which one peaks?
+
+Tensor, sequence, context, pipeline (1F1B and interleaved) and expert parallelism with fused kernels.
+Closed forms in units of s x b x h bytes after Korthikanti et al. (arXiv 2205.05198, table 2),
+generalised to grouped queries, gated MLPs, flash attention and experts; docs/memory.md has them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firstfault_tools.memory.architecture import Architecture
+from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
+from firstfault_tools.memory.setup import (
+    Attention,
+    Framework,
+    Precision,
+    Recompute,
+    Sharding,
+    TrainingSetup,
+)
+
+UNFUSED_LOSS_BYTES = 6.0
+"""Bytes per logit at the peak of Megatron's own vocabulary-parallel cross-entropy: 2 (bf16 logits) and
+4 (fp32 copy, reused in place). Fits the recorded peaks of three of Megatron's own tests."""
+EAGER_LOSS_BYTES = 14.0
+"""bf16 logits, fp32 copy, log-softmax, its gradient: 2 + 4 + 4 + 4."""
+FUSED_LOSS_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBytes:
+    """Bytes per layer and micro-batch: kept whole, kept under the chosen recomputation."""
+
+    whole: float
+    kept: float
+
+
+def pad_vocabulary(vocab: int, tensor: int, multiple: int = 128) -> int:
+    """Megatron's padding: up to a multiple of `make_vocab_size_divisible_by` x tensor."""
+    step = multiple * tensor
+    return -(-vocab // step) * step
+
+
+def count_layer_coefficient(shape: Architecture, setup: TrainingSetup, *, moe: bool = False) -> float:
+    """Bytes one layer keeps, as a multiple of s x b x h (s already divided by context)."""
+    return _coefficient(shape, setup, moe=moe, removed=_removed(setup))
+
+
+def _removed(setup: TrainingSetup) -> frozenset[str]:
+    if setup.recompute is Recompute.SELECTIVE:
+        return frozenset(setup.recompute_modules)
+    return frozenset()
+
+
+def _coefficient(
+    shape: Architecture, setup: TrainingSetup, *, moe: bool, removed: frozenset[str]
+) -> float:
+    h = shape.hidden
+    t = setup.tensor
+    spread = t if setup.sequence_parallel else 1
+    dropout = 1 if setup.dropout else 0
+    width = setup.compute_bytes / 2
+    stream = 8 * width + 2 * dropout
+    if "layernorm" in removed:
+        stream -= 4 * width
+    query, kv = shape.query_width / h, shape.kv_width / h
+    if moe:
+        mlp = _moe_coefficient(shape, setup, removed) * width
+    else:
+        mlp = _mlp_coefficient(shape, setup, shape.ffn) * width
+    if "mlp" in removed and not moe:
+        mlp = 0.0
+    heads = shape.heads
+    sequence = setup.sequence // setup.context
+    if setup.attention is Attention.EAGER:
+        scores = (5 if setup.dropout else 2) * heads * sequence / h
+        scores *= width
+    else:
+        scores = 4 * heads / h
+    if "core_attn" in removed:
+        scores = 0.0
+    return stream / spread + (4 * query + 4 * kv) * width / t + mlp + scores / t
+
+
+def _mlp_coefficient(shape: Architecture, setup: TrainingSetup, ffn: int) -> float:
+    if not shape.gated:
+        return 4 * ffn / shape.hidden / setup.tensor
+    return (6 if setup.fused_activation else 8) * ffn / shape.hidden / setup.tensor
+
+
+def _moe_coefficient(
+    shape: Architecture, setup: TrainingSetup, removed: frozenset[str]
+) -> float:
+    """Top-k rows of every token pass through experts; expert parallelism does not divide them."""
+    inner = (6 if shape.gated else 4) * shape.expert_ffn / shape.hidden
+    if "moe_act" in removed:
+        inner -= 2 * shape.expert_ffn / shape.hidden
+    routed = setup.imbalance * shape.experts_per_token * (4 + inner) / setup.expert_tensor
+    # With experts not split by tensor parallelism, sequence parallelism has already split the tokens.
+    if setup.expert_tensor < setup.tensor and setup.sequence_parallel:
+        routed *= setup.expert_tensor / setup.tensor
+    if "moe" in removed:
+        routed = 0.0
+    shared = 0.0
+    if shape.shared_expert_ffn:
+        shared = _mlp_coefficient(shape, setup, shape.shared_expert_ffn)
+    return routed + shared
+
+
+def size_layer(shape: Architecture, setup: TrainingSetup, *, moe: bool = False) -> LayerBytes:
+    """One layer's kept bytes for one micro-batch."""
+    unit = setup.micro_batch * (setup.sequence // setup.context) * shape.hidden
+    whole = unit * _coefficient(shape, setup, moe=moe, removed=frozenset())
+    if setup.recompute is Recompute.FULL:
+        spread = setup.tensor if setup.sequence_parallel else 1
+        return LayerBytes(whole, unit * setup.compute_bytes / spread)
+    return LayerBytes(whole, unit * count_layer_coefficient(shape, setup, moe=moe))
+
+
+def count_in_flight(setup: TrainingSetup, stage: int) -> int:
+    """Chunks of layers whose activations stage `stage` holds at once (1F1B or interleaved)."""
+    p, v, m = setup.pipeline, setup.virtual, setup.micro_batches
+    if p == 1:
+        return 1
+    if v == 1:
+        return min(m, p - stage)
+    return min(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StageParameters:
+    """Elements one rank of a stage holds: ordinary ones and routed experts apart."""
+
+    common: int
+    experts: int
+
+
+def count_stage_parameters(
+    shape: Architecture, setup: TrainingSetup, stage: int
+) -> StageParameters:
+    """Parameters on one rank of a stage; norms, router and row-parallel biases are not split."""
+    t = setup.tensor
+    per_stage = shape.layers // setup.pipeline
+    dense_here = _dense_layers_on(shape, setup, stage)
+    moe_here = per_stage - dense_here
+    row_bias = shape.hidden * shape.attention_out_bias
+    column_bias = (shape.query_width + 2 * shape.kv_width) * shape.qkv_bias
+    attention = sum(shape.attention_weights) // t + column_bias // t + row_bias
+    attention += 2 * shape.head_dim * shape.qk_norm
+    norms = shape.norms_per_layer * shape.norm_parameters
+    common = per_stage * (attention + norms)
+    mlp_bias = (shape.ffn * (shape.mlp_matrices - 1) // t + shape.hidden) * shape.mlp_bias
+    common += dense_here * (sum(shape.dense_mlp_weights) // t + mlp_bias)
+    experts = 0
+    if moe_here:
+        common += moe_here * (shape.experts * shape.hidden + shape.shared_expert_parameters // t)
+        held = shape.experts // setup.expert
+        experts = moe_here * held * shape.expert_parameters // setup.expert_tensor
+    table = _padded(shape, setup) * shape.hidden // t
+    first, last = stage == 0, stage == setup.pipeline - 1
+    if first:
+        common += table + shape.position_parameters
+    if last:
+        common += shape.norm_parameters
+        if not shape.tied or not first:
+            common += table
+    return StageParameters(common, experts)
+
+
+def _dense_layers_on(shape: Architecture, setup: TrainingSetup, stage: int) -> int:
+    per_stage = shape.layers // setup.pipeline
+    if not shape.experts:
+        return per_stage
+    return max(0, min(per_stage, shape.dense_layers - stage * per_stage))
+
+
+def _padded(shape: Architecture, setup: TrainingSetup) -> int:
+    if setup.pad_vocab:
+        return setup.pad_vocab
+    if setup.framework is Framework.MEGATRON:
+        return pad_vocabulary(shape.vocab, setup.tensor)
+    return -(-shape.vocab // setup.tensor) * setup.tensor
+
+
+def _size_states(elements: int, ranks: int, setup: TrainingSetup) -> dict[str, float]:
+    """Weights, gradients and optimizer of `elements` parameters shared by `ranks` replicas."""
+    width = setup.weight_bytes
+    moments = setup.states.moments * setup.moment_bytes + setup.states.state_bytes
+    if setup.precision in (Precision.FP32, Precision.AMP, Precision.FP16_AMP):
+        gradient: float = setup.gradient_bytes or 4
+        master = 0.0
+    else:
+        default = 2 if setup.precision is Precision.FP16 else 4
+        gradient = setup.gradient_bytes or (
+            default if setup.framework is Framework.MEGATRON else 2
+        )
+        master = setup.master_bytes
+        if setup.precision is Precision.FP16:
+            # Non-distributed fp16 keeps an fp32 gradient beside the fp16 one for unscaling.
+            master += 4
+    weights: float = width
+    if setup.precision is Precision.FP8:
+        # Hopper keeps an fp8 copy and its transpose beside the bf16 weight.
+        weights += 2
+    optimizer = master + moments
+    whole = setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
+    if whole:
+        weights, gradient, optimizer = 4 / ranks, 4 / ranks, moments / ranks
+    elif setup.distributed_optimizer or setup.sharding in (Sharding.ZERO1, Sharding.ZERO2):
+        optimizer /= ranks
+        if setup.sharding is Sharding.ZERO2:
+            gradient /= ranks
+    if setup.offload_optimizer:
+        optimizer = 0.0
+    return {
+        "weights": elements * weights,
+        "gradients": elements * gradient,
+        "optimizer": elements * optimizer,
+    }
+
+
+def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[str, int]:
+    """Bytes by term at the peak of one stage."""
+    held = count_stage_parameters(shape, setup, stage)
+    replicas = setup.data * setup.context
+    terms = _size_states(held.common, replicas, setup)
+    if held.experts:
+        expert = _size_states(held.experts, setup.expert_data, setup)
+        terms = {name: size + expert[name] for name, size in terms.items()}
+    terms["activations"] = _size_activations(shape, setup, stage)
+    unit = setup.micro_batch * (setup.sequence // setup.context)
+    spread = setup.tensor if setup.sequence_parallel else 1
+    if stage == 0:
+        flying = -(-count_in_flight(setup, 0) // setup.virtual)
+        ids = 8 * unit * (setup.pipeline > 1)
+        terms["embedding"] = flying * (unit * shape.hidden * setup.dropout / spread + ids)
+    if stage == setup.pipeline - 1:
+        terms["logits and loss"] = size_loss(shape, setup)
+    if setup.sharding in (Sharding.FSDP, Sharding.ZERO3):
+        largest = held.common // max(1, shape.layers // setup.pipeline)
+        terms["unsharded weights"] = 2 * largest * 2 + largest * 2
+    return {name: int(size) for name, size in terms.items() if size >= 1}
+
+
+def size_loss(shape: Architecture, setup: TrainingSetup) -> float:
+    """Final norm, logits and cross-entropy of one micro-batch on the last stage."""
+    unit = setup.micro_batch * (setup.sequence // setup.context)
+    spread = setup.tensor if setup.sequence_parallel else 1
+    if setup.loss_bytes:
+        per_logit = setup.loss_bytes
+    elif setup.loss_fused:
+        per_logit = FUSED_LOSS_BYTES
+    elif setup.framework is Framework.MEGATRON:
+        per_logit = UNFUSED_LOSS_BYTES
+    else:
+        per_logit = EAGER_LOSS_BYTES
+    norm = 4 * unit * shape.hidden / spread
+    return norm + unit * _padded(shape, setup) / setup.tensor * per_logit
+
+
+def _size_activations(shape: Architecture, setup: TrainingSetup, stage: int) -> float:
+    per_chunk = shape.layers // (setup.pipeline * setup.virtual)
+    dense = size_layer(shape, setup) if shape.ffn else LayerBytes(0, 0)
+    moe = size_layer(shape, setup, moe=True) if shape.experts else dense
+    per_stage = shape.layers // setup.pipeline
+    dense_share = _dense_layers_on(shape, setup, stage) / per_stage
+    whole = dense.whole * dense_share + moe.whole * (1 - dense_share)
+    kept = dense.kept * dense_share + moe.kept * (1 - dense_share)
+    flying = count_in_flight(setup, stage)
+    layers = per_chunk * flying
+    full = setup.recompute is Recompute.FULL
+    if full and setup.recompute_layers and setup.recompute_layers < per_stage:
+        share = setup.recompute_layers / per_stage
+        return layers * (share * kept + (1 - share) * whole) + whole
+    return layers * kept + (whole if full else 0.0)
+
+
+def estimate_megatron(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+    """Every stage's peak, in the backward of its last layer (gradients and optimizer resident)."""
+    setup.check(shape)
+    moments: list[Moment] = []
+    last = setup.pipeline - 1
+    for stage in sorted({0, *( (1,) if setup.pipeline > 2 else ()), last}):
+        terms = size_stage(shape, setup, stage)
+        phase = Phase.LOSS_BACKWARD if stage == last else Phase.BACKWARD_START
+        moments.append(Moment(phase, terms, stage))
+    peak = max(moments, key=lambda moment: moment.total)
+    static = sum(peak.terms.get(name, 0) for name in ("weights", "gradients", "optimizer"))
+    return StepMemory(
+        moments=tuple(moments),
+        weights=peak.terms["weights"],
+        after_forward=peak.total,
+        after_backward=static,
+        after_step=static,
+        relative_error=0.06,
+        largest_tensor=("fp32 logits", int(
+            4 * setup.micro_batch * (setup.sequence // setup.context)
+            * _padded(shape, setup) / setup.tensor
+        )),
+    )

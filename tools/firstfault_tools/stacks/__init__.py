@@ -1,0 +1,1 @@
+"""Where was every process standing? Readers of Python and native stack dumps."""

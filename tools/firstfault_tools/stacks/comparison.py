@@ -1,0 +1,288 @@
+"""Which rank stands somewhere else than the others, and what is it doing there?"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from firstfault_tools.errors import ToolError, UnreadableArtefact
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.stacks.dump import (
+    StackFrame,
+    ThreadStack,
+    looks_like_stacks,
+    parse_stacks,
+)
+from firstfault_tools.stacks.hang_patterns import Standing, classify
+
+MAX_QUOTES = 12
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/lib/python3|^<frozen|^<string>|^(?:threading|queue)\.py$"
+)
+_HELPER = re.compile(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
+_CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Processes whose main threads stand in the same frames."""
+
+    threads: tuple[ThreadStack, ...]
+    standing: Standing
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Known ranks, sorted."""
+        return tuple(sorted(t.rank for t in self.threads if t.rank is not None))
+
+    @property
+    def owners(self) -> str:
+        """The processes in words, such as `ranks 0, 2, 3`."""
+        ranks = self.ranks
+        if len(ranks) == len(self.threads):
+            shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
+            return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+        return ", ".join(t.owner for t in self.threads[:8])
+
+
+def recognise(name: str, head: bytes) -> bool:
+    """Whether an artefact begins as a stack dump."""
+    return looks_like_stacks(head)
+
+
+def read(artefacts: tuple[Artefact, ...]) -> Reading:
+    """Findings over the stacks of all processes. Raises `ToolError` where none could be read."""
+    threads: list[ThreadStack] = []
+    refused: list[ToolError] = []
+    for artefact in artefacts:
+        try:
+            threads.extend(parse_stacks(artefact.data(), artefact.name))
+        except ToolError as error:
+            refused.append(error)
+    if not threads:
+        raise refused[0] if refused else UnreadableArtefact("no stack dump was given")
+    groups = group_processes(threads)
+    rows: list[Json] = [
+        {"who": g.owners, "doing": _doing(g.standing), "at": str(_user_frame(g.threads[0]) or "")}
+        for g in groups[:64]
+    ]
+    skipped: list[Json] = [str(error) for error in refused]
+    return Reading(tuple(compare(threads, groups)), {"groups": rows, "unreadable": skipped})
+
+
+def main_threads(threads: Iterable[ThreadStack]) -> list[ThreadStack]:
+    """The thread of each process that runs the training script; helpers do not decide anything."""
+    processes: dict[tuple[str, int | None, int | None], list[ThreadStack]] = defaultdict(list)
+    for thread in threads:
+        # gdb numbers threads by LWP: all of a file without a rank heading are one process.
+        pid = None if thread.native else thread.pid
+        processes[(thread.file, thread.rank, pid)].append(thread)
+    chosen = []
+    for own in processes.values():
+        with_frames = [t for t in own if t.frames]
+        if with_frames:
+            chosen.append(max(with_frames, key=_main_score))
+    return chosen
+
+
+def _main_score(thread: ThreadStack) -> tuple[bool, bool, bool, int]:
+    outermost = thread.frames[-1].function
+    return (
+        thread.thread == "MainThread",
+        outermost in ("<module>", "main", "_start", "__libc_start_main"),
+        not _HELPER.match(outermost),
+        -thread.at if thread.native else thread.at,
+    )
+
+
+def group_processes(threads: Iterable[ThreadStack]) -> list[Group]:
+    """Processes grouped by identical main-thread stacks, largest group first."""
+    found: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = defaultdict(list)
+    for thread in main_threads(threads):
+        key = tuple((f.function, f.file.rsplit("/", 1)[-1], f.line) for f in thread.frames)
+        found[key].append(thread)
+    groups = [Group(tuple(own), classify(own[0])) for own in found.values()]
+    return sorted(groups, key=lambda g: (-len(g.threads), g.threads[0].owner))
+
+
+def compare(threads: list[ThreadStack], groups: list[Group]) -> list[Finding]:
+    """The odd one out first; then crashes that the dump itself reports."""
+    findings = [*_crashes(threads)]
+    processes = sum(len(g.threads) for g in groups)
+    if processes == 1 and not findings:
+        findings.append(_single(groups[0]))
+    elif processes > 1:
+        findings.append(_odd_one_out(groups, processes))
+    return findings
+
+
+def _odd_one_out(groups: list[Group], processes: int) -> Finding:
+    victims = [g for g in groups if g.standing.is_victim]
+    others = [g for g in groups if not g.standing.is_victim]
+    waiting = sum(len(g.threads) for g in victims)
+    suspects = [g for g in others if g.standing.pattern is not None] or others
+    if victims and others and waiting * 2 >= processes:
+        return _odd(min(suspects, key=lambda g: len(g.threads)), victims[0], waiting, certain=True)
+    if len(groups) == 1:
+        return _together(groups[0], processes)
+    if victims and not others:
+        return _split(victims, processes)
+    smallest = min(suspects, key=lambda g: len(g.threads))
+    rest = next(g for g in groups if g is not smallest)
+    unusual = smallest.standing.pattern is not None and len(smallest.threads) * 2 <= processes
+    if unusual or len(smallest.threads) * 4 <= processes:
+        return _odd(smallest, rest, processes - len(smallest.threads), certain=False)
+    return _spread(groups, processes)
+
+
+def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
+    pattern = odd.standing.pattern
+    at = _place(odd.threads[0])
+    where = f" at {at}" if at else ""
+    others = f"{waiting} other{'s' * (waiting != 1)}"
+    named = pattern is not None and certain
+    title = (
+        f"{odd.owners} {_doing(odd.standing)}{where}, while {others} "
+        f"({rest.owners}) {_doing(rest.standing, many=waiting != 1)}"
+    )
+    ranks = odd.ranks
+    return Finding(
+        kind=f"stacks.{pattern.id}" if pattern else "stacks.odd_one_out",
+        title=title,
+        level=Level.CAUSE if named else Level.FAILURE,
+        category=pattern.category if pattern else None,
+        confidence=Confidence.LIKELY if named else Confidence.POSSIBLE,
+        evidence=(*_quotes(odd), *_quotes(rest, limit=4))[:MAX_QUOTES],
+        rank=ranks[0] if ranks else None,
+        host=odd.threads[0].host,
+        facts={
+            "odd_ranks": list(ranks[:64]),
+            "processes": waiting + len(odd.threads),
+            "pid": odd.threads[0].pid,
+        },
+    )
+
+
+def _together(group: Group, processes: int) -> Finding:
+    return Finding(
+        kind="stacks.same_place",
+        title=(
+            f"all {processes} processes stand in the same frames ({_doing(group.standing)}): the "
+            "stacks single out no rank"
+        ),
+        level=Level.CONTEXT,
+        confidence=Confidence.CONFIRMED,
+        evidence=_quotes(group),
+    )
+
+
+def _split(victims: list[Group], processes: int) -> Finding:
+    places = "; ".join(f"{g.owners} at {_place(g.threads[0])}" for g in victims[:6])
+    quotes = tuple(q for g in victims[:6] for q in _quotes(g, limit=3))
+    odd = victims[-1]
+    single = len(odd.threads) == 1 and len(victims[0].threads) > 1
+    return Finding(
+        kind="stacks.different_collectives",
+        title=f"the {processes} processes wait in different collectives: {places}",
+        level=Level.FAILURE,
+        category=Category.CODE_BUG,
+        confidence=Confidence.LIKELY if single else Confidence.POSSIBLE,
+        evidence=quotes[:MAX_QUOTES],
+        rank=odd.ranks[0] if single and odd.ranks else None,
+    )
+
+
+def _spread(groups: list[Group], processes: int) -> Finding:
+    places = "; ".join(f"{g.owners} {_doing(g.standing)}" for g in groups[:6])
+    return Finding(
+        kind="stacks.undecided",
+        title=f"the {processes} processes stand in {len(groups)} different places: {places}",
+        level=Level.CONTEXT,
+        confidence=Confidence.UNKNOWN,
+        evidence=tuple(q for g in groups[:4] for q in _quotes(g, limit=3))[:MAX_QUOTES],
+    )
+
+
+def _single(group: Group) -> Finding:
+    thread = group.threads[0]
+    return Finding(
+        kind="stacks.one_process",
+        title=f"{thread.owner} {_doing(group.standing)} at {_place(thread) or 'no Python frame'}",
+        level=Level.CONTEXT,
+        category=group.standing.pattern.category if group.standing.pattern else None,
+        confidence=Confidence.POSSIBLE,
+        evidence=_quotes(group),
+        rank=thread.rank,
+        facts={"next": "dump the other ranks too: only beside them does one stack mean something"},
+    )
+
+
+def _crashes(threads: list[ThreadStack]) -> list[Finding]:
+    findings = []
+    told: set[tuple[str, int | None]] = set()
+    for thread in threads:
+        if not thread.fatal or (thread.file, thread.rank) in told:
+            continue
+        if not any(word in thread.fatal.lower() for word in _CRASHES):
+            continue
+        own = [t for t in threads if (t.file, t.rank) == (thread.file, thread.rank)]
+        current = next((t for t in own if t.state == "current"), thread)
+        told.add((thread.file, thread.rank))
+        at = _place(current)
+        findings.append(
+            Finding(
+                kind="stacks.fatal_error",
+                title=f"{thread.owner} died of {thread.fatal}" + (f" at {at}" if at else ""),
+                level=Level.FAILURE,
+                category=Category.CODE_BUG,
+                confidence=Confidence.LIKELY,
+                evidence=_quotes(Group((current,), classify(current))),
+                rank=thread.rank,
+                host=thread.host,
+            )
+        )
+    return findings
+
+
+def _doing(standing: Standing, many: bool = False) -> str:
+    if standing.pattern is None:
+        return "stand elsewhere" if many else "stands elsewhere"
+    says = standing.pattern.says
+    if not many:
+        return says
+    first, _, rest = says.partition(" ")
+    plural = {"is": "are", "waits": "wait", "reads": "read", "sleeps": "sleep"}
+    return f"{plural.get(first, first)} {rest}".strip()
+
+
+def _user_frame(thread: ThreadStack) -> StackFrame | None:
+    for frame in thread.frames:
+        if frame.file and not _LIBRARY.search(frame.file):
+            return frame
+    return thread.frames[0] if thread.frames else None
+
+
+def _place(thread: ThreadStack) -> str:
+    frame = _user_frame(thread)
+    return str(frame) if frame else ""
+
+
+def _quotes(group: Group, limit: int = 8) -> tuple[Evidence, ...]:
+    thread = group.threads[0]
+    lines = [(thread.at, thread.heading)]
+    lines += [(frame.at, frame.text or str(frame)) for frame in thread.frames[: limit - 1]]
+    return tuple(
+        Evidence(thread.file, number, text, rank=thread.rank, host=thread.host)
+        for number, text in lines
+    )
+
+
+READER = Reader(
+    name="stacks",
+    summary="py-spy, faulthandler and gdb stacks: the rank that stands elsewhere, and why",
+    recognise=recognise,
+    read=read,
+)
