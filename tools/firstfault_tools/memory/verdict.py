@@ -1,0 +1,119 @@
+"""Will it fit? Low, expected and high need against a card, with the dominant term named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firstfault_tools.memory.architecture import Architecture
+from firstfault_tools.memory.cards import Card
+from firstfault_tools.memory.eager_step import estimate_eager
+from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
+from firstfault_tools.memory.megatron_step import estimate_megatron
+from firstfault_tools.memory.setup import Framework, Recompute, Sharding, TrainingSetup
+
+CONTEXT_GIB = (0.5, 0.75, 1.2)
+"""CUDA context, loaded kernels and library handles of one process, low, expected, high. Measured on
+H200 with CUDA 13: 0.61 for the context, 0.75 in use beyond PyTorch's own after a step."""
+FIRST_COMMUNICATOR_GIB = (0.4, 0.82, 1.2)
+"""Buffers of the first NCCL communicator: 1.57 - 0.75 GiB measured between two H200s."""
+NEXT_COMMUNICATOR_GIB = (0.3, 0.55, 0.9)
+"""Each further one; 544 to 688 MiB a group reported for A100 (NVIDIA/nccl issue 964)."""
+CACHE_STEADY = (1.00, 1.045, 1.10)
+CACHE_SHIFTING = (1.01, 1.12, 1.27)
+"""reserved / allocated at the peak. Steady: one process, no recomputation (1.014 to 1.085 measured).
+Shifting: recomputation, FSDP or ZeRO, whose sizes alternate (1.06 to 1.26 measured). An allocator
+under pressure gives cached blocks back first, so the low end is what must fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Low, expected and high, in GiB."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rank needs, all in GiB. `needed` = allocated x cache overhead + outside."""
+
+    allocated: Range
+    needed: Range
+    outside: Range
+    fit: Fit
+    capacity: float | None
+    card: str | None
+    phase: str
+    stage: int
+    terms: Mapping[str, float]
+    dominant: str
+    step: StepMemory
+
+
+def estimate_step(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+    """The step by the model that fits the run: fused and split, or eager."""
+    split = setup.tensor > 1 or setup.pipeline > 1 or setup.expert > 1
+    if setup.framework is Framework.MEGATRON or split:
+        return estimate_megatron(shape, setup)
+    return estimate_eager(shape, setup)
+
+
+def count_communicators(setup: TrainingSetup) -> int:
+    """Process groups that will build NCCL communicators."""
+    if setup.world == 1:
+        return 0
+    axes = (
+        setup.tensor > 1,
+        setup.pipeline > 1,
+        setup.data * setup.context > 1,
+        setup.context > 1,
+        setup.expert > 1,
+    )
+    return max(1, sum(axes))
+
+
+def judge(step: StepMemory, setup: TrainingSetup, card: Card | None = None) -> Verdict:
+    """Compare a step with a card."""
+    peak = step.peak
+    allocated = peak.total / GIB
+    shifting = setup.recompute is Recompute.FULL or setup.sharding not in (
+        Sharding.NONE, Sharding.DDP,
+    )
+    cache = CACHE_SHIFTING if shifting else CACHE_STEADY
+    groups = count_communicators(setup)
+    outside = [
+        context + (first + (groups - 1) * further if groups else 0.0)
+        for context, first, further in zip(
+            CONTEXT_GIB, FIRST_COMMUNICATOR_GIB, NEXT_COMMUNICATOR_GIB, strict=True
+        )
+    ]
+    spread = step.relative_error
+    tensors = (allocated * (1 - spread), allocated, allocated * (1 + spread))
+    needed = [
+        size * overhead + extra
+        for size, overhead, extra in zip(tensors, cache, outside, strict=True)
+    ]
+    fit = Fit.UNKNOWN
+    if card is not None:
+        if needed[2] <= card.total_gib:
+            fit = Fit.FITS
+        elif needed[0] <= card.total_gib and needed[1] <= card.total_gib * 1.02:
+            fit = Fit.TIGHT
+        else:
+            fit = Fit.NO
+    terms = {name: size / GIB for name, size in peak.terms.items()}
+    return Verdict(
+        allocated=Range(*tensors),
+        needed=Range(*needed),
+        outside=Range(*outside),
+        fit=fit,
+        capacity=card.total_gib if card else None,
+        card=card.name if card else None,
+        phase=str(peak.phase),
+        stage=peak.stage,
+        terms=terms,
+        dominant=max(terms, key=lambda name: terms[name]),
+        step=step,
+    )
