@@ -103,7 +103,9 @@ def _copy(source: IO[bytes], spool: Path, budget: _Budget) -> tuple[Path, bool]:
     truncated = False
     with os.fdopen(handle, "wb") as target:
         try:
-            while chunk := source.read(_CHUNK):
+            # read1 gives what was decoded before the damage; read would give nothing
+            read = getattr(source, "read1", source.read)
+            while chunk := read(_CHUNK):
                 budget.spend(len(chunk))
                 target.write(chunk)
         except _TooLarge:

@@ -1,0 +1,95 @@
+"""Whatever is thrown at the diagnosis, no exception escapes and the answer keeps its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from firstfault.errors import FirstfaultError
+from firstfault.investigation import diagnosis as diagnosis_module
+from firstfault.workspace import Workspace
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = json.loads(Path(diagnosis_module.__file__).with_name("diagnosis.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+LOGS = [p.read_bytes() for p in sorted((ROOT / "evals" / "cases").glob("*/log.txt"))]
+WORKSPACE = Workspace()
+
+
+def check(data: bytes) -> None:
+    try:
+        row = WORKSPACE.diagnose_text("log.txt", data).to_json()
+    except FirstfaultError as error:
+        assert str(error)
+        return
+    VALIDATOR.validate(json.loads(json.dumps(row)))
+    numbers = {c["n"] for c in row["citations"]}
+    for fix in row["fixes"]:
+        assert set(fix["citations"]) <= numbers
+    for hypothesis in row["hypotheses"]:
+        assert {*hypothesis["for"], *hypothesis["against"]} <= numbers
+
+
+RELAXED = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@RELAXED
+@given(st.binary(max_size=3000))
+def test_random_bytes(data: bytes) -> None:
+    check(data)
+
+
+@RELAXED
+@given(st.sampled_from(LOGS), st.floats(0, 1), st.floats(0, 1))
+def test_truncated_logs(log: bytes, start: float, end: float) -> None:
+    check(log[int(len(log) * min(start, end)) : int(len(log) * max(start, end)) + 1])
+
+
+@RELAXED
+@given(st.lists(st.sampled_from(LOGS), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_spliced_and_shuffled_logs(logs: list[bytes], random: object) -> None:
+    lines = [line for log in logs for line in log.split(b"\n")[:60]]
+    random.shuffle(lines)  # type: ignore[attr-defined]
+    check(b"\n".join(lines))
+
+
+@pytest.mark.parametrize("index", range(len(LOGS)))
+def test_every_case_validates(index: int) -> None:
+    check(LOGS[index])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
+        b"A" * 5_000_000,
+        b"[rank0]: " * 200_000,
+        b"{" * 50_000,
+        b'{"log":' * 5_000,
+        b"Traceback (most recent call last):\n" * 5_000,
+        b"\x1b[" * 50_000,
+        "\u202e\u0000\ufeff RuntimeError: \ud7ff".encode(),
+        b"\xff\xfe" + "RuntimeError: CUDA error: out of memory\n".encode("utf-16-le"),
+    ],
+    ids=[
+        "pickle",
+        "one-long-line",
+        "prefixes",
+        "braces",
+        "json",
+        "tracebacks",
+        "escapes",
+        "bidi",
+        "utf16",
+    ],
+)
+def test_hostile_shapes(data: bytes) -> None:
+    check(data)
