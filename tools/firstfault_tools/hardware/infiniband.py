@@ -17,7 +17,7 @@ _IBSTAT_DEVICE = re.compile(r"^CA '(?P<device>[\w.-]{1,40})'")
 _DEVINFO_DEVICE = re.compile(r"^hca_id:\s+(?P<device>[\w.-]{1,40})")
 _PORT = re.compile(r"^\s+(?:Port (?P<a>\d{1,3}):|port:\s+(?P<b>\d{1,3}))\s*$")
 _STATE = re.compile(r"^\s+(?:State|state):\s+(?P<state>[\w ]{1,40}?)(?: \(\d+\))?\s*$")
-_PHYSICAL = re.compile(r"^\s+(?:Physical state|phys_state):\s+(?P<state>\w{1,40})")
+_PHYSICAL = re.compile(r"^\s+(?:Physical state|phys_state):\s+(?P<physical>\w{1,40})")
 _RATE = re.compile(r"^\s+Rate:\s+(?P<rate>\d{1,5})")
 _SPEED = re.compile(r"^\s+active_speed:\s+(?P<rate>[\d.]{1,8}) Gbps")
 _WIDTH = re.compile(r"^\s+active_width:\s+(?P<width>\d{1,3})X")
@@ -59,7 +59,7 @@ def read_ports(lines: Sequence[NumberedLine]) -> list[Port]:
             ports[-1].state = found["state"]
             ports[-1].place = (number, line)
         elif found := _PHYSICAL.match(line):
-            ports[-1].physical = found["state"]
+            ports[-1].physical = found["physical"]
         elif found := _RATE.match(line):
             ports[-1].rate_gbits = float(found["rate"])
         elif found := _SPEED.match(line):
@@ -83,15 +83,18 @@ def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
         if port.state.lower() in _GOOD or not port.state:
             continue
         words = f"{port.label} is {port.state}" + (f" ({port.physical})" if port.physical else "")
-        # A port with nothing plugged in is normal where no port of its kind is in use.
-        level = Level.CAUSE if up else Level.FAILURE
+        # A port that was switched off, or all ports of a host without RDMA, is a choice.
+        chosen = port.physical.lower() == "disabled" or not up
+        level = Level.CONTEXT if chosen else Level.FAILURE
         found.append(_make(port, "port_down", words, level, file))
     rates = Counter(port.rate_gbits for port in up if port.rate_gbits)
     if len(rates) > 1:
         usual, count = rates.most_common(1)[0]
         for port in up:
             if port.rate_gbits and usual and port.rate_gbits < usual and count > 1:
-                words = f"{port.label} runs at {port.rate_gbits:g} Gb/s, the others at {usual:g} Gb/s"
+                words = (
+                    f"{port.label} runs at {port.rate_gbits:g} Gb/s, the others at {usual:g} Gb/s"
+                )
                 found.append(_make(port, "port_slow", words, Level.CAUSE, file))
     if ports:
         shown = ", ".join(sorted({f"{r:g} Gb/s" for r in rates if r}))

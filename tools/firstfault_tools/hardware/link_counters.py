@@ -93,7 +93,9 @@ def check_counters(counters: Sequence[Counter], file: str) -> tuple[Finding, ...
     found = []
     for link, own in by_link.items():
         medium = [c for c in own if not _CONGESTION.search(c.name)]
-        shown = ", ".join(f"{c.name} {c.value:,}{' and rising' if c.rising else ''}" for c in (medium or own)[:4])
+        shown = ", ".join(
+            f"{c.name} {c.value:,}{' and rising' if c.rising else ''}" for c in (medium or own)[:4]
+        )
         evidence: tuple[Evidence, ...] = tuple(
             quote_line(file, *c.place) for c in (medium or own)[:4]
         )

@@ -9,16 +9,18 @@ from statistics import median
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
-from firstfault_tools.probe.outliers import find_low
+from firstfault_tools.hardware.outliers import find_low
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MARKERS = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
 
-_RANK = re.compile(r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(?P<host>\S{1,255}) device\s+(?P<device>\d{1,3})")
+_RANK = re.compile(
+    r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d{1,6}\s+)?Pid\s+\d{1,9} on\s+(?P<host>\S{1,255}) device"
+)
 _ROW = re.compile(
     r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?P<root>-?\d{1,6})\s+"
-    r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\d{1,15}|N/A)"
-    r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\d{1,15}|N/A))?"
+    r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\d{1,15}|0e\+00|N/A)"
+    r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\d{1,15}|0e\+00|N/A))?"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<bus>[\d.]{1,12})")
 _WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<word>OK|FAILED)")
@@ -26,7 +28,8 @@ _WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<w
 _SHORT = re.compile(
     r"(?P<what>\w{1,40}_perf)\b(?P<options>[^:\n]{0,120}):\s*busbw\s*[=:]\s*(?P<bus>[\d.]{1,12})\s*GB/s"
 )
-_HOSTED = re.compile(r"(?P<host>[A-Za-z][\w.-]{1,80})[^\n]{0,40}?busbw\s*[=:]?\s*(?P<bus>[\d.]{1,12})")
+# mpirun --tag-output puts `[1,0]<stdout>:` before each line.
+_MPI_PREFIX = re.compile(r"^\s*\[\d{1,6},\d{1,6}\]<std(?:out|err)>:\s?")
 _LEAST = 0.20
 
 
@@ -34,7 +37,8 @@ _LEAST = 0.20
 class NcclRun:
     """One run: its hosts, the bus bandwidth by size, wrong values."""
 
-    label: str
+    file: str
+    label: str = ""
     hosts: set[str] = field(default_factory=set)
     by_size: dict[int, float] = field(default_factory=dict)
     average_gbs: float | None = None
@@ -61,7 +65,8 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
     runs: list[NcclRun] = []
     current: NcclRun | None = None
     heading = ""
-    for number, line in lines:
+    for number, printed in lines:
+        line = _MPI_PREFIX.sub("", printed)
         if rank := _RANK.match(line):
             if current is None or current.by_size:
                 current = NcclRun(file)
@@ -86,17 +91,20 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
         elif short := _SHORT.search(line):
             before = line[: short.start()].strip(" :$#>-")
             label = before or heading or f"line {number}"
-            run = NcclRun(label, average_gbs=_number(short["bus"]), place=(number, line))
+            run = NcclRun(file, label, average_gbs=_number(short["bus"]), place=(number, line))
             runs.append(run)
         elif line.strip().startswith("#") and line.strip().endswith(":"):
             heading = line.strip(" #:")
     for run in runs:
         if run.hosts:
-            run.label = ", ".join(sorted(run.hosts)[:4]) + ("" if len(run.hosts) <= 4 else " and more")
+            run.label = ", ".join(sorted(run.hosts)[:4]) + (
+                "" if len(run.hosts) <= 4 else " and more"
+            )
+        run.label = run.label or file
     return [run for run in runs if run.best_gbs]
 
 
-def check_runs(runs: Sequence[NcclRun], file: str) -> tuple[Finding, ...]:
+def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
     """Wrong results, the odd node out among runs of the same kind, and a summary."""
     found: list[Finding] = []
     for run in runs:
@@ -108,7 +116,6 @@ def check_runs(runs: Sequence[NcclRun], file: str) -> tuple[Finding, ...]:
                     f"{run.label}: {run.wrong} wrong values in an nccl-tests run: data was damaged",
                     Level.CAUSE,
                     Category.HARDWARE,
-                    file,
                 )
             )
     rates = {place: run.best_gbs for place, run in enumerate(runs) if run.best_gbs}
@@ -121,9 +128,8 @@ def check_runs(runs: Sequence[NcclRun], file: str) -> tuple[Finding, ...]:
                 "nccl_slow_node",
                 f"{run.label}: all-reduce bus bandwidth {odd.value:g} GB/s, {100 * odd.below:.0f} % below "
                 f"the {others} of {len(rates)} runs ({odd.reference:g} GB/s)",
-                Level.CAUSE,
+                Level.FAILURE,
                 Category.COMMUNICATION,
-                file,
                 below_percent=round(100 * odd.below, 1),
                 reference_gbs=odd.reference,
             )
@@ -138,7 +144,6 @@ def check_runs(runs: Sequence[NcclRun], file: str) -> tuple[Finding, ...]:
                 f"median {median(best):g}",
                 Level.CONTEXT,
                 None,
-                file,
             )
         )
     return tuple(found)
@@ -150,7 +155,6 @@ def _make(
     title: str,
     level: Level,
     category: Category | None,
-    file: str,
     **facts: Json,
 ) -> Finding:
     return Finding(
@@ -159,7 +163,7 @@ def _make(
         level=level,
         category=category,
         confidence=Confidence.LIKELY,
-        evidence=(quote_line(file if not run.hosts else run_file(run, file), *run.place),),
+        evidence=(quote_line(run.file, *run.place),),
         host=next(iter(run.hosts)) if len(run.hosts) == 1 else None,
         facts={
             "busbw_gbs": run.best_gbs,
@@ -168,3 +172,31 @@ def _make(
             **facts,
         },
     )
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Findings of nccl-tests output pasted into any text."""
+    return check_runs(read_runs(lines, file)) if keep_marked(lines, MARKERS) else ()
+
+
+def recognise_nccl_tests(_name: str, head: bytes) -> bool:
+    """Saved nccl-tests output: its own comment lines at the top."""
+    return b"# Using devices" in head and b"busbw" in head and b"# nThread" in head
+
+
+def read_nccl_tests(artefacts: tuple[Artefact, ...]) -> Reading:
+    """All runs of all files compared with each other."""
+    runs = [run for artefact in artefacts for run in read_runs(read_lines(artefact), artefact.name)]
+    rows: dict[str, Json] = {
+        f"{run.file}: {run.label}": {str(size): rate for size, rate in sorted(run.by_size.items())}
+        for run in runs
+    }
+    return Reading(check_runs(runs), {"busbw_gbs": rows})
+
+
+READER = Reader(
+    name="nccl_tests",
+    summary="nccl-tests: bus bandwidth by size and node, the odd node out, wrong values",
+    recognise=recognise_nccl_tests,
+    read=read_nccl_tests,
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.probe.cards import find_card, find_floor
-from firstfault_tools.probe.outliers import Outlier, find_low
+from firstfault_tools.hardware.outliers import Outlier, find_low
 from firstfault_tools.probe.records import ProbeRecord
 
 

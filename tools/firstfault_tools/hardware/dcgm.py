@@ -1,0 +1,223 @@
+"""Which DCGM diagnostic test failed on which GPU (`dcgmi diag`, JSON or the table)?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import (
+    LINE_CHARS,
+    TEXT_BYTES,
+    NumberedLine,
+    keep_near,
+    number_lines,
+    quote_line,
+)
+from firstfault_tools.registry import Artefact, Reader, Reading
+
+MARKERS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
+# DCGM's own severity for a setting of the node, as against a broken part (dcgm_errors.h).
+SEVERITY_CONFIG = 5
+MAX_DEPTH = 12
+MAX_RESULTS = 20_000
+
+_ROW = re.compile(r"^\|\s*(?P<name>[^|]{1,60}?)\s*\|\s*(?P<value>[^|]{0,300}?)\s*\|\s*$")
+_STATUS = re.compile(
+    r"^(?P<status>Pass|Fail|Skip|Warn)\b(?:\s*-\s*(?:All|GPUs?:?\s*(?P<gpus>[\d, ]{1,80})))?"
+)
+_GPU_ROW = re.compile(r"^(?P<status>Pass|Fail|Skip|Warn)")
+_ERROR_GPU = re.compile(r"\bGPU\s?(?P<gpu>\d{1,3})\b")
+_BAD = frozenset({"fail", "warn"})
+# A failed test of these finds a wrong set-up, not a broken part.
+_SETUP = ("denylist", "nvml library", "cuda main library", "permissions", "environment", "blacklist",
+          "cuda toolkit", "graphics processes", "software", "persistence")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DiagResult:
+    """One test on one GPU (None: the whole node)."""
+
+    test: str
+    status: str
+    gpu: int | None
+    message: str
+    place: NumberedLine
+    setting: bool = False
+    """DCGM itself calls it a setting of the node."""
+
+
+def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
+    """Results of the text table; a row without a name goes on with the message of the test above."""
+    found: list[DiagResult] = []
+    for number, line in lines:
+        row = _ROW.match(line)
+        if row is None:
+            continue
+        name, value = row["name"].strip("- "), row["value"]
+        status = _STATUS.match(value)
+        if status and name and name.lower() not in ("result", "overall health"):
+            gpus = [int(part) for part in re.findall(r"\d{1,3}", status["gpus"] or "")]
+            # Newer tables put `GPU3` into the name's column below the test.
+            inner = re.match(r"^GPU(\d{1,3})$", name)
+            if inner and found:
+                gpus, name = [int(inner[1])], found[-1].test
+            for gpu in gpus or [None]:  # type: ignore[list-item]
+                found.append(DiagResult(name, status["status"].lower(), gpu, "", (number, line)))
+        elif found and name in ("", "Warning", "Error", "Info", "Info"):
+            last = found[-1]
+            message = f"{last.message} {value}".strip()[:600]
+            gpu = last.gpu
+            if gpu is None and (told := _ERROR_GPU.search(message)):
+                gpu = int(told["gpu"])
+            found[-1] = DiagResult(last.test, last.status, gpu, message, last.place)
+    return found
+
+
+def _walk(node: object, depth: int = 0) -> Iterator[Mapping[str, object]]:
+    if depth > MAX_DEPTH:
+        return
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _walk(child, depth + 1)
+    elif isinstance(node, list):
+        for child in node[:MAX_RESULTS]:
+            yield from _walk(child, depth + 1)
+
+
+def _read_messages(result: Mapping[str, object]) -> str:
+    parts: list[str] = []
+    for key in ("warnings", "warning", "info", "error", "errors"):
+        value = result.get(key)
+        for one in value if isinstance(value, list) else [value]:
+            text = one.get("warning") or one.get("message") if isinstance(one, dict) else one
+            if isinstance(text, str) and text:
+                parts.append(text)
+    return " ".join(parts)[:600]
+
+
+def read_json(text: str, file: str) -> list[DiagResult]:
+    """Results of `dcgmi diag --json`, versions 2 to 4. Raises UnreadableArtefact."""
+    start = text.find("{")
+    try:
+        whole, _ = json.JSONDecoder().raw_decode(text[max(start, 0) :])
+    except (ValueError, RecursionError) as error:
+        raise UnreadableArtefact(
+            f"{file}: not readable as DCGM JSON; save it with `dcgmi diag -r 2 --json > FILE`"
+        ) from error
+    lines = text.split("\n")
+    found: list[DiagResult] = []
+    for node in _walk(whole):
+        name, results = node.get("name"), node.get("results")
+        if not isinstance(name, str) or not isinstance(results, list):
+            continue
+        for result in results[:MAX_RESULTS]:
+            if not isinstance(result, dict) or not isinstance(result.get("status"), str):
+                continue
+            ids = result.get("gpu_id", result.get("gpu_ids", result.get("entity_id")))
+            gpus = (
+                [int(part) for part in re.findall(r"\d{1,3}", str(ids))] if ids is not None else []
+            )
+            message = _read_messages(result)
+            place = _find_place(lines, name, result["status"], message)
+            status = result["status"].lower()
+            for gpu in gpus or [None]:  # type: ignore[list-item]
+                found.append(DiagResult(name, status, gpu, message, place, _is_setting(result)))
+    return found[:MAX_RESULTS]
+
+
+def _is_setting(result: Mapping[str, object]) -> bool:
+    warnings = result.get("warnings")
+    if not isinstance(warnings, list) or not warnings:
+        return False
+    return all(isinstance(w, dict) and w.get("error_severity") == SEVERITY_CONFIG for w in warnings)
+
+
+def _find_place(lines: Sequence[str], name: str, status: str, message: str) -> NumberedLine:
+    for wanted in (message[:60], f'"{name}"', status):
+        if not wanted:
+            continue
+        for number, line in enumerate(lines[:200_000], start=1):
+            if wanted in line:
+                return number, line[:LINE_CHARS]
+    return 0, ""
+
+
+def check_results(results: Sequence[DiagResult], file: str) -> tuple[Finding, ...]:
+    """One finding for each failed test and GPU, and a summary."""
+    found = []
+    for result in results:
+        if result.status not in _BAD:
+            continue
+        where = f"GPU {result.gpu}" if result.gpu is not None else "this node"
+        named = any(word in result.test.lower() for word in _SETUP)
+        setup = result.setting or named
+        failed = result.status == "fail" and not result.setting
+        verb = "failed" if failed else "warned in"
+        found.append(
+            Finding(
+                kind="hardware.dcgm",
+                title=f"{where} {verb} the DCGM test {result.test}: {result.message or 'no message'}",
+                level=Level.CAUSE if failed else Level.FAILURE,
+                category=Category.ENVIRONMENT if setup else Category.HARDWARE,
+                confidence=Confidence.CONFIRMED if failed else Confidence.LIKELY,
+                evidence=(quote_line(file, *result.place),),
+                gpu=f"GPU {result.gpu}" if result.gpu is not None else None,
+                facts={
+                    "test": result.test,
+                    "status": result.status,
+                    "gpu_index": result.gpu,
+                    "message": result.message,
+                },
+            )
+        )
+    if results:
+        bad = len(found)
+        tests = len({result.test for result in results})
+        words = f"{bad} result(s) not passed" if bad else "none failed"
+        found.append(
+            Finding(
+                kind="hardware.dcgm_summary",
+                title=f"DCGM diagnostic: {tests} tests, {words}",
+                level=Level.CONTEXT,
+                confidence=Confidence.CONFIRMED,
+                evidence=(quote_line(file, *results[0].place),),
+                facts={"tests": tests, "not_passed": bad},
+            )
+        )
+    return tuple(found)
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Findings of a DCGM table pasted into any text."""
+    near = keep_near(lines, MARKERS, before=2, after=200)
+    return check_results(read_table(near), file) if near else ()
+
+
+def recognise_dcgm(_name: str, head: bytes) -> bool:
+    """`dcgmi diag` as JSON or as a table."""
+    return any(marker.encode() in head[:8192] for marker in MARKERS)
+
+
+def read_dcgm(artefacts: tuple[Artefact, ...]) -> Reading:
+    """Findings of every saved diagnostic."""
+    found: list[Finding] = []
+    for artefact in artefacts:
+        text = artefact.data(TEXT_BYTES).decode("utf-8", errors="replace")
+        if '"DCGM ' in text[:65536] or '"test_categories"' in text[:65536]:
+            found.extend(check_results(read_json(text, artefact.name), artefact.name))
+        else:
+            found.extend(check_results(read_table(number_lines(text)), artefact.name))
+    return Reading(tuple(found))
+
+
+READER = Reader(
+    name="dcgm",
+    summary="dcgmi diag, JSON or table: which test failed on which GPU",
+    recognise=recognise_dcgm,
+    read=read_dcgm,
+)
