@@ -17,6 +17,7 @@ from firstfault_tools.hardware.excerpt import (
     number_lines,
     quote_line,
 )
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MARKERS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
@@ -60,12 +61,14 @@ def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
         name, value = row["name"].strip("- "), row["value"]
         status = _STATUS.match(value)
         if status and name and name.lower() not in ("result", "overall health"):
-            gpus = [int(part) for part in re.findall(r"\d{1,3}", status["gpus"] or "")]
+            gpus: list[int | None] = [
+                int(part) for part in re.findall(r"\d{1,3}", status["gpus"] or "")
+            ]
             # Newer tables put `GPU3` into the name's column below the test.
             inner = re.match(r"^GPU(\d{1,3})$", name)
             if inner and found:
                 gpus, name = [int(inner[1])], found[-1].test
-            for gpu in gpus or [None]:  # type: ignore[list-item]
+            for gpu in gpus or [None]:
                 found.append(DiagResult(name, status["status"].lower(), gpu, "", (number, line)))
         elif found and name in ("", "Warning", "Error", "Info", "Info"):
             last = found[-1]
@@ -119,13 +122,12 @@ def read_json(text: str, file: str) -> list[DiagResult]:
             if not isinstance(result, dict) or not isinstance(result.get("status"), str):
                 continue
             ids = result.get("gpu_id", result.get("gpu_ids", result.get("entity_id")))
-            gpus = (
-                [int(part) for part in re.findall(r"\d{1,3}", str(ids))] if ids is not None else []
-            )
+            named = re.findall(r"\d{1,3}", str(ids)) if ids is not None else []
+            gpus: list[int | None] = [int(part) for part in named]
             message = _read_messages(result)
             place = _find_place(lines, name, result["status"], message)
             status = result["status"].lower()
-            for gpu in gpus or [None]:  # type: ignore[list-item]
+            for gpu in gpus or [None]:
                 found.append(DiagResult(name, status, gpu, message, place, _is_setting(result)))
     return found[:MAX_RESULTS]
 
@@ -189,7 +191,7 @@ def check_results(results: Sequence[DiagResult], file: str) -> tuple[Finding, ..
                 facts={"tests": tests, "not_passed": bad},
             )
         )
-    return tuple(found)
+    return attach_pages(found)
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:

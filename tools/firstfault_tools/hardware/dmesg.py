@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, read_lines
 from firstfault_tools.hardware.kernel_events import find_kernel_events, list_markers
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.xids import MARKERS as XID_MARKERS
 from firstfault_tools.hardware.xids import find_xids
 from firstfault_tools.registry import Artefact, Reader, Reading
@@ -36,7 +37,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     kept = keep_marked(lines, list_all_markers())
     if not kept:
         return ()
-    return (*find_xids(kept, file), *find_kernel_events(kept, file))
+    return attach_pages((*find_xids(kept, file), *find_kernel_events(kept, file)))
 
 
 def recognise_dmesg(name: str, head: bytes) -> bool:

@@ -10,6 +10,7 @@ from statistics import median
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.outliers import find_low
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MARKERS = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
@@ -146,7 +147,7 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
                 None,
             )
         )
-    return tuple(found)
+    return attach_pages(found)
 
 
 def _make(

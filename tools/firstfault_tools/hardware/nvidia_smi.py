@@ -9,6 +9,7 @@ from firstfault_tools.findings import Finding, Json
 from firstfault_tools.hardware.dmon import check_dmon, read_dmon
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_marked, read_lines
 from firstfault_tools.hardware.gpu_health import check_gpus
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.smi_errors import MARKERS as ERROR_MARKERS
 from firstfault_tools.hardware.smi_errors import find_smi_errors
 from firstfault_tools.hardware.smi_formats import read_csv, read_query, read_table, read_xml
@@ -49,7 +50,7 @@ def _read(
         findings.extend(check_dmon(read_dmon(lines), file))
     if _TOPOLOGY in text:
         findings.extend(check_topology(read_topology(lines), file))
-    return tuple(findings), inventory
+    return attach_pages(findings), inventory
 
 
 def _read_states(lines: Sequence[NumberedLine], text: str, file: str) -> list[list[GpuState]]:
@@ -132,7 +133,7 @@ def read_nvidia_smi(artefacts: tuple[Artefact, ...]) -> Reading:
     for artefact in artefacts:
         if _XML.encode() in artefact.head():
             states = read_xml(artefact.data(TEXT_BYTES).decode("utf-8", "replace"), artefact.name)
-            findings.extend(check_gpus(states, artefact.name))
+            findings.extend(attach_pages(check_gpus(states, artefact.name)))
             gpus[artefact.name] = describe_gpus(states)
             continue
         lines = read_lines(artefact)

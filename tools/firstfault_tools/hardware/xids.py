@@ -125,7 +125,8 @@ def _describe_group(
     level, category = meaning.level, meaning.category
     if meaning.fatal_word:
         level = Level.CAUSE if re.search(r"\bFatal\b", first.detail) else Level.FAILURE
-    if first.code in (43, 45, 154) and set(beside) & _MEMORY:
+    # A recorded remap, a torn-down channel and a changed recovery action all follow the memory error.
+    if first.code in (43, 45, 63, 154) and set(beside) & (_MEMORY - {63}):
         level, category = Level.SYMPTOM, Category.HARDWARE
     where = name_gpu(first.address) or first.address
     owner = f" in {first.process}" if first.process else ""
@@ -162,6 +163,7 @@ def _describe_group(
         host=first.evidence.host,
         gpu=where,
         time=first.evidence.time,
+        page=meaning.page,
         facts=facts,  # type: ignore[arg-type]
     )
 
@@ -174,6 +176,8 @@ def _read(xid: XidLine, reading: str, beside: list[int]) -> str:
     if xid.code in (43, 45) and set(beside) & _MEMORY:
         names = ", ".join(str(code) for code in beside if code in _MEMORY)
         return f"the consequence of Xid {names} on the same GPU"
+    if xid.code == 43:
+        return f"{reading}, such as a device-side assert in the program's log"
     return reading
 
 
@@ -200,6 +204,7 @@ def _describe_lost(address: str, place: Evidence) -> Finding:
         host=place.host,
         gpu=name_gpu(address),
         time=place.time,
+        page=meaning.page,
         facts={"xid": 79, "pci_address": address, "do_now": meaning.now, "do_then": meaning.then},
     )
 

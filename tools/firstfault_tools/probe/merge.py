@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import quote_line
-from firstfault_tools.probe.cards import find_card, find_floor
 from firstfault_tools.hardware.outliers import Outlier, find_low
+from firstfault_tools.hardware.pages import attach_pages
+from firstfault_tools.probe.cards import find_card, find_floor
 from firstfault_tools.probe.records import ProbeRecord
 
 
@@ -133,7 +134,7 @@ def compare_nodes(records: Sequence[ProbeRecord]) -> Comparison:
     findings.extend(_check_skew(records))
     hosts = tuple(sorted({record.host for record in records}))
     findings.append(_summarise(records, hosts, findings))
-    return Comparison(tuple(findings), table, hosts)
+    return Comparison(attach_pages(findings), table, hosts)
 
 
 def _join_busy(records: Sequence[ProbeRecord], rates: list[Finding]) -> list[Finding]:

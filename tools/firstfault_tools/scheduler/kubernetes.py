@@ -17,6 +17,7 @@ from firstfault_tools.hardware.excerpt import (
     quote_line,
     read_lines,
 )
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.kubernetes_reasons import (
     ReasonMeaning,
@@ -114,7 +115,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     findings.extend(_find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
-    return _drop_repeats(findings)
+    return attach_pages(_drop_repeats(findings))
 
 
 def _drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
+from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
 
@@ -223,7 +224,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         found.extend(check_nodes(read_records(lines, "NodeName"), file))
     if "PARTITION" in text or "NODELIST" in text:
         found.extend(read_sinfo(lines, file))
-    return tuple(found)
+    return attach_pages(found)
 
 
 def recognise_slurm(_name: str, head: bytes) -> bool:
