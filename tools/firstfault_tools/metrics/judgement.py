@@ -24,6 +24,15 @@ JUDGES = (
     ("loss_shape", "judge_epoch_stairs"),
     ("loss_shape", "judge_placeholder_loss"),
     ("loss_shape", "judge_inflated_loss"),
+    ("resume", "judge_restart_from_scratch"),
+    ("resume", "judge_resume_seam"),
+    ("memory_trend", "judge_memory_growth"),
+    ("memory_trend", "judge_fragmentation"),
+    ("memory_trend", "judge_memory_step"),
+    ("throughput", "judge_data_stall"),
+    ("throughput", "judge_pauses"),
+    ("throughput", "judge_pace"),
+    ("throughput", "judge_straggler"),
 )
 
 

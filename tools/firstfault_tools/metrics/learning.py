@@ -179,28 +179,30 @@ def judge_never_learning(view: View) -> list[Finding]:
 
 def judge_rate_schedule(view: View) -> list[Finding]:
     """A sudden change of the learning rate that no schedule makes, worth knowing beside a fault."""
+    import numpy as np
+
     curve = view.curve("lr")
     series = view.lead
-    found = []
-    for i in range(3, len(curve)):
-        old, new = float(curve.values[i - 1]), float(curve.values[i])
-        earlier = float(curve.values[i - 2])
+    found: list[Finding] = []
+    if len(curve) < 4:
+        return found
+    earlier, old, new = curve.values[1:-2], curve.values[2:-1], curve.values[3:]
+    for i in (np.flatnonzero((old > 0) & (new > 3 * old) & (earlier > 0)) + 3).tolist():
         row = int(curve.rows[i])
-        if old <= 0 or new <= 3 * old or earlier <= 0:
-            continue
-        warming = old > 3 * earlier or (series.step[row] != NO_STEP and series.step[row] < 20)
-        if warming and new < 30 * old:
+        before, value = float(curve.values[i - 1]), float(curve.values[i])
+        warming = before > 3 * float(curve.values[i - 2]) or 0 <= series.step[row] < 20
+        if warming and value < 30 * before:
             continue
         found.append(
             make_finding(
                 "lr_jump",
-                f"The learning rate jumped from {number(old)} to {number(new)} at "
+                f"The learning rate jumped from {number(before)} to {number(value)} at "
                 f"{series.label(row)}",
                 Level.CONTEXT,
                 Category.NUMERICAL,
                 view.evidence([int(curve.rows[i - 1]), row]),
                 page="learning-rate-schedule",
-                facts={"from": old, "to": new, "at": series.label(row)},
+                facts={"from": before, "to": value, "at": series.label(row)},
             )
         )
         if len(found) >= 3:

@@ -31,6 +31,7 @@ MAX_EVENTS = 20_000
 MAX_TEXTS = 50_000
 EDGE_TEXTS = 2_000
 BATCH = 4_096
+STREAK, BLOCK = 48, 512
 STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
@@ -126,13 +127,13 @@ class _Table:
             if len(self.texts) < 2 * MAX_TEXTS:
                 self.texts[first + index] = texts[index][:MAX_LINE]
         start = max(0, len(texts) - EDGE_TEXTS)
-        self.recent += [(first + start + i, t[:MAX_LINE]) for i, t in enumerate(texts[start:])]
+        self.recent += zip(range(first + start, first + len(texts)), texts[start:], strict=True)
         del self.recent[:-EDGE_TEXTS]
 
     def series(self, events: list[Event]) -> StepSeries:
         """The finished series."""
         self.pad()
-        self.texts.update(self.recent)
+        self.texts.update((row, text[:MAX_LINE]) for row, text in self.recent)
         unit = max(self.units, key=lambda u: self.units[u]) if self.units else "step"
         return StepSeries(
             step=self.step,
@@ -271,26 +272,51 @@ class StepParser:
 
     def consume(self, lines: Iterable[tuple[int, str]]) -> None:
         """Read many lines; most of them are expected to look like the step line before."""
-        collect = self.groups.append
-        numbers, texts = self.numbers, self.lines
-        current = self.current
-        match = _never if current is None else current.match
-        for number, text in lines:
-            found = match(text)
-            if found is None:
-                self._other(number, text)
-                current = self.current
-                match = _never if current is None else current.match
-                collect, numbers, texts = self.groups.append, self.numbers, self.lines
+        streak = 0
+        held: list[tuple[int, str]] = []
+        for item in lines:
+            if streak < STREAK:
+                streak = streak + 1 if self._take(*item) else 0
                 continue
-            collect(found.groups())
-            numbers.append(number)
-            texts.append(text)
-            if current is not None and current.aside:
-                self._note_bar(current, found)
-            if len(numbers) >= BATCH:
-                self._flush()
-                collect, numbers, texts = self.groups.append, self.numbers, self.lines
+            held.append(item)
+            if len(held) >= BLOCK:
+                streak = STREAK if self._take_block(held) else 0
+                held = []
+        if held:
+            self._take_block(held)
+
+    def _take(self, number: int, text: str) -> bool:
+        """Read one line; whether it is one more step line of the current shape, without a bar."""
+        current = self.current
+        found = None if current is None else current.match(text)
+        if found is None or current is None:
+            self._other(number, text)
+            return False
+        self.groups.append(found.groups())
+        self.numbers.append(number)
+        self.lines.append(text)
+        if current.aside:
+            self._note_bar(current, found)
+        if len(self.numbers) >= BATCH:
+            self._flush()
+        return not current.aside
+
+    def _take_block(self, held: list[tuple[int, str]]) -> bool:
+        """Read many lines at once; False where they were not all step lines of the current shape."""
+        current = self.current
+        numbers, texts = zip(*held, strict=True)
+        if current is not None and not current.aside:
+            groups = current.find("\n".join(texts))
+            if len(groups) == len(texts):
+                self.groups += groups
+                self.numbers += numbers
+                self.lines += texts
+                if len(self.numbers) >= BATCH:
+                    self._flush()
+                return True
+        for number, text in held:
+            self._take(number, text)
+        return False
 
     def _note_bar(self, template: Template, found: re.Match[str]) -> None:
         """Keep the step of a progress bar for the lines after it that name none."""

@@ -20,7 +20,8 @@ _PLAIN = r"([-+.\deEnaifNAINF]++)"
 _COMMAS = r"([-+.,\deEnaifNAINF]++)"
 _OTHER = r"[.\d]++(?:[eE][-+]?\d++)?"
 _PART = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\s+|[█▏▎▍▌▋▊▉#]+|.", re.DOTALL)
-_BAR = r"[█▏▎▍▌▋▊▉#\s-]*+"
+_BAR = r"[█▏▎▍▌▋▊▉# \t-]*+"
+_BLANK, _TABS, _BLANKS = r" *+", r"[ \t]*+", r"[ \t]++"
 BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
 STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ ,T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _STAMP_GROUP = r"(\d{4}[-/]\d\d[-/]\d\d[ ,T_]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
@@ -29,13 +30,14 @@ MAX_LINE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """match: the compiled expression's bound `match`. metrics, factors: of the groups in order.
+    """match: the compiled expression's bound `match`. find: the same over many lines. metrics, factors: of the groups in order.
 
     step, rank, stamp: group indices (0-based) or -1. aside: a progress bar, or a line that takes its
     step from one.
     """
 
     match: Callable[[str], re.Match[str] | None]
+    find: Callable[[str], list[tuple[str, ...]]]
     metrics: tuple[str, ...]
     factors: tuple[float, ...]
     groups: tuple[int, ...]
@@ -59,12 +61,15 @@ def _generalise(text: str) -> str:
             edge = index in (0, len(parts) - 1)
             loose = bar or edge or any(n[0].isdigit() for n in near)
             # one literal blank is the cheapest thing to match
-            out.append(r"\s*+" if loose else (" " if part == " " else r"\s++"))
+            if loose:
+                out.append(_TABS if "\t" in part else _BLANK)
+            else:
+                out.append(" " if part == " " else _BLANKS)
         elif part[0] in "█▏▎▍▌▋▊▉#":
             out.append(_BAR)
         else:
             out.append(re.escape(part))
-    return "".join(out).replace(rf"\s*+{_BAR}", _BAR).replace(rf"{_BAR}\s*+", _BAR)
+    return "".join(out).replace(_BLANK + _BAR, _BAR).replace(_BAR + _BLANK, _BAR)
 
 
 def make_template(text: str, reading: LineReading) -> Template | None:
@@ -98,13 +103,14 @@ def make_template(text: str, reading: LineReading) -> Template | None:
             pattern.append(_COMMAS if wide and text[end : end + 1] != "," else _PLAIN)
         names.append(name)
         at = end
-    pattern.append(_generalise(text[at:]) + r"\s*$")
+    pattern.append(_generalise(text[at:]) + r"[ \t\r]*$")
     compiled = re.compile("".join(pattern))
     if compiled.match(text) is None:
         return None
     chosen = [i for i, name in enumerate(names) if not name.startswith("#")]
     return Template(
         match=compiled.match,
+        find=re.compile("^" + "".join(pattern), re.MULTILINE).findall,
         metrics=tuple(names[i] for i in chosen),
         factors=tuple(spans[i][3] for i in chosen),
         groups=tuple(chosen),

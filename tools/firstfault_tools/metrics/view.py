@@ -6,6 +6,7 @@ rows that hold a real loss. Verdicts that compare ranks use `all`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,13 +107,43 @@ def noise_of(values: NDArray[np.float64]) -> float:
 
 
 def running_median(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Centred running median of odd `width`, edges repeated."""
-    from scipy.ndimage import median_filter
+    """Centred running median of odd `width`, edges repeated.
 
-    if len(values) == 0:
-        return values
-    smooth: NDArray[np.float64] = median_filter(values, size=max(1, width | 1), mode="nearest")
+    Above 20,000 values the medians of adjacent blocks stand in for it: a hundred times cheaper, and
+    a block is then a thousandth of the run at most.
+    """
+    import numpy as np
+
+    count, width = len(values), max(1, width | 1)
+    if count <= width:
+        return np.full(count, float(np.median(values))) if count else values
+    if count > 20_000:
+        whole = count // width * width
+        blocks = np.median(values[:whole].reshape(-1, width), axis=1)
+        return np.concatenate([np.repeat(blocks, width), np.full(count - whole, blocks[-1])])
+    half = width // 2
+    padded = np.pad(values, half, mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width)
+    smooth: NDArray[np.float64] = np.median(windows, axis=1)
     return smooth
+
+
+def blocks_of(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Borders of at most `most` equal blocks; len(borders) is the number of blocks + 1."""
+    import numpy as np
+
+    count = min(most, len(values))
+    return np.linspace(0, len(values), count + 1).astype(np.int64)
+
+
+def block_medians(values: NDArray[np.float64], most: int = 64) -> NDArray[np.float64]:
+    """Medians of at most `most` equal blocks of a curve."""
+    import numpy as np
+
+    borders = blocks_of(values, most)
+    return np.array(
+        [np.median(values[a:b]) for a, b in itertools.pairwise(borders.tolist()) if b > a]
+    )
 
 
 def lead_of(series: StepSeries) -> StepSeries:

@@ -1,0 +1,247 @@
+"""Does memory stay flat, climb a slope or climb stairs, and when does it run out?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
+from firstfault_tools.metrics.view import View, block_medians, make_finding, noise_of, number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+HOST = "host_mem_gib"
+GPU = ("mem_allocated_gib", "mem_peak_gib", "mem_reserved_gib")
+NAMES = {
+    HOST: "Host memory",
+    "mem_allocated_gib": "GPU memory",
+    "mem_peak_gib": "Peak GPU memory",
+    "mem_reserved_gib": "Reserved GPU memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A steady climb. per_row: GiB a row. stairs: most of it came in a few jumps."""
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float64]
+    per_row: float
+    stairs: bool
+
+
+def _climb(rows: NDArray[np.int64], values: NDArray[np.float64], metric: str) -> Growth | None:
+    """Growth that goes on to the end of the log, or None."""
+    import numpy as np
+
+    least = 8 if metric == HOST else 16
+    if len(values) < least:
+        return None
+    # The first steps allocate optimizer state, caches and workers; that is no leak.
+    skip = max(2, len(values) // 10)
+    whole = rows, values
+    rows, values = rows[skip:], values[skip:]
+    blocks = block_medians(values, 64)
+    size = len(blocks)
+    total = float(blocks[-1] - blocks[0])
+    noise = max(noise_of(blocks), 1e-6)
+    if total < max(0.5, 0.05 * float(blocks[0]), 5 * noise):
+        return None
+    steps = np.diff(blocks)
+    rising = float(np.sum(steps[steps > 0]))
+    falling = float(-np.sum(steps[steps < 0]))
+    if falling > 0.35 * rising:
+        return None
+    # A cache that fills up, or a ratcheting maximum, slows down; a leak does not.
+    thirds = [blocks[0], blocks[size // 3], blocks[2 * size // 3], blocks[-1]]
+    gains = np.diff(thirds)
+    capped = metric == HOST and gains[1] >= 0.25 * total and gains[0] >= 0.2 * total
+    if not capped and float(gains[2]) < (0.15 if metric == HOST else 0.2) * total:
+        return None
+    if float(gains[1]) < 0.12 * total:
+        return None
+    order = np.argsort(np.argsort(blocks))
+    if np.corrcoef(np.arange(size), order)[0, 1] < 0.9:
+        return None
+    slopes = (blocks[size // 2 :] - blocks[: size - size // 2]) / (size // 2)
+    per_row = float(np.median(slopes)) * size / len(values)
+    if per_row <= 0:
+        return None
+    jumps = np.sort(np.diff(values))[::-1]
+    top = float(np.sum(jumps[: max(1, len(jumps) // 8)]))
+    flat = float(np.mean(np.abs(np.diff(values)) < 0.02 * total))
+    stairs = top > 0.85 * (values[-1] - values[0]) and flat > 0.7
+    early = float(whole[1][skip] - whole[1][0])
+    if abs(early - per_row * skip) < 0.5 * per_row * skip:
+        rows, values = whole  # it climbed at the same pace from the first row on
+    return Growth(rows, values, per_row, bool(stairs))
+
+
+def _capacity(series: StepSeries, metric: str, row: int) -> float | None:
+    if metric == HOST:
+        total = series.columns.get("host_mem_total_gib")
+        if total is not None and total[row] != MISSING:
+            return total[row]
+    return None
+
+
+def _describe(
+    view: View, series: StepSeries, metric: str, growth: Growth, rank: int | None
+) -> Finding:
+    first, last = int(growth.rows[0]), int(growth.rows[-1])
+    start, end = float(growth.values[0]), float(growth.values[-1])
+    span = series.step[last] - series.step[first]
+    facts: dict[str, Json] = {
+        "metric": metric,
+        "from_gib": start,
+        "to_gib": end,
+        "first": series.label(first),
+        "last": series.label(last),
+        "shape": "staircase" if growth.stairs else "slope",
+    }
+    title = (
+        f"{NAMES[metric]}{'' if rank is None else f' of rank {rank}'} grew from {number(start)} to "
+        f"{number(end)} GiB between {series.label(first)} and {series.label(last)}"
+    )
+    per_step = None
+    if series.step[first] != NO_STEP and span > 0:
+        per_step = growth.per_row * (len(growth.rows) - 1) / span
+        facts["gib_per_1000_steps"] = 1000 * per_step
+        title += f", {number(1000 * per_step)} GiB per 1000 steps"
+    title += ", in steps" if growth.stairs else ", steadily"
+    room = _capacity(series, metric, last)
+    if room is not None:
+        facts["capacity_gib"] = room
+        title += f"; {end / room:.0%} of {number(room)} GiB"
+        left = room - end
+        if left <= 0.03 * room:
+            title += ", so it is used up"
+        elif per_step:
+            facts["steps_to_full"] = left / per_step
+            title += f", full in about {left / per_step:.0f} steps"
+            took = series.time[last] - series.time[first]
+            if series.time[first] != MISSING and took > 0:
+                hours = left / per_step * took / span / 3600
+                facts["hours_to_full"] = hours
+                title += f" ({hours:.1f} h)"
+    if metric == HOST:
+        title += (
+            ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
+            "reference counts defeat copy-on-write"
+        )
+    full = room is not None and end >= 0.9 * room
+    host = metric == HOST
+    return make_finding(
+        "host_memory_growth" if host else "gpu_memory_growth",
+        title,
+        Level.CAUSE if host or full else Level.FAILURE,
+        Category.OOM,
+        view.evidence([first, int(growth.rows[len(growth.rows) // 2]), last], series),
+        page="host-memory-leak" if host else "gpu-memory-leak",
+        confidence=Confidence.CONFIRMED if full else Confidence.LIKELY,
+        rank=rank,
+        facts=facts,
+    )
+
+
+def judge_memory_growth(view: View) -> list[Finding]:
+    """Memory that keeps growing, on the rank where it grows most; GPU memory at most once."""
+    import numpy as np
+
+    series = view.all
+    ranks = series.ranks()
+    found = []
+    for metrics in ((HOST,), GPU):
+        best: tuple[float, Finding] | None = None
+        for metric in metrics:
+            if not series.has(metric):
+                continue
+            values = series.values(metric)
+            good = (values != MISSING) & np.isfinite(values)
+            for rank in np.unique(ranks[good]).tolist()[:4096]:
+                rows = np.flatnonzero(good & (ranks == rank))
+                growth = _climb(rows, values[rows], metric)
+                if growth is None:
+                    continue
+                size = float(growth.values[-1] - growth.values[0])
+                if best is None or size > 1.05 * best[0]:
+                    named = None if rank == NO_RANK else int(rank)
+                    best = (size, _describe(view, series, metric, growth, named))
+        if best is not None:
+            found.append(best[1])
+    return found
+
+
+def judge_fragmentation(view: View) -> list[Finding]:
+    """Reserved memory that grows while allocated memory does not."""
+    import numpy as np
+
+    series = view.lead
+    reserved, allocated = series.values("mem_reserved_gib"), series.values("mem_allocated_gib")
+    if not series.has("mem_allocated_gib"):
+        allocated = series.values("mem_peak_gib")
+    rows = np.flatnonzero((reserved != MISSING) & (allocated != MISSING))
+    if len(rows) < 16:
+        return []
+    gap = reserved[rows] - allocated[rows]
+    growth = _climb(rows, gap, "mem_reserved_gib")
+    if growth is None or _climb(rows, allocated[rows], "mem_allocated_gib") is not None:
+        return []
+    first, last = int(growth.rows[0]), int(growth.rows[-1])
+    return [
+        make_finding(
+            "fragmentation_growth",
+            f"Reserved but unallocated GPU memory grew from {number(float(growth.values[0]))} to "
+            f"{number(float(growth.values[-1]))} GiB between {series.label(first)} and "
+            f"{series.label(last)} while allocated memory stayed level: fragmentation",
+            Level.FAILURE,
+            Category.OOM,
+            view.evidence([first, last]),
+            page="memory-fragmentation",
+            facts={
+                "from_gib": float(growth.values[0]),
+                "to_gib": float(growth.values[-1]),
+                "last": series.label(last),
+            },
+        )
+    ]
+
+
+def judge_memory_step(view: View) -> list[Finding]:
+    """Memory that rose once after the first step and is level since: optimizer state, no leak."""
+    import numpy as np
+
+    series = view.lead
+    for metric in GPU:
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        if len(rows) < 5 or series.step[int(rows[0])] > 2:
+            continue
+        level = values[rows]
+        early = min(3, len(level) - 3)
+        settled = level[early:]
+        rise = float(settled[0] - level[0])
+        if rise < max(0.03 * float(level[0]), 0.1):
+            continue
+        if float(np.ptp(settled)) > max(0.01 * float(settled[0]), 0.02):
+            continue
+        row, last = int(rows[early]), int(rows[-1])
+        return [
+            make_finding(
+                "memory_level",
+                f"{NAMES[metric]} rose once from {number(float(level[0]))} GiB at "
+                f"{series.label(int(rows[0]))} to {number(float(settled[0]))} GiB and is constant "
+                f"up to {series.label(last)}: optimizer state allocated at the first step, not a "
+                "leak",
+                Level.BENIGN,
+                Category.OOM,
+                view.evidence([int(rows[0]), int(rows[1]), row, last]),
+                page="memory-rise-after-first-step",
+                confidence=Confidence.CONFIRMED,
+                facts={"first_gib": float(level[0]), "level_gib": float(settled[0])},
+            )
+        ]
+    return []

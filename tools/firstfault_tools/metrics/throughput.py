@@ -1,0 +1,326 @@
+"""Is the run as fast as it was, and what stops it? Step changes, drift, pauses, data, stragglers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.change_points import find_drift, find_shift
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
+from firstfault_tools.metrics.view import View, make_finding, number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WARM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Time a step took, by row. source: the column it came from. exact: milliseconds, not relative."""
+
+    rows: NDArray[np.int64]
+    ms: NDArray[np.float64]
+    source: str
+    exact: bool
+
+
+def pace_of(view: View) -> Pace | None:
+    """Step times of the lead rank without the first rows, which compile and warm up."""
+    import numpy as np
+
+    series = view.lead
+    for metric, inverse in (
+        ("step_time_ms", False),
+        ("iterations_per_s", True),
+        ("tokens_per_s", True),
+        ("samples_per_s", True),
+    ):
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values) & (values > 0))
+        if len(rows) < 8:
+            continue
+        part = values[rows]
+        made = 1000.0 / part if inverse else part
+        exact = not inverse or metric == "iterations_per_s"
+        return Pace(rows[WARM:], made[WARM:], metric, exact)
+    time, steps = np.asarray(series.time), series.steps()
+    rows = np.flatnonzero((time != MISSING) & (steps != NO_STEP))
+    if len(rows) < 12:
+        return None
+    gaps, moved = np.diff(time[rows]), np.diff(steps[rows])
+    good = (moved > 0) & (gaps > 0)
+    # Whole seconds say nothing about steps of a second.
+    if good.sum() < 8 or float(np.median(gaps[good])) < 5:
+        return None
+    return Pace(rows[1:][good][WARM:], (gaps[good] / moved[good] * 1000)[WARM:], "time", True)
+
+
+def _period(places: NDArray[np.int64]) -> int | None:
+    """Common distance of at least three marks, up to one place of jitter; None if there is none."""
+    import numpy as np
+
+    if len(places) < 3:
+        return None
+    gaps = np.diff(places)
+    usual = int(np.median(gaps))
+    # A pause that fell just below the threshold leaves a double gap.
+    multiple = np.maximum(1, np.round(gaps / max(usual, 1)))
+    if usual < 2 or np.any(np.abs(gaps - multiple * usual) > np.maximum(1, 0.05 * gaps)):
+        return None
+    return usual
+
+
+def judge_data_stall(view: View) -> list[Finding]:
+    """Time spent waiting for data, and the period of the waits."""
+    import numpy as np
+
+    series = view.lead
+    data, step = series.values("data_time_ms"), series.values("step_time_ms")
+    rows = np.flatnonzero((data != MISSING) & (step != MISSING) & (step > 0))
+    if len(rows) < 8:
+        return []
+    rows = rows[2:]
+    wait, whole = data[rows], step[rows]
+    # Some trainers print compute and data side by side, others data within the whole.
+    whole = np.where(wait > whole, wait + whole, whole)
+    share = float(np.sum(wait) / np.sum(whole))
+    if share < 0.25 or float(np.sum(wait)) < 50 * len(rows) * 0.2:
+        return []
+    usual = float(np.median(wait))
+    stalls = np.flatnonzero((wait > 4 * max(usual, 1.0)) & (wait > 0.5 * whole))
+    rest = whole - wait
+    facts: dict[str, Json] = {
+        "data_share": share,
+        "median_data_ms": usual,
+        "median_compute_ms": float(np.median(rest)),
+        "first": series.label(int(rows[0])),
+        "last": series.label(int(rows[-1])),
+    }
+    steady = usual > 0.25 * float(np.median(whole))
+    title = (
+        f"Waiting for data takes {share:.0%} of the step time between "
+        f"{series.label(int(rows[0]))} and {series.label(int(rows[-1]))}"
+    )
+    quoted = [int(rows[0])]
+    workers = next((e.values.get("workers") for e in view.events("workers")), None)
+    if not steady and len(stalls):
+        worst = int(rows[stalls[np.argmax(wait[stalls])]])
+        mean = float(np.mean(wait[stalls])) / 1000
+        title += (
+            f": {len(stalls)} steps wait {mean:.1f} s on average for the data loader (worst "
+            f"{float(np.max(wait)) / 1000:.1f} s at {series.label(worst)}), the others "
+            f"{usual:.0f} ms; compute stays at {float(np.median(rest)):.0f} ms"
+        )
+        quoted += [int(r) for r in rows[stalls[:4]]]
+        quoted += [int(rows[stalls[0]]) - 1]
+        period = _period(stalls)
+        if period is not None:
+            facts["period_batches"] = period
+            title += f". Every {period}th batch stalls"
+            if workers and int(workers) == period:
+                title += f", and num_workers is {period}: all workers fall behind together"
+            else:
+                title += (
+                    f", the pattern of num_workers={period}: each round of loader workers falls "
+                    "behind together (storage or preprocessing too slow)"
+                )
+        elif len(stalls) < 3:
+            return []
+    else:
+        worst = int(rows[int(np.argmax(wait))])
+        quoted += [int(rows[len(rows) // 2]), worst]
+        title += (
+            f": {usual:.0f} ms of {float(np.median(whole)):.0f} ms in a usual step. The input "
+            "pipeline is the bottleneck"
+        )
+    return [
+        make_finding(
+            "dataloader_stall",
+            title,
+            Level.CAUSE,
+            Category.PERFORMANCE,
+            view.evidence(quoted),
+            page="dataloader-stall",
+            confidence=Confidence.CONFIRMED,
+            facts=facts,
+        )
+    ]
+
+
+def judge_pauses(view: View) -> list[Finding]:
+    """Long steps at regular distance: checkpoint, evaluation, garbage collection, data."""
+    import numpy as np
+
+    pace = pace_of(view)
+    if pace is None or len(pace.ms) < 16 or not pace.exact:
+        return []
+    series = view.lead
+    usual = float(np.median(pace.ms))
+    scatter = float(np.median(np.abs(pace.ms - usual))) * 1.4826
+    long = np.flatnonzero(pace.ms > max(1.6 * usual, usual + 8 * scatter))
+    if len(long) < 3 or len(long) > 0.34 * len(pace.ms):
+        return []
+    period = _period(long)
+    if period is None:
+        return []
+    data = series.values("data_time_ms")[pace.rows[long]]
+    if np.mean((data != MISSING) & (data > 0.5 * pace.ms[long])) > 0.5:
+        return []  # reported as a data stall
+    cost = float(np.sum(pace.ms[long] - usual) / np.sum(pace.ms))
+    steps = [series.step[int(r)] for r in pace.rows[long]]
+    every = int(np.median(np.diff(steps))) if NO_STEP not in steps else None
+    saved = {e.values.get("step") for e in view.events("checkpoint_saved")}
+    near = sum(1 for s in steps if saved & {s, s - 1, s + 1})
+    evaluated = {e.row for e in view.events("evaluation")}
+    evals = sum(1 for r in pace.rows[long] if evaluated & {int(r), int(r) - 1, int(r) + 1})
+    workers = next((e.values.get("workers") for e in view.events("workers")), None)
+    if near >= 0.6 * len(long):
+        why, page = "checkpoints are saved at these steps", "checkpoint-save-stall"
+    elif evals >= 0.6 * len(long):
+        why, page = "evaluation runs at these steps", "periodic-pauses"
+    elif workers and every and every in (int(workers), period * int(workers)):
+        why, page = f"the distance equals num_workers = {workers:.0f}", "dataloader-stall"
+    else:
+        why, page = (
+            "look at garbage collection, checkpoints, evaluation or the data loader",
+            ("periodic-pauses"),
+        )
+    heavy = cost >= 0.2
+    rows = [int(r) for r in pace.rows[long[:3]]]
+    return [
+        make_finding(
+            "periodic_pauses",
+            f"{len(long)} long steps at regular distance"
+            + (f", every {every} steps" if every else f", every {period} rows")
+            + f": {float(np.median(pace.ms[long])):.0f} ms against {usual:.0f} ms usually, first at "
+            f"{series.label(rows[0])}, {cost:.0%} of all time; {why}",
+            Level.CAUSE if heavy else Level.CONTEXT,
+            Category.PERFORMANCE,
+            view.evidence([rows[0] - 1, *rows]),
+            page=page,
+            confidence=Confidence.LIKELY,
+            facts={
+                "period_steps": every,
+                "period_rows": period,
+                "usual_ms": usual,
+                "pause_ms": float(np.median(pace.ms[long])),
+                "cost_share": cost,
+                "steps": [int(s) for s in steps[:20]],
+            },
+        )
+    ]
+
+
+def judge_pace(view: View) -> list[Finding]:
+    """Throughput that dropped at some step and stayed down, or that drifts down slowly."""
+    pace = pace_of(view)
+    if pace is None:
+        return []
+    series = view.lead
+    found = []
+    shift = find_shift(pace.ms)
+    unit = " ms" if pace.exact else " (relative)"
+    if shift is not None and shift.ratio > 1:
+        first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
+        found.append(
+            make_finding(
+                "throughput_drop",
+                f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
+                f"{number(shift.before)}{unit} before, {number(shift.after)}{unit} after, to the "
+                f"end of the log at {series.label(int(pace.rows[-1]))}",
+                Level.FAILURE,
+                Category.PERFORMANCE,
+                view.evidence([before, first, int(pace.rows[-1])]),
+                page="throughput-drop",
+                facts={
+                    "since": series.label(first),
+                    "before": shift.before,
+                    "after": shift.after,
+                    "ratio": shift.ratio,
+                    "source": pace.source,
+                },
+            )
+        )
+        return found
+    drift = find_drift(pace.ms)
+    if drift is not None and drift.ratio > 1:
+        first, last = int(pace.rows[0]), int(pace.rows[-1])
+        found.append(
+            make_finding(
+                "throughput_drift",
+                f"Steps slowly became {drift.ratio:.2f} times as long, from {number(drift.before)}"
+                f"{unit} around {series.label(first)} to {number(drift.after)}{unit} around "
+                f"{series.label(last)}",
+                Level.FAILURE,
+                Category.PERFORMANCE,
+                view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
+                page="throughput-drift",
+                facts={"before": drift.before, "after": drift.after, "ratio": drift.ratio},
+            )
+        )
+    return found
+
+
+def judge_straggler(view: View) -> list[Finding]:
+    """One rank whose own step time lies well above that of all others, step after step."""
+    import numpy as np
+
+    series = view.all
+    ranks = series.ranks()
+    for metric, slow_is_high in (
+        ("step_time_ms", True),
+        ("samples_per_s", False),
+        ("tokens_per_s", False),
+    ):
+        values = series.values(metric)
+        good = (values != MISSING) & np.isfinite(values) & (ranks != NO_RANK)
+        names = np.unique(ranks[good])
+        if len(names) < 4:
+            continue
+        level, count = {}, {}
+        for rank in names.tolist():
+            mine = values[good & (ranks == rank)]
+            if len(mine) >= 5:
+                mine = mine[1:]
+                level[rank], count[rank] = float(np.median(mine)), len(mine)
+        if len(level) < 4:
+            continue
+        times = {r: v if slow_is_high else 1.0 / max(v, 1e-12) for r, v in level.items()}
+        worst = max(times, key=lambda r: times[r])
+        others = np.array([v for r, v in times.items() if r != worst])
+        middle = float(np.median(others))
+        spread = float(np.median(np.abs(others - middle))) * 1.4826
+        if times[worst] < 1.2 * middle or times[worst] < middle + 6 * spread:
+            continue
+        rows = np.flatnonzero(good & (ranks == worst))
+        mine = values[rows]
+        beyond = mine > 1.1 * middle if slow_is_high else mine < 0.9 / max(middle, 1e-12)
+        if np.mean(beyond) < 0.8:
+            continue
+        usual = float(np.median([level[r] for r in level if r != worst]))
+        unit = "ms a step" if metric == "step_time_ms" else metric.replace("_per_s", "/s")
+        middle_row = int(rows[len(rows) // 2])
+        return [
+            make_finding(
+                "straggler",
+                f"Rank {worst} is the straggler: {number(level[worst])} {unit} against "
+                f"{number(usual)} on the median of the other {len(level) - 1} ranks, from "
+                f"{series.label(int(rows[0]))} to {series.label(int(rows[-1]))}",
+                Level.FAILURE,
+                Category.PERFORMANCE,
+                view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
+                page="straggler",
+                rank=int(worst),
+                facts={
+                    "rank": int(worst),
+                    "value": level[worst],
+                    "others": usual,
+                    "ratio": times[worst] / middle,
+                    "metric": metric,
+                },
+            )
+        ]
+    return []
