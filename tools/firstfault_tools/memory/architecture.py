@@ -92,9 +92,7 @@ class Architecture:
             object.__setattr__(self, "head_dim", self.hidden // self.heads)
         if self.experts:
             if not 1 <= self.experts_per_token <= self.experts:
-                raise InvalidParameter(
-                    "experts_per_token", f"must be 1..experts ({self.experts})"
-                )
+                raise InvalidParameter("experts_per_token", f"must be 1..experts ({self.experts})")
             if not self.expert_ffn:
                 object.__setattr__(self, "expert_ffn", self.ffn)
         if not self.ffn and not self.experts:
@@ -222,7 +220,9 @@ class Architecture:
     @cached_property
     def active_parameters(self) -> int:
         """Elements that one token passes through."""
-        idle = self.moe_layers * (self.experts - self.experts_per_token) * (
-            self.expert_parameters if self.experts else 0
+        idle = (
+            self.moe_layers
+            * (self.experts - self.experts_per_token)
+            * (self.expert_parameters if self.experts else 0)
         )
         return self.parameters - idle

@@ -12,8 +12,15 @@ from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.estimate import GIB, Moment, StepMemory
 
 STATIC_TERMS = frozenset(
-    {"weights", "master weights", "gradients", "optimizer", "gradient buckets", "workspace",
-     "unsharded weights"}
+    {
+        "weights",
+        "master weights",
+        "gradients",
+        "optimizer",
+        "gradient buckets",
+        "workspace",
+        "unsharded weights",
+    }
 )
 
 

@@ -94,9 +94,11 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "full activation recomputation",
             lambda s: replace(s, recompute=Recompute.FULL),
             "one more forward: about +33 % compute",
-            "results unchanged", 1 / 3,
+            "results unchanged",
+            1 / 3,
             "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-            if megatron else "model.gradient_checkpointing_enable()",
+            if megatron
+            else "model.gradient_checkpointing_enable()",
         )
     if setup.recompute is Recompute.NONE:
         flash = setup.attention is not Attention.EAGER
@@ -104,15 +106,19 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "selective recomputation of the attention core",
             lambda s: replace(s, recompute=Recompute.SELECTIVE),
             "a few percent of compute",
-            "does next to nothing here: flash attention keeps no score matrix" if flash
-            else "results unchanged", 0.03,
+            "does next to nothing here: flash attention keeps no score matrix"
+            if flash
+            else "results unchanged",
+            0.03,
             "--recompute-granularity selective" if megatron else "",
         )
     if setup.attention is Attention.EAGER:
         yield _Candidate(
             "flash attention instead of written-out scores",
             lambda s: replace(s, attention=Attention.SDPA),
-            "none: faster", "needs half precision; returns no attention weights", -0.1,
+            "none: faster",
+            "needs half precision; returns no attention weights",
+            -0.1,
             "--attention-backend flash" if megatron else "attn_implementation='sdpa'",
         )
     if setup.micro_batch > 1:
@@ -122,21 +128,26 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
                 s, micro_batch=max(1, s.micro_batch // 2), micro_batches=s.micro_batches * 2
             ),
             "smaller matmuls, usually 0 to 15 %",
-            "same global batch; gradients then stand through the forward", 0.05,
+            "same global batch; gradients then stand through the forward",
+            0.05,
             "--micro-batch-size" if megatron else "per_device_train_batch_size",
         )
     if not setup.loss_fused:
         yield _Candidate(
             "fused or chunked cross-entropy",
             lambda s: replace(s, loss_fused=True, loss_bytes=0.0),
-            "about none", "logits are no longer returned", 0.0,
+            "about none",
+            "logits are no longer returned",
+            0.0,
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te" if megatron else "",
         )
     if setup.sequence >= 2048:
         yield _Candidate(
             "half the sequence length",
             lambda s: replace(s, sequence=s.sequence // 2),
-            "none per token", "changes the training data: shorter context", 0.0,
+            "none per token",
+            "changes the training data: shorter context",
+            0.0,
         )
 
 
@@ -147,59 +158,78 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
         yield _Candidate(
             "fused optimizer step",
             lambda s: replace(s, optimizer="adamw_fused"),
-            "none: faster", "same update up to rounding", 0.0, "fused=True",
+            "none: faster",
+            "same update up to rounding",
+            0.0,
+            "fused=True",
         )
     if setup.states.moments == 2 and not megatron:
         yield _Candidate(
             "8-bit Adam moments",
             lambda s: replace(s, optimizer="adamw_8bit"),
-            "small", "quantised moments: watch the loss; checkpoints change format", 0.02,
+            "small",
+            "quantised moments: watch the loss; checkpoints change format",
+            0.02,
             "optim='adamw_bnb_8bit'",
         )
     if setup.states.moments and not setup.offload_optimizer:
         yield _Candidate(
             "optimizer states in host memory",
             lambda s: replace(s, offload_optimizer=True),
-            "large: a transfer of all states every step", "needs the host memory", None,
+            "large: a transfer of all states every step",
+            "needs the host memory",
+            None,
             "--optimizer-cpu-offload" if megatron else "offload_optimizer",
         )
     if setup.precision in (Precision.AMP, Precision.FP16_AMP) and not setup.lora_rank:
         yield _Candidate(
             "bf16 weights and optimizer throughout",
             lambda s: replace(s, precision=Precision.BF16),
-            "none: faster", "small updates are lost to rounding: convergence may suffer", 0.0,
+            "none: faster",
+            "small updates are lost to rounding: convergence may suffer",
+            0.0,
         )
     if megatron and ranks > 1 and not setup.distributed_optimizer:
         yield _Candidate(
             "distributed optimizer",
             lambda s: replace(s, distributed_optimizer=True),
             "about none (reduce-scatter and all-gather replace the all-reduce)",
-            "checkpoints hold sharded states", 0.01, "--use-distributed-optimizer",
+            "checkpoints hold sharded states",
+            0.01,
+            "--use-distributed-optimizer",
         )
     if not megatron and ranks > 1 and setup.sharding in (Sharding.NONE, Sharding.DDP):
         yield _Candidate(
             "ZeRO-1: optimizer states split over the data-parallel ranks",
             lambda s: replace(s, sharding=Sharding.ZERO1),
-            "about none", "checkpoints hold sharded states", 0.02,
+            "about none",
+            "checkpoints hold sharded states",
+            0.02,
         )
     if ranks > 1 and setup.sharding not in (Sharding.FSDP, Sharding.ZERO3):
         yield _Candidate(
             "FSDP (ZeRO-3): weights, gradients and states split over the data-parallel ranks",
             lambda s: replace(s, sharding=Sharding.FSDP, distributed_optimizer=False),
-            "weights gathered twice a step: little inside a node, more across", 
-            "sharded checkpoints; layers stand unsharded two at a time", 0.1,
+            "weights gathered twice a step: little inside a node, more across",
+            "sharded checkpoints; layers stand unsharded two at a time",
+            0.1,
         )
     if not setup.lora_rank and setup.states.moments and not megatron:
         yield _Candidate(
             "LoRA, rank 16 on all linear layers",
             lambda s: replace(s, lora_rank=16),
-            "none: faster", "trains adapters only: another result", 0.0, "peft.LoraConfig",
+            "none: faster",
+            "trains adapters only: another result",
+            0.0,
+            "peft.LoraConfig",
         )
     if setup.lora_rank and not setup.quantized_bits:
         yield _Candidate(
             "QLoRA: the frozen base in NF4",
             lambda s: replace(s, quantized_bits=4),
-            "dequantisation in every matmul", "base weights are rounded to 4 bits", 0.3,
+            "dequantisation in every matmul",
+            "base weights are rounded to 4 bits",
+            0.3,
             "BitsAndBytesConfig(load_in_4bit=True)",
         )
 
@@ -211,50 +241,61 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
         yield _Candidate(
             "sequence parallelism",
             lambda s: replace(s, sequence_parallel=True),
-            "none (all-gather and reduce-scatter replace the all-reduce)", "", 0.0,
+            "none (all-gather and reduce-scatter replace the all-reduce)",
+            "",
+            0.0,
             "--sequence-parallel",
         )
     if megatron and setup.data % 2 == 0:
         yield _Candidate(
             f"tensor parallelism {setup.tensor * 2} with sequence parallelism",
             lambda s: replace(
-                s, tensor=s.tensor * 2, sequence_parallel=True,
+                s,
+                tensor=s.tensor * 2,
+                sequence_parallel=True,
                 expert_tensor=s.expert_tensor if shape.experts else 0,
-                micro_batches=s.micro_batches * 2, pad_vocab=0,
+                micro_batches=s.micro_batches * 2,
+                pad_vocab=0,
             ),
             "more communication in every layer; keep it inside the NVLink domain",
-            more + "; needs resharding of the checkpoint", 0.1, "--tensor-model-parallel-size",
+            more + "; needs resharding of the checkpoint",
+            0.1,
+            "--tensor-model-parallel-size",
         )
         yield _Candidate(
             f"pipeline parallelism {setup.pipeline * 2}",
-            lambda s: replace(
-                s, pipeline=s.pipeline * 2, micro_batches=s.micro_batches * 2
-            ),
+            lambda s: replace(s, pipeline=s.pipeline * 2, micro_batches=s.micro_batches * 2),
             "pipeline bubble (p-1)/m grows",
             "does not shrink the first stage's activations: it holds p micro-batches in flight; "
-            + more, 0.1, "--pipeline-model-parallel-size",
+            + more,
+            0.1,
+            "--pipeline-model-parallel-size",
         )
     if megatron and setup.pipeline > 1:
         yield _Candidate(
             f"interleaved schedule, {setup.virtual * 2} chunks a stage",
             lambda s: replace(s, virtual=s.virtual * 2),
-            "smaller bubble: faster", "VPP raises memory: more chunks in flight", -0.05,
+            "smaller bubble: faster",
+            "VPP raises memory: more chunks in flight",
+            -0.05,
             "--num-virtual-stages-per-pipeline-rank",
         )
     if setup.data % 2 == 0 and setup.sequence % 2 == 0 and megatron:
         yield _Candidate(
             f"context parallelism {setup.context * 2}",
-            lambda s: replace(
-                s, context=s.context * 2, micro_batches=s.micro_batches * 2
-            ),
-            "key-value exchange in every attention", more, 0.08, "--context-parallel-size",
+            lambda s: replace(s, context=s.context * 2, micro_batches=s.micro_batches * 2),
+            "key-value exchange in every attention",
+            more,
+            0.08,
+            "--context-parallel-size",
         )
     if shape.experts and setup.expert * 2 <= shape.experts:
         yield _Candidate(
             f"expert parallelism {setup.expert * 2}",
             lambda s: replace(s, expert=s.expert * 2),
             "all-to-all over more ranks",
-            "divides expert weights only: EP does not divide expert activations", 0.1,
+            "divides expert weights only: EP does not divide expert activations",
+            0.1,
             "--expert-model-parallel-size",
         )
     sharded = setup.distributed_optimizer or setup.sharding not in (Sharding.NONE, Sharding.DDP)
@@ -262,5 +303,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
         yield _Candidate(
             "twice the data-parallel ranks (twice the GPUs)",
             lambda s: replace(s, world=s.world * 2),
-            "twice the GPUs", "shards of the states halve; activations stay", 0.0,
+            "twice the GPUs",
+            "shards of the states halve; activations stay",
+            0.0,
         )

@@ -93,7 +93,13 @@ class EagerBlock:
         return self._tape.run(f"{name} input", (tensor,), size)
 
     def _linear(
-        self, tensor: int, inside: int, outside: int, name: str, *, adapter: bool = True,
+        self,
+        tensor: int,
+        inside: int,
+        outside: int,
+        name: str,
+        *,
+        adapter: bool = True,
         bias: bool = False,
     ) -> int:
         types, tokens, tape = self._types, self._tokens, self._tape
@@ -112,10 +118,14 @@ class EagerBlock:
         if types.quantized and adapter:
             scratch += elements * types.compute
         out = tape.run(
-            name, (ready,), tokens * outside * types.compute,
-            save=(ready,) if trains else (), saved_bytes=extra,
+            name,
+            (ready,),
+            tokens * outside * types.compute,
+            save=(ready,) if trains else (),
+            saved_bytes=extra,
             scratch=elements * types.compute if types.quantized and adapter else 0,
-            weight_gradient=gradient, back_scratch=scratch,
+            weight_gradient=gradient,
+            back_scratch=scratch,
         )
         if extra:
             tape.add_cast(extra)
@@ -131,11 +141,17 @@ class EagerBlock:
             tensor = tape.run(f"{name} adapter input", (tensor,), tokens * inside * width)
         rank = types.lora_rank
         low = tape.run(
-            f"{name} adapter A", (tensor,), tokens * rank * width, save=(tensor,),
+            f"{name} adapter A",
+            (tensor,),
+            tokens * rank * width,
+            save=(tensor,),
             weight_gradient=inside * rank * 4,
         )
         up = tape.run(
-            f"{name} adapter B", (low,), tokens * outside * width, save=(low,),
+            f"{name} adapter B",
+            (low,),
+            tokens * outside * width,
+            save=(low,),
             weight_gradient=outside * rank * 4,
         )
         scaled = tape.run(f"{name} adapter scaled", (up,), tokens * outside * width)
@@ -150,7 +166,10 @@ class EagerBlock:
         if shape.norm is Norm.LAYER:
             # One kernel: keeps its input and two fp32 statistics a row.
             return tape.run(
-                "norm output", (tensor,), elements * types.residual, save=(tensor,),
+                "norm output",
+                (tensor,),
+                elements * types.residual,
+                save=(tensor,),
                 saved_bytes=8 * tokens,
             )
         return self._rms_norm(tensor, elements, tokens, types.residual)
@@ -164,11 +183,19 @@ class EagerBlock:
             wide = tape.run("norm input in fp32", (tensor,), elements * 4)
         # pow's backward stands four fp32 tensors up at once, one of which is its result.
         rate = tape.run(
-            "norm statistics", (wide,), 4 * rows, save=(wide,), save_output=True,
-            scratch=elements * 4, back_scratch=elements * 4 * 3,
+            "norm statistics",
+            (wide,),
+            4 * rows,
+            save=(wide,),
+            save_output=True,
+            scratch=elements * 4,
+            back_scratch=elements * 4 * 3,
         )
         normed = tape.run(
-            "normalised", (wide, rate), elements * 4, save=(wide, rate),
+            "normalised",
+            (wide, rate),
+            elements * 4,
+            save=(wide, rate),
             back_scratch=elements * 4,
         )
         if width != 4:
@@ -187,7 +214,7 @@ class EagerBlock:
         return self._tape.run("dropout", (tensor,), size, saved_bytes=elements)
 
     def _attention(self, normed: int) -> int:
-        shape, tokens, types, tape = self._shape, self._tokens, self._types, self._tape
+        shape, tokens, types = self._shape, self._tokens, self._types
         h, qw, kw = shape.hidden, shape.query_width, shape.kv_width
         if shape.fused_qkv:
             fused = self._linear(normed, h, qw + 2 * kw, "query-key-value")
@@ -213,9 +240,7 @@ class EagerBlock:
     def _rotate(self, tensor: int, width: int) -> int:
         """x cos + rotate(x) sin in the residual's width; keeps cos and sin only."""
         size = self._tokens * width * self._types.residual
-        return self._tape.run(
-            "rotated", (tensor,), size, scratch=2 * size, back_scratch=2 * size
-        )
+        return self._tape.run("rotated", (tensor,), size, scratch=2 * size, back_scratch=2 * size)
 
     def _fused_attention(self, query: int, key: int, value: int) -> int:
         """Flash kernels keep q, k, v, the output and one fp32 log-sum-exp a head and token."""
@@ -238,7 +263,12 @@ class EagerBlock:
         rows = tokens * shape.heads
         wide = 2 * out_size if grouped else 0
         return tape.run(
-            "attention", inputs, out_size, save=save, save_output=True, saved_bytes=4 * rows,
+            "attention",
+            inputs,
+            out_size,
+            save=save,
+            save_output=True,
+            saved_bytes=4 * rows,
             back_scratch=tokens * qw * 4 + 4 * rows + wide,
         )
 
@@ -271,7 +301,9 @@ class EagerBlock:
         if wide != types.compute:
             weights = tape.run("attention weights", (weights,), half)
         mixed = tape.run(
-            "attention mix", (weights, value), self._tokens * shape.query_width * types.compute,
+            "attention mix",
+            (weights, value),
+            self._tokens * shape.query_width * types.compute,
             save=(weights, value),
         )
         return tape.run("attention", (mixed,), tape.size(mixed))
@@ -320,13 +352,20 @@ class EagerBlock:
         if size != elements * wide:
             cube_in = tape.run("activation input in fp32", (tensor,), elements * wide)
         inner = tape.run(
-            "activation argument", (tensor, cube_in), elements * wide, save=(cube_in,),
-            scratch=elements * wide, back_scratch=2 * elements * wide,
+            "activation argument",
+            (tensor, cube_in),
+            elements * wide,
+            save=(cube_in,),
+            scratch=elements * wide,
+            back_scratch=2 * elements * wide,
         )
         tanh = tape.run("activation tanh", (inner,), elements * wide, save_output=True)
         shifted = tape.run("one plus tanh", (tanh,), elements * wide, passes=0)
         return tape.run(
-            "activation", (half, shifted), elements * wide, save=(half, shifted),
+            "activation",
+            (half, shifted),
+            elements * wide,
+            save=(half, shifted),
             back_scratch=elements * wide - tape.size(half),
         )
 
@@ -372,8 +411,13 @@ class EagerBlock:
             scratch = elements * types.compute if types.cast else 0
             scratch += 0 if types.keeps_gradients else elements * types.gradient
         out = tape.run(
-            name, (tensor,), outside * types.compute, save=(tensor,) if trains else (),
-            saved_bytes=extra, weight_gradient=gradient, back_scratch=scratch,
+            name,
+            (tensor,),
+            outside * types.compute,
+            save=(tensor,) if trains else (),
+            saved_bytes=extra,
+            weight_gradient=gradient,
+            back_scratch=scratch,
         )
         if extra:
             tape.add_cast(extra)
@@ -385,7 +429,5 @@ class EagerBlock:
         gate = self._linear(normed, h, f, "shared expert gate")
         active = tape.run("shared expert activation", (gate,), tape.size(gate), save=(gate,))
         up = self._linear(normed, h, f, "shared expert up")
-        product = tape.run(
-            "shared expert product", (active, up), tape.size(up), save=(active, up)
-        )
+        product = tape.run("shared expert product", (active, up), tape.size(up), save=(active, up))
         return self._linear(product, f, h, "shared expert down")

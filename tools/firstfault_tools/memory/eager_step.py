@@ -43,8 +43,14 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
     if wrapped and setup.precision is not Precision.FP32:
         # Mixed precision by the wrapper: layers see half-precision weights and hidden states.
         return EagerTypes(
-            weight=2, compute=2, residual=2, gradient=2, cast=False, frozen=frozen,
-            lora_rank=setup.lora_rank, quantized=bool(setup.quantized_bits),
+            weight=2,
+            compute=2,
+            residual=2,
+            gradient=2,
+            cast=False,
+            frozen=frozen,
+            lora_rank=setup.lora_rank,
+            quantized=bool(setup.quantized_bits),
         )
     return EagerTypes(
         weight=setup.weight_bytes,
@@ -61,8 +67,18 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
 
 class _Step:
     __slots__ = (
-        "attention_kept", "groups", "head", "mask", "moments", "root", "setup", "shape", "states",
-        "stream", "types", "unit",
+        "attention_kept",
+        "groups",
+        "head",
+        "mask",
+        "moments",
+        "root",
+        "setup",
+        "shape",
+        "states",
+        "stream",
+        "types",
+        "unit",
     )
 
     def __init__(self, shape: Architecture, setup: TrainingSetup) -> None:
@@ -138,7 +154,10 @@ class _Step:
         last = self.groups[-1][0]
         inside = last.transient_peak if full else last.forward_peak
         self.add(
-            Phase.FORWARD, base, gradients=held, unsharded_weights=self.root + 2 * self.unit + spare,
+            Phase.FORWARD,
+            base,
+            gradients=held,
+            unsharded_weights=self.root + 2 * self.unit + spare,
             cast_weights=cache,
             activations=activations - self.kept_by(last) + self.stream + inside,
             attention_mask=self.mask,
@@ -146,15 +165,24 @@ class _Step:
         # Checkpointing keeps the mask with its arguments; otherwise it dies with the decoder.
         mask = self.mask if full else 0
         self.add(
-            Phase.LOSS, base, gradients=held, unsharded_weights=self.root + self.unit + spare,
-            cast_weights=cache, activations=activations, logits_and_loss=head.forward_peak,
+            Phase.LOSS,
+            base,
+            gradients=held,
+            unsharded_weights=self.root + self.unit + spare,
+            cast_weights=cache,
+            activations=activations,
+            logits_and_loss=head.forward_peak,
             attention_mask=mask,
         )
         after_forward = resident + held + self.root + spare + activations + head.kept + mask
         self.add(
-            Phase.LOSS_BACKWARD, base, gradients=held,
-            unsharded_weights=self.root + self.unit + spare, activations=activations,
-            logits_and_loss=head.backward_peak, attention_mask=mask,
+            Phase.LOSS_BACKWARD,
+            base,
+            gradients=held,
+            unsharded_weights=self.root + self.unit + spare,
+            activations=activations,
+            logits_and_loss=head.backward_peak,
+            attention_mask=mask,
         )
         self.walk_backward(base, activations, held, spare)
         after_backward = resident + states.gradients
@@ -170,9 +198,7 @@ class _Step:
             ),
         )
 
-    def walk_backward(
-        self, base: dict[str, int], activations: int, held: int, spare: int
-    ) -> None:
+    def walk_backward(self, base: dict[str, int], activations: int, held: int, spare: int) -> None:
         """Backward through the layers: the first and the last of each kind bound the rest."""
         setup, states, head, shape = self.setup, self.states, self.head, self.shape
         wrapped = bool(self.unit)
@@ -195,16 +221,20 @@ class _Step:
             gradient = 0 if held else span.weight_gradients
             shard = 0
             if wrapped:
-                shard = self.states.gradients * span.weight_gradients // max(
-                    1, shape.parameters * self.types.gradient
+                shard = (
+                    self.states.gradients
+                    * span.weight_gradients
+                    // max(1, shape.parameters * self.types.gradient)
                 )
                 gradient = 0
             for position in sorted({0, count - 1}):
                 done = position
                 self.add(
-                    phase, base,
+                    phase,
+                    base,
                     gradients=held + produced + done * gradient + sharded + done * shard,
-                    unsharded_weights=unsharded, reduce_scatter=reduce if done else 0,
+                    unsharded_weights=unsharded,
+                    reduce_scatter=reduce if done else 0,
                     activations=remaining - kept * (done + 1) + inside,
                     attention_mask=self.mask if full else 0,
                 )
@@ -217,15 +247,22 @@ class _Step:
         if wrapped:
             root_gradient = self.root * self.types.gradient // self.types.weight
             self.add(
-                Phase.EMBEDDING_BACKWARD, base, gradients=sharded,
+                Phase.EMBEDDING_BACKWARD,
+                base,
+                gradients=sharded,
                 unsharded_weights=self.root + spare,
                 unsharded_gradients=root_gradient + (table if shape.tied else 0),
-                reduce_scatter=reduce, activations=self.stream,
+                reduce_scatter=reduce,
+                activations=self.stream,
             )
             # The root reshards before it reduces: its gradient stands beside its fp32 copy.
             self.add(
-                Phase.EMBEDDING_BACKWARD, base, gradients=total, unsharded_weights=spare,
-                unsharded_gradients=root_gradient, reduce_scatter=2 * root_gradient,
+                Phase.EMBEDDING_BACKWARD,
+                base,
+                gradients=total,
+                unsharded_weights=spare,
+                unsharded_gradients=root_gradient,
+                reduce_scatter=2 * root_gradient,
             )
         else:
             extra = table if shape.tied or held or states.buckets else 0
@@ -249,7 +286,10 @@ class _Step:
         # A master copy steps on fp32 gradients: copies of the half-precision ones (DeepSpeed's
         # single_partition_of_fp32_groups[i].grad, or the usual hand-written loop).
         self.add(
-            Phase.STEP, base, gradients=states.gradients, fp32_gradients=master,
+            Phase.STEP,
+            base,
+            gradients=states.gradients,
+            fp32_gradients=master,
             step_temporaries=lists,
         )
 

@@ -42,7 +42,9 @@ def pad_vocabulary(vocab: int, tensor: int, multiple: int = 128) -> int:
     return -(-vocab // step) * step
 
 
-def count_layer_coefficient(shape: Architecture, setup: TrainingSetup, *, moe: bool = False) -> float:
+def count_layer_coefficient(
+    shape: Architecture, setup: TrainingSetup, *, moe: bool = False
+) -> float:
     """Bytes one layer keeps, as a multiple of s x b x h (s already divided by context)."""
     return _coefficient(shape, setup, moe=moe, removed=_removed(setup))
 
@@ -89,9 +91,7 @@ def _mlp_coefficient(shape: Architecture, setup: TrainingSetup, ffn: int) -> flo
     return (6 if setup.fused_activation else 8) * ffn / shape.hidden / setup.tensor
 
 
-def _moe_coefficient(
-    shape: Architecture, setup: TrainingSetup, removed: frozenset[str]
-) -> float:
+def _moe_coefficient(shape: Architecture, setup: TrainingSetup, removed: frozenset[str]) -> float:
     """Top-k rows of every token pass through experts; expert parallelism does not divide them."""
     inner = (6 if shape.gated else 4) * shape.expert_ffn / shape.hidden
     if "moe_act" in removed:
@@ -192,9 +192,7 @@ def _size_states(elements: int, ranks: int, setup: TrainingSetup) -> dict[str, f
         master = 0.0
     else:
         default = 2 if setup.precision is Precision.FP16 else 4
-        gradient = setup.gradient_bytes or (
-            default if setup.framework is Framework.MEGATRON else 2
-        )
+        gradient = setup.gradient_bytes or (default if setup.framework is Framework.MEGATRON else 2)
         master = setup.master_bytes
         if setup.precision is Precision.FP16:
             # Non-distributed fp16 keeps an fp32 gradient beside the fp16 one for unscaling.
@@ -281,7 +279,7 @@ def estimate_megatron(shape: Architecture, setup: TrainingSetup) -> StepMemory:
     setup.check(shape)
     moments: list[Moment] = []
     last = setup.pipeline - 1
-    for stage in sorted({0, *( (1,) if setup.pipeline > 2 else ()), last}):
+    for stage in sorted({0, *((1,) if setup.pipeline > 2 else ()), last}):
         terms = size_stage(shape, setup, stage)
         phase = Phase.LOSS_BACKWARD if stage == last else Phase.BACKWARD_START
         moments.append(Moment(phase, terms, stage))
@@ -294,8 +292,14 @@ def estimate_megatron(shape: Architecture, setup: TrainingSetup) -> StepMemory:
         after_backward=static,
         after_step=static,
         relative_error=0.06,
-        largest_tensor=("fp32 logits", int(
-            4 * setup.micro_batch * (setup.sequence // setup.context)
-            * _padded(shape, setup) / setup.tensor
-        )),
+        largest_tensor=(
+            "fp32 logits",
+            int(
+                4
+                * setup.micro_batch
+                * (setup.sequence // setup.context)
+                * _padded(shape, setup)
+                / setup.tensor
+            ),
+        ),
     )

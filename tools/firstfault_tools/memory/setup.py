@@ -148,8 +148,15 @@ class TrainingSetup:
 
     def __post_init__(self) -> None:
         for name in (
-            "sequence", "micro_batch", "micro_batches", "world", "tensor", "pipeline", "virtual",
-            "context", "expert",
+            "sequence",
+            "micro_batch",
+            "micro_batches",
+            "world",
+            "tensor",
+            "pipeline",
+            "virtual",
+            "context",
+            "expert",
         ):
             value = getattr(self, name)
             if value < 1:
@@ -163,7 +170,9 @@ class TrainingSetup:
         if self.lora_rank < 0:
             raise InvalidParameter("lora_rank", "must not be negative")
         if self.imbalance < 1:
-            raise InvalidParameter("imbalance", "is the worst expert's load over the mean: at least 1")
+            raise InvalidParameter(
+                "imbalance", "is the worst expert's load over the mean: at least 1"
+            )
         split = self.tensor * self.pipeline * self.context
         if self.world % split:
             raise InvalidParameter(

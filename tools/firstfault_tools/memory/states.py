@@ -41,8 +41,13 @@ def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
         return 0
     h, q, k, f = shape.hidden, shape.query_width, shape.kv_width, shape.ffn
     pairs = {
-        "q": h + q, "k": h + k, "v": h + k, "o": q + h,
-        "gate": (h + f) if shape.gated else 0, "up": h + f, "down": f + h,
+        "q": h + q,
+        "k": h + k,
+        "v": h + k,
+        "o": q + h,
+        "gate": (h + f) if shape.gated else 0,
+        "up": h + f,
+        "down": f + h,
     }
     if shape.fused_qkv:
         pairs |= {"q": h + q + 2 * k, "k": 0, "v": 0}
@@ -132,9 +137,9 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
         moments=moments,
         gradients=gradients,
         buckets=buckets,
-        rounding=0 if split else sum(
-            round_weights(shape, size) for size in ((width, 4) if master else (width,))
-        ),
+        rounding=0
+        if split
+        else sum(round_weights(shape, size) for size in ((width, 4) if master else (width,))),
         trained=trained,
     )
 

@@ -43,7 +43,9 @@ class Tape:
     def __init__(self, input_bytes: int, name: str = "input") -> None:
         self._sizes: list[int] = [input_bytes]
         self._names: list[str] = [name]
-        self._nodes: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int, int]] = []
+        self._nodes: list[
+            tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int, int]
+        ] = []
         self._cast = 0
 
     def size(self, tensor: int) -> int:

@@ -79,7 +79,8 @@ def judge(step: StepMemory, setup: TrainingSetup, card: Card | None = None) -> V
     peak = step.peak
     allocated = peak.total / GIB
     shifting = setup.recompute is Recompute.FULL or setup.sharding not in (
-        Sharding.NONE, Sharding.DDP,
+        Sharding.NONE,
+        Sharding.DDP,
     )
     cache = CACHE_SHIFTING if shifting else CACHE_STEADY
     groups = count_communicators(setup)

@@ -1,0 +1,215 @@
+"""How far off is the estimate from measured steps? Scores rows of measured training runs.
+
+A row names the model and the setup, and may hold `measured.peak_allocated` in GiB, which is never read
+for the prediction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
+from firstfault_tools.memory.configuration import Draft, Run, build_run, read_int
+from firstfault_tools.memory.configuration_huggingface import list_families, read_optimizer
+from firstfault_tools.memory.estimate import GIB, Phase, StepMemory
+from firstfault_tools.memory.verdict import estimate_step
+
+MAX_ROWS = 100_000
+_PRECISIONS = {
+    "amp": "amp",
+    "bf16_amp": "amp",
+    "amp_bf16": "amp",
+    "bf16-mixed": "amp",
+    "mixed": "amp",
+    "fp16_amp": "fp16_amp",
+    "amp_fp16": "fp16_amp",
+    "16-mixed": "fp16_amp",
+    "bf16": "bf16",
+    "bf16-true": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "tf32": "fp32",
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "bf16_master": "bf16_master",
+    "fp8": "fp8",
+}
+_ATTENTION = {
+    "sdpa": "sdpa",
+    "eager": "eager",
+    "flash": "flash",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+    "flex_attention": "flash",
+}
+_PARALLEL = {
+    "none": "none",
+    "single": "none",
+    "ddp": "ddp",
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "zero3": "zero3",
+    "fsdp": "fsdp",
+    "fsdp2": "fsdp",
+    "fsdp1": "fsdp",
+    "full_shard": "fsdp",
+    "shard_grad_op": "zero2",
+}
+_SIZES = {
+    "hidden": "hidden",
+    "layers": "layers",
+    "heads": "heads",
+    "kv_heads": "kv_heads",
+    "head_dim": "head_dim",
+    "ffn": "ffn",
+    "vocab": "vocab",
+    "experts": "experts",
+    "experts_per_token": "experts_per_token",
+    "top_k": "experts_per_token",
+    "expert_ffn": "expert_ffn",
+    "moe_ffn": "expert_ffn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One row: predicted and, where measured, the relative error (predicted / measured - 1)."""
+
+    label: str
+    predicted_gib: float
+    measured_gib: float | None
+    error: float | None
+    phases_gib: Mapping[str, float]
+
+
+def _choose(name: str, value: object, table: Mapping[str, str]) -> str:
+    key = str(value).strip().lower()
+    if key not in table:
+        raise InvalidParameter(name, f"must be one of {', '.join(table)}, got {key[:60]!r}")
+    return table[key]
+
+
+def read_row(row: Mapping[str, Any]) -> Run:
+    """The run a row describes. Raises InvalidParameter naming the field that is wrong."""
+    family = str(row.get("arch", "llama")).lower()
+    assumed = []
+    if family not in list_families():
+        assumed.append(f"arch {family[:40]} read as a Llama-like model")
+    shape: dict[str, Any] = {**list_families().get(family, {}), "family": family}
+    for key, name in _SIZES.items():
+        if row.get(key) is not None:
+            shape[name] = read_int(key, row[key])
+    if "tied" in row:
+        shape["tied"] = bool(row["tied"])
+    setup: dict[str, Any] = {
+        "sequence": read_int("seq", row.get("seq")),
+        "micro_batch": read_int("mbs", row.get("mbs", 1)),
+        "precision": _choose("precision", row.get("precision", "bf16"), _PRECISIONS),
+        "attention": _choose("attn", row.get("attn", "sdpa"), _ATTENTION),
+        "recompute": _choose(
+            "recompute",
+            row.get("recompute", "none"),
+            {"none": "none", "full": "full", "selective": "selective"},
+        ),
+        "sharding": _choose("parallel", row.get("parallel", "none"), _PARALLEL),
+        "optimizer": read_optimizer(str(row.get("optimizer", "adamw_fused"))),
+        "world": max(1, read_int("world", row.get("world", 1))),
+    }
+    for key in ("lora_rank", "lora_r"):
+        if row.get(key):
+            setup["lora_rank"] = read_int(key, row[key])
+    for key in ("accumulation", "grad_accum", "micro_batches"):
+        if row.get(key):
+            setup["micro_batches"] = read_int(key, row[key])
+    # GPT-2 configurations keep a table of 1024 positions unless the sequence needs more.
+    extra = {"max_positions": max(1024, setup["sequence"])}
+    return build_run(Draft(shape, setup, tuple(assumed), "row", extra))
+
+
+def list_phases(step: StepMemory) -> dict[str, float]:
+    """GiB at the moments that a measurement records."""
+    forward = step.highest(Phase.FORWARD, Phase.LOSS)
+    backward = step.highest(
+        Phase.LOSS_BACKWARD, Phase.BACKWARD_START, Phase.BACKWARD_END, Phase.EMBEDDING_BACKWARD
+    )
+    sizes = {
+        "params": step.weights,
+        "after_forward": step.after_forward,
+        "peak_forward": forward,
+        "after_backward": step.after_backward,
+        "peak_backward": max(forward, backward),
+        "after_step": step.after_step,
+        "peak_step": step.peak.total,
+    }
+    return {name: round(size / GIB, 4) for name, size in sizes.items()}
+
+
+def score_row(row: Mapping[str, Any]) -> Scored:
+    """Predict one row and compare."""
+    run = read_row(row)
+    step = estimate_step(run.shape, run.setup)
+    predicted = step.peak.total / GIB
+    measured = row.get("measured")
+    value = measured.get("peak_allocated") if isinstance(measured, Mapping) else None
+    error = None
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        error = predicted / value - 1
+    else:
+        value = None
+    setup = run.setup
+    label = (
+        f"{run.shape.family} {run.shape.parameters / 1e9:.2f}B {setup.precision} {setup.attention} "
+        f"recompute={setup.recompute} s={setup.sequence} b={setup.micro_batch} {setup.sharding} "
+        f"{setup.optimizer}"
+    )
+    return Scored(
+        label,
+        round(predicted, 4),
+        float(value) if value is not None else None,
+        round(error, 6) if error is not None else None,
+        list_phases(step),
+    )
+
+
+def read_rows(text: str, name: str) -> list[Mapping[str, Any]]:
+    """JSON lines as mappings. Raises UnreadableArtefact with the line."""
+    rows: list[Mapping[str, Any]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        if len(rows) >= MAX_ROWS:
+            raise UnreadableArtefact(f"{name}: more than {MAX_ROWS} rows")
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UnreadableArtefact(f"{name} line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise UnreadableArtefact(f"{name} line {number}: a JSON object is needed")
+        rows.append(row)
+    return rows
+
+
+def score_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every row and, over those measured, mean and worst absolute relative error."""
+    scored = [score_row(row) for row in rows]
+    errors = [abs(row.error) for row in scored if row.error is not None]
+    return {
+        "schema": "firstfault.memory-check/1",
+        "rows": [
+            {
+                "label": row.label,
+                "predicted_gib": row.predicted_gib,
+                "measured_gib": row.measured_gib,
+                "error": row.error,
+                "phases_gib": dict(row.phases_gib),
+            }
+            for row in scored
+        ],
+        "rows_measured": len(errors),
+        "mean_error": round(sum(errors) / len(errors), 6) if errors else None,
+        "worst_error": round(max(errors), 6) if errors else None,
+    }

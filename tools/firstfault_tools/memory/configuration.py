@@ -1,0 +1,159 @@
+"""What do these configuration files say about a run, put together?
+
+A reader turns one file into a `Draft`: fields of Architecture and TrainingSetup it found, and what it
+had to assume. Drafts merge, later ones win, flags last; `build` makes the two objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.memory.architecture import Activation, Architecture, Norm
+from firstfault_tools.memory.setup import (
+    Attention,
+    Framework,
+    Precision,
+    Recompute,
+    Sharding,
+    TrainingSetup,
+)
+
+_SHAPE_FIELDS = {f.name for f in fields(Architecture)}
+_SETUP_FIELDS = {f.name for f in fields(TrainingSetup)}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What one source says. shape, setup: keyword arguments found. assumed: sentences. source: name."""
+
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    source: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that are no field: global batch, model name, card."""
+
+    def merge(self, later: Draft) -> Draft:
+        """This draft with everything `later` says on top."""
+        return Draft(
+            {**self.shape, **later.shape},
+            {**self.setup, **later.setup},
+            self.assumed + later.assumed,
+            ", ".join(name for name in (self.source, later.source) if name),
+            {**self.extra, **later.extra},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run ready to be estimated."""
+
+    shape: Architecture
+    setup: TrainingSetup
+    assumed: tuple[str, ...]
+    source: str
+
+
+def build_run(draft: Draft) -> Run:
+    """Architecture and setup of a draft. Raises InvalidParameter naming what is missing or wrong."""
+    shape = dict(draft.shape)
+    setup = dict(draft.setup)
+    assumed = list(draft.assumed)
+    for name in ("hidden", "layers", "heads", "vocab"):
+        if not shape.get(name):
+            raise InvalidParameter(
+                name, "is not given by any configuration file or flag; give it or a config.json"
+            )
+    if not setup.get("sequence"):
+        setup["sequence"] = draft.extra.get("max_positions") or 2048
+        assumed.append(f"sequence length {setup['sequence']}")
+    if "micro_batch" not in setup:
+        setup["micro_batch"] = 1
+        assumed.append("micro-batch 1")
+    if not shape.get("ffn") and not shape.get("experts"):
+        shape["ffn"] = 4 * shape["hidden"]
+        assumed.append(f"MLP width 4h = {shape['ffn']}")
+    _derive_parallel(draft, setup, assumed)
+    if shape.pop("learned_positions", False):
+        shape["positions"] = draft.extra.get("max_positions") or setup["sequence"]
+        shape["positions"] += shape.pop("position_offset", 0)
+    shape.pop("position_offset", None)
+    unknown = (set(shape) - _SHAPE_FIELDS) | (set(setup) - _SETUP_FIELDS)
+    if unknown:
+        raise InvalidParameter(sorted(unknown)[0], "is no field of a model or a setup")
+    built = Architecture(**_enums(shape, {"norm": Norm, "activation": Activation}))
+    run = TrainingSetup(
+        **_enums(
+            setup,
+            {
+                "framework": Framework,
+                "precision": Precision,
+                "attention": Attention,
+                "recompute": Recompute,
+                "sharding": Sharding,
+            },
+        )
+    )
+    run.check(built)
+    return Run(built, run, tuple(dict.fromkeys(assumed)), draft.source)
+
+
+def _derive_parallel(draft: Draft, setup: dict[str, Any], assumed: list[str]) -> None:
+    split = 1
+    for name in ("tensor", "pipeline", "context"):
+        split *= int(setup.get(name) or 1)
+    if not setup.get("world"):
+        setup["world"] = split * int(draft.extra.get("data") or 1)
+        if split > 1 and not draft.extra.get("data"):
+            assumed.append(f"world size {setup['world']} (data-parallel size 1)")
+    world = int(setup["world"])
+    sharding = setup.get("sharding")
+    if (
+        sharding is None
+        and world > split
+        and setup.get("framework")
+        in (
+            None,
+            Framework.HUGGINGFACE,
+            "huggingface",
+        )
+    ):
+        setup["sharding"] = Sharding.DDP
+        assumed.append("DDP whose buckets are the gradients (gradient_as_bucket_view=True)")
+    batch = draft.extra.get("global_batch")
+    if batch and "micro_batches" not in setup and world % split == 0:
+        per_step = int(setup["micro_batch"]) * (world // split)
+        setup["micro_batches"] = max(1, int(batch) // max(1, per_step))
+
+
+def _enums(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(values)
+    for name, kind in kinds.items():
+        if name in out:
+            try:
+                out[name] = kind(out[name])
+            except ValueError:
+                known = ", ".join(str(member) for member in kind)
+                raise InvalidParameter(name, f"must be one of {known}, got {out[name]!r}") from None
+    return out
+
+
+def read_int(name: str, value: object) -> int:
+    """An integer out of a configuration value; raises InvalidParameter naming the field."""
+    if isinstance(value, bool) or value is None:
+        raise InvalidParameter(name, f"must be an integer, got {value!r}")
+    try:
+        number = int(str(value).replace("_", "").replace(",", ""))
+    except ValueError:
+        raise InvalidParameter(name, f"must be an integer, got {str(value)[:40]!r}") from None
+    if not 0 <= number < 10**12:
+        raise InvalidParameter(name, f"must lie between 0 and 10^12, got {number}")
+    return number
+
+
+def read_bool(value: object) -> bool:
+    """A truth value as written in argument dumps, YAML and TOML."""
+    return str(value).strip().lower() in ("true", "1", "yes", "on")

@@ -1,0 +1,287 @@
+"""Which kind of configuration is this text, and what does it say?
+
+DeepSpeed JSON, torchtitan TOML, Accelerate and FSDP YAML, NeMo YAML, and by recognition also the
+Hugging Face and Megatron forms. Nothing is executed; YAML is loaded safely.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
+from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.configuration_huggingface import (
+    read_huggingface,
+    read_optimizer,
+    read_training_arguments,
+)
+from firstfault_tools.memory.configuration_megatron import (
+    DUMP_START,
+    read_megatron_arguments,
+    read_megatron_dump,
+)
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_STRUCTURED = 4 * 1024 * 1024
+_AUTO = ("auto", "Auto", None)
+
+
+def read_configuration(text: str, name: str = "configuration") -> Draft:
+    """Draft of any supported configuration text. Raises UnreadableArtefact where none fits."""
+    if len(text) > MAX_BYTES:
+        raise UnreadableArtefact(f"{name}: larger than 64 MiB; give the part with the arguments")
+    if DUMP_START.search(text):
+        draft = read_megatron_dump(text, name)
+        if draft is not None:
+            return draft
+    lower = name.lower()
+    stripped = text.lstrip()
+    if "TrainingArguments(" in text and not stripped.startswith("{"):
+        return read_training_arguments(text, name)
+    if len(text) > MAX_STRUCTURED:
+        raise UnreadableArtefact(f"{name}: no argument dump found, too large for a settings file")
+    if lower.endswith(".toml"):
+        return read_torchtitan(_load_toml(text, name), name)
+    if stripped.startswith("{"):
+        return _read_json(text, name)
+    if lower.endswith((".yaml", ".yml")):
+        return _read_yaml(text, name)
+    if re.search(r"--[a-z][a-z-]+", text):
+        return read_megatron_arguments(text, name)
+    if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE):
+        return read_torchtitan(_load_toml(text, name), name)
+    raise UnreadableArtefact(
+        f"{name}: not a config.json, Megatron arguments, DeepSpeed JSON, torchtitan TOML or "
+        "Accelerate YAML; pass flags instead"
+    )
+
+
+def _read_json(text: str, name: str) -> Draft:
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UnreadableArtefact(f"{name}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise UnreadableArtefact(f"{name}: a JSON object is needed")
+    if "zero_optimization" in data or "train_micro_batch_size_per_gpu" in data:
+        return read_deepspeed(data, name)
+    return read_huggingface(data, name)
+
+
+def _load_toml(text: str, name: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UnreadableArtefact(f"{name}: not valid TOML ({error})") from None
+
+
+def _read_yaml(text: str, name: str) -> Draft:
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UnreadableArtefact(f"{name}: not valid YAML ({str(error)[:200]})") from None
+    if not isinstance(data, dict):
+        raise UnreadableArtefact(f"{name}: a YAML mapping is needed")
+    if "distributed_type" in data or "fsdp_config" in data or "deepspeed_config" in data:
+        return read_accelerate(data, name)
+    if "model" in data or "trainer" in data:
+        return read_nemo(data, name)
+    if "hidden_size" in data or "model_type" in data:
+        return read_huggingface(data, name)
+    raise UnreadableArtefact(f"{name}: neither an Accelerate nor a NeMo configuration")
+
+
+def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") -> Draft:
+    """Draft of a DeepSpeed configuration. "auto" values are left to other sources."""
+    setup: dict[str, Any] = {"framework": "deepspeed"}
+    zero = config.get("zero_optimization") or {}
+    if not isinstance(zero, Mapping):
+        raise InvalidParameter("zero_optimization", "must be an object")
+    stage = zero.get("stage", 0)
+    stage = 0 if stage in _AUTO else read_int("zero_optimization.stage", stage)
+    if stage > 3:
+        raise InvalidParameter("zero_optimization.stage", f"must be 0, 1, 2 or 3, got {stage}")
+    setup["sharding"] = ("ddp", "zero1", "zero2", "zero3")[stage]
+    offload = zero.get("offload_optimizer") or {}
+    if isinstance(offload, Mapping) and offload.get("device") in ("cpu", "nvme"):
+        setup["offload_optimizer"] = True
+    micro = config.get("train_micro_batch_size_per_gpu")
+    if micro not in _AUTO:
+        setup["micro_batch"] = read_int("train_micro_batch_size_per_gpu", micro)
+    steps = config.get("gradient_accumulation_steps")
+    if steps not in _AUTO:
+        setup["micro_batches"] = read_int("gradient_accumulation_steps", steps)
+    for key in ("bf16", "fp16"):
+        section = config.get(key) or {}
+        if isinstance(section, Mapping) and section.get("enabled") is True:
+            setup["precision"] = key
+    optimizer = config.get("optimizer") or {}
+    if isinstance(optimizer, Mapping) and optimizer.get("type"):
+        name = read_optimizer(str(optimizer["type"]))
+        setup["optimizer"] = "adamw_fused" if name == "adamw_foreach" else name
+    extra: dict[str, Any] = {}
+    batch = config.get("train_batch_size")
+    if batch not in _AUTO:
+        extra["global_batch"] = read_int("train_batch_size", batch)
+    return Draft({}, setup, (), source, extra)
+
+
+_TITAN_FLAVORS: dict[tuple[str, str], dict[str, Any]] = {
+    ("llama3", "8b"): {
+        "hidden": 4096,
+        "layers": 32,
+        "heads": 32,
+        "kv_heads": 8,
+        "ffn": 14336,
+        "vocab": 128256,
+    },
+    ("llama3", "70b"): {
+        "hidden": 8192,
+        "layers": 80,
+        "heads": 64,
+        "kv_heads": 8,
+        "ffn": 28672,
+        "vocab": 128256,
+    },
+    ("llama3", "405b"): {
+        "hidden": 16384,
+        "layers": 126,
+        "heads": 128,
+        "kv_heads": 8,
+        "ffn": 53248,
+        "vocab": 128256,
+    },
+}
+
+
+def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") -> Draft:
+    """Draft of a torchtitan job file: fp32 shards, bf16 compute, FSDP2 over what is left."""
+    setup: dict[str, Any] = {"framework": "torchtitan", "precision": "amp", "sharding": "fsdp"}
+    model = _section(config, "model")
+    training = _section(config, "training")
+    parallel = {**_section(config, "experimental"), **_section(config, "parallelism")}
+    shape: dict[str, Any] = {}
+    flavor = (str(model.get("name", "")).lower(), str(model.get("flavor", "")).lower())
+    assumed: list[str] = []
+    if flavor in _TITAN_FLAVORS:
+        shape = {**_TITAN_FLAVORS[flavor], "family": "llama"}
+    elif model:
+        assumed.append(f"model {flavor[0]} {flavor[1]} is not known here: give its sizes as flags")
+    for key, name in (
+        ("seq_len", "sequence"),
+        ("local_batch_size", "micro_batch"),
+        ("batch_size", "micro_batch"),
+    ):
+        if key in training:
+            setup[name] = read_int(f"training.{key}", training[key])
+    sizes = {
+        "tensor_parallel_degree": "tensor",
+        "pipeline_parallel_degree": "pipeline",
+        "context_parallel_degree": "context",
+        "expert_parallel_degree": "expert",
+    }
+    for key, name in sizes.items():
+        for place in (parallel, training):
+            if key in place:
+                setup[name] = max(1, read_int(f"parallelism.{key}", place[key]))
+    extra: dict[str, Any] = {}
+    shard = parallel.get("data_parallel_shard_degree", training.get("data_parallel_shard_degree"))
+    if isinstance(shard, int) and shard > 0:
+        replicate = parallel.get("data_parallel_replicate_degree", 1)
+        extra["data"] = shard * (replicate if isinstance(replicate, int) else 1)
+    checkpoint = _section(config, "activation_checkpoint")
+    if "mode" in checkpoint:
+        mode = str(checkpoint["mode"])
+        setup["recompute"] = mode if mode in ("full", "selective", "none") else "none"
+    if read_bool(_section(config, "compile").get("enable", "")):
+        assumed.append("torch.compile fuses norms and the loss: eager numbers are an upper bound")
+    if "global_batch_size" in training and int(training["global_batch_size"]) > 0:
+        extra["global_batch"] = read_int(
+            "training.global_batch_size", training["global_batch_size"]
+        )
+    return Draft(shape, setup, tuple(assumed), source, extra)
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = config.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") -> Draft:
+    """Draft of an Accelerate configuration (FSDP, DeepSpeed or DDP)."""
+    setup: dict[str, Any] = {"framework": "huggingface"}
+    kind = str(config.get("distributed_type", "NO")).upper()
+    mixed = str(config.get("mixed_precision", "no")).lower()
+    setup["precision"] = {"bf16": "amp", "fp16": "fp16_amp", "fp8": "fp8"}.get(mixed, "fp32")
+    if "num_processes" in config:
+        setup["world"] = max(1, read_int("num_processes", config["num_processes"]))
+    if kind == "FSDP":
+        section = _section(config, "fsdp_config")
+        strategy = str(
+            section.get("fsdp_sharding_strategy", section.get("fsdp_reshard_after_forward", ""))
+        ).upper()
+        weak = strategy in ("SHARD_GRAD_OP", "2", "FALSE")
+        setup["sharding"] = "zero2" if weak else "ddp" if strategy == "NO_SHARD" else "fsdp"
+        if read_bool(section.get("fsdp_activation_checkpointing", "")):
+            setup["recompute"] = "full"
+        if read_bool(section.get("fsdp_offload_params", "")):
+            setup["offload_optimizer"] = True
+    elif kind == "DEEPSPEED":
+        section = _section(config, "deepspeed_config")
+        setup["framework"] = "deepspeed"
+        stage = section.get("zero_stage", 2)
+        number = read_int("deepspeed_config.zero_stage", stage)
+        if number > 3:
+            raise InvalidParameter("deepspeed_config.zero_stage", "must be 0, 1, 2 or 3")
+        setup["sharding"] = ("ddp", "zero1", "zero2", "zero3")[number]
+        setup["precision"] = {"bf16": "bf16", "fp16": "fp16"}.get(mixed, "fp32")
+        if section.get("offload_optimizer_device") in ("cpu", "nvme"):
+            setup["offload_optimizer"] = True
+        if section.get("gradient_accumulation_steps") not in _AUTO:
+            setup["micro_batches"] = read_int(
+                "gradient_accumulation_steps", section["gradient_accumulation_steps"]
+            )
+    elif kind in ("MULTI_GPU", "DDP"):
+        setup["sharding"] = "ddp"
+    return Draft({}, setup, (), source, {})
+
+
+def read_nemo(config: Mapping[str, Any], source: str = "NeMo YAML") -> Draft:
+    """Draft of a NeMo / Megatron YAML: the model section uses Megatron's names."""
+    from firstfault_tools.memory.configuration_megatron import read_megatron
+
+    model = {**_section(config, "model"), **_section(_section(config, "model"), "config")}
+    flat = {str(key): str(value) for key, value in model.items() if not isinstance(value, Mapping)}
+    names = {
+        "encoder_seq_length": "seq_length",
+        "bias": "add_bias_linear",
+        "share_embeddings_and_output_weights": "tied",
+        "num_query_groups": "num_query_groups",
+    }
+    found = {names.get(key, key): value for key, value in flat.items()}
+    if found.get("num_query_groups", "None") not in ("None", ""):
+        found.setdefault("group_query_attention", "True")
+    if flat.get("activation", "").lower() in ("swiglu", "fast-swiglu"):
+        found["swiglu"] = "True"
+    if flat.get("normalization", "").lower() in ("rmsnorm", "rms"):
+        found["normalization"] = "RMSNorm"
+    if flat.get("share_embeddings_and_output_weights") == "False":
+        found["untie_embeddings_and_output_weights"] = "True"
+    if flat.get("activations_checkpoint_granularity"):
+        found.setdefault("recompute_granularity", flat["activations_checkpoint_granularity"])
+    trainer = _section(config, "trainer")
+    precision = str(trainer.get("precision", flat.get("precision", "bf16"))).lower()
+    found["bf16" if "bf16" in precision else "fp16" if "16" in precision else "fp32"] = "True"
+    optim = str(_section(_section(config, "model"), "optim").get("name", ""))
+    if "distributed" in optim:
+        found["use_distributed_optimizer"] = "True"
+    nodes, devices = trainer.get("num_nodes"), trainer.get("devices")
+    if isinstance(nodes, int) and isinstance(devices, int):
+        found["world_size"] = str(nodes * devices)
+    return read_megatron(found, source)

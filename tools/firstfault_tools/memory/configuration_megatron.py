@@ -1,0 +1,229 @@
+"""What do Megatron arguments say, on the command line or in the dump a run prints?
+
+Megatron prints `------------------------ arguments ------------------------` and then one
+`  name ........ value` a line (megatron/training/arguments.py, _print_args).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+
+DUMP_START = re.compile(r"-{10,60} arguments -{10,60}")
+DUMP_END = re.compile(r"-{10,60} end of arguments -{10,60}")
+_LINE = re.compile(r"(?:^|[ \]:])([A-Za-z0-9_]{1,60}) \.{2,50} ?(.{0,400})$")
+MAX_LINES = 5000
+_LAUNCHERS = frozenset({"python", "python3", "torchrun", "srun", "mpirun", "deepspeed"})
+
+_SHAPE = {
+    "hidden_size": "hidden",
+    "num_layers": "layers",
+    "num_attention_heads": "heads",
+    "ffn_hidden_size": "ffn",
+    "kv_channels": "head_dim",
+    "num_experts": "experts",
+    "moe_router_topk": "experts_per_token",
+    "moe_ffn_hidden_size": "expert_ffn",
+    "moe_shared_expert_intermediate_size": "shared_expert_ffn",
+}
+_SETUP = {
+    "seq_length": "sequence",
+    "micro_batch_size": "micro_batch",
+    "world_size": "world",
+    "tensor_model_parallel_size": "tensor",
+    "pipeline_model_parallel_size": "pipeline",
+    "context_parallel_size": "context",
+    "expert_model_parallel_size": "expert",
+    "expert_tensor_parallel_size": "expert_tensor",
+}
+
+
+def read_megatron_dump(text: str, source: str = "argument dump") -> Draft | None:
+    """Draft of the first argument dump in a log, None where there is none."""
+    lines = text.splitlines()
+    for index, line in enumerate(lines):
+        if DUMP_START.search(line) and "end of" not in line:
+            found: dict[str, str] = {}
+            for inner in lines[index + 1 : index + 1 + MAX_LINES]:
+                if DUMP_END.search(inner):
+                    break
+                match = _LINE.search(inner)
+                if match:
+                    found.setdefault(match[1], match[2].strip())
+            return read_megatron(found, source) if found else None
+    return None
+
+
+def read_megatron_arguments(text: str, source: str = "command line") -> Draft:
+    """Draft of a Megatron command line; environment variables and the launcher's part are skipped."""
+    try:
+        words = shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise InvalidParameter("arguments", f"cannot be split like a shell does: {error}") from None
+    found: dict[str, str] = {}
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if not word.startswith("--"):
+            continue
+        name, _, value = word[2:].partition("=")
+        if not value:
+            values = []
+            while index < len(words) and not words[index].startswith("--"):
+                values.append(words[index])
+                index += 1
+            value = " ".join(values) if values else "True"
+            if values and (values[-1].endswith(".py") or values[0] in _LAUNCHERS):
+                continue
+        found[name.replace("-", "_")] = value
+    if "nnodes" in found and "nproc_per_node" in found and "world_size" not in found:
+        nodes, each = found["nnodes"], found["nproc_per_node"]
+        if nodes.isdigit() and each.isdigit():
+            found["world_size"] = str(int(nodes) * int(each))
+    return read_megatron(found, source)
+
+
+def read_megatron(found: Mapping[str, str], source: str) -> Draft:
+    """Draft of Megatron arguments by name (underscores), values as printed."""
+
+    def number(key: str) -> int | None:
+        value = found.get(key)
+        if value in (None, "None", ""):
+            return None
+        return read_int(key, value)
+
+    def flag(key: str) -> bool:
+        return read_bool(found.get(key, ""))
+
+    shape: dict[str, Any] = {"family": "megatron"}
+    setup: dict[str, Any] = {"framework": "megatron"}
+    assumed: list[str] = []
+    for key, name in _SHAPE.items():
+        if (value := number(key)) is not None:
+            shape[name] = value
+    for key, name in _SETUP.items():
+        if value := number(key):
+            setup[name] = value
+    _read_model(found, shape, setup, number, flag, assumed)
+    _read_pipeline(found, shape, setup, number)
+    _read_precision(found, setup, flag)
+    extra: dict[str, Any] = {}
+    if batch := number("global_batch_size"):
+        extra["global_batch"] = batch
+    if positions := number("max_position_embeddings"):
+        extra["max_positions"] = positions
+    if data := number("data_parallel_size"):
+        extra["data"] = data
+    return Draft(shape, setup, tuple(assumed), source, extra)
+
+
+def _read_model(
+    found: Mapping[str, str],
+    shape: dict[str, Any],
+    setup: dict[str, Any],
+    number: Any,
+    flag: Any,
+    assumed: list[str],
+) -> None:
+    if flag("group_query_attention") and number("num_query_groups"):
+        shape["kv_heads"] = number("num_query_groups")
+    shape["gated"] = flag("swiglu")
+    shape["activation"] = (
+        "silu" if flag("swiglu") else ("squared_relu" if flag("squared_relu") else "gelu")
+    )
+    if shape.get("hidden") and "ffn" not in shape:
+        # Megatron's default: 4h, and for SwiGLU 4h x 2/3 rounded down to a multiple of 64.
+        wide = 4 * shape["hidden"]
+        shape["ffn"] = int(wide * 2 / 3) // 64 * 64 if flag("swiglu") else wide
+    shape["norm"] = "rms" if found.get("normalization", "LayerNorm") == "RMSNorm" else "layer"
+    biased = not (flag("disable_bias_linear") or found.get("add_bias_linear") == "False")
+    shape["attention_out_bias"] = shape["mlp_bias"] = biased
+    shape["qkv_bias"] = biased or flag("add_qkv_bias")
+    shape["tied"] = not (flag("untie_embeddings_and_output_weights"))
+    kind = found.get("position_embedding_type", "learned_absolute")
+    if kind == "learned_absolute":
+        shape["learned_positions"] = True
+    shape["qk_norm"] = flag("qk_layernorm")
+    padded, vocab = number("padded_vocab_size"), number("vocab_size")
+    if padded:
+        setup["pad_vocab"] = padded
+        shape["vocab"] = vocab or padded
+    elif vocab:
+        shape["vocab"] = vocab
+        if multiple := number("make_vocab_size_divisible_by"):
+            step = multiple * int(setup.get("tensor", 1))
+            setup["pad_vocab"] = -(-vocab // step) * step
+    else:
+        assumed.append("vocabulary not in the arguments: give --vocab")
+    if flag("multi_latent_attention"):
+        raise InvalidParameter(
+            "multi_latent_attention", "is not modelled; no number would be right"
+        )
+    dropout = found.get("hidden_dropout", "0.1")
+    setup["dropout"] = dropout not in ("0.0", "0", "0.00")
+    fused = found.get("attention_backend", "auto").rsplit(".", 1)[-1]
+    setup["attention"] = "eager" if fused in ("unfused", "local") else "flash"
+
+
+def _read_pipeline(
+    found: Mapping[str, str], shape: dict[str, Any], setup: dict[str, Any], number: Any
+) -> None:
+    stages = int(setup.get("pipeline", 1))
+    if (virtual := number("virtual_pipeline_model_parallel_size")) or (
+        virtual := number("num_virtual_stages_per_pipeline_rank")
+    ):
+        setup["virtual"] = virtual
+    elif (per := number("num_layers_per_virtual_pipeline_stage")) and shape.get("layers"):
+        if shape["layers"] % (stages * per):
+            raise InvalidParameter(
+                "num_layers_per_virtual_pipeline_stage",
+                f"times pipeline ({stages} x {per}) must divide num_layers ({shape['layers']})",
+            )
+        setup["virtual"] = shape["layers"] // stages // per
+    setup["sequence_parallel"] = read_bool(found.get("sequence_parallel", "")) and (
+        int(setup.get("tensor", 1)) > 1
+    )
+    setup["distributed_optimizer"] = read_bool(found.get("use_distributed_optimizer", ""))
+    granularity = found.get("recompute_granularity", "None")
+    if read_bool(found.get("recompute_activations", "")):
+        granularity = "selective"
+    if granularity in ("full", "selective"):
+        setup["recompute"] = granularity
+    if granularity == "full" and found.get("recompute_method") == "block":
+        setup["recompute_layers"] = number("recompute_num_layers") or 0
+    if modules := found.get("recompute_modules"):
+        names = re.findall(r"[a-z_]+", modules)
+        if names and names != ["none"]:
+            setup["recompute_modules"] = tuple(names)
+
+
+def _read_precision(found: Mapping[str, str], setup: dict[str, Any], flag: Any) -> None:
+    if found.get("fp8", "None") not in ("None", "False", ""):
+        setup["precision"] = "fp8"
+    elif flag("bf16"):
+        setup["precision"] = "bf16"
+    elif flag("fp16"):
+        setup["precision"] = "fp16"
+    else:
+        setup["precision"] = "fp32"
+    if found.get("accumulate_allreduce_grads_in_fp32") == "False" and flag("bf16"):
+        setup["gradient_bytes"] = 2
+    if flag("grad_reduce_in_bf16"):
+        setup["gradient_bytes"] = 2
+    widths = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp8": 1}
+    if flag("use_precision_aware_optimizer"):
+        pairs = [found.get(key, "fp32") for key in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+        setup["moment_bytes"] = sum(widths.get(p.rsplit(".", 1)[-1], 4) for p in pairs) / 2
+        main = found.get("main_params_dtype", "fp32").rsplit(".", 1)[-1]
+        setup["master_bytes"] = float(widths.get(main, 4))
+    optimizer = found.get("optimizer", "adam")
+    setup["optimizer"] = {"sgd": "sgd", "muon": "muon"}.get(optimizer, "adam_fused")
+    setup["offload_optimizer"] = flag("optimizer_cpu_offload")
+    if flag("cross_entropy_loss_fusion"):
+        setup["loss_fused"] = True

@@ -1,0 +1,176 @@
+"""What does a PyTorch out-of-memory message say, in bytes?
+
+Reads every wording since PyTorch 1.0 (c10/cuda/CUDACachingAllocator.cpp and the XPU allocator):
+`(GPU 0; 15.90 GiB total capacity; 14.93 GiB already allocated; ...)` with `cached` before 1.4 and
+`reserved in total by PyTorch` after, and since 2.0 `GPU 0 has a total capacity of ... of which ... is
+free. ... Of the allocated memory ...` (`capacty` until 2.1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from firstfault_tools.errors import UnreadableArtefact
+
+MAX_TEXT = 1 << 20
+MESSAGE_WINDOW = 4096
+_UNITS = {
+    "bytes": 1,
+    "byte": 1,
+    "b": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "tib": 1 << 40,
+    "kb": 1 << 10,
+    "mb": 1 << 20,
+    "gb": 1 << 30,
+}
+_SIZE = r"(\d{1,12}(?:\.\d{1,4})?) ?(bytes?|[KMGT]i?B)"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcess:
+    """A process named in the message. bytes is what it holds on the card."""
+
+    pid: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OomMessage:
+    """Sizes in bytes; None where the wording of that release does not give the number.
+
+    reserved_unallocated: cached by PyTorch and not in use. process: this process on the card, context
+    and libraries included. limit: cap set by set_per_process_memory_fraction. tried_step: the
+    rounding of the printed request.
+    """
+
+    tried: int
+    tried_step: int
+    gpu: int | None = None
+    total: int | None = None
+    free: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    reserved_unallocated: int | None = None
+    private_pools: int | None = None
+    process: int | None = None
+    limit: int | None = None
+    others: tuple[OtherProcess, ...] = ()
+    form: str = "bare"
+    text: str = ""
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    found = {
+        "head": rf"(?:CUDA|HIP|XPU|MPS|NPU) out of memory\. ?Tried to allocate {_SIZE}",
+        "gpu_old": r"\(GPU (\d{1,3});",
+        "gpu_new": r"(?:GPU|NPU) (\d{1,3}) has a total capac[i]?ty of",
+        "total_old": rf"{_SIZE} total capacity",
+        "total_new": rf"total capac[i]?ty of {_SIZE}",
+        "free_old": rf"{_SIZE} free[;)]",
+        "free_new": rf"of which {_SIZE} is free",
+        "allocated_old": rf"{_SIZE} already allocated",
+        "allocated_new": rf"Of the allocated memory {_SIZE} is allocated by PyTorch",
+        "reserved_old": rf"{_SIZE} (?:reserved in total by PyTorch|cached)",
+        "unallocated_new": rf"{_SIZE} is reserved by PyTorch but unallocated",
+        "pools": rf"{_SIZE} allocated in private pools",
+        "process": rf"this process has {_SIZE} memory in use",
+        "limit": rf"{_SIZE} allowed;",
+        "other": rf"Process (\d{{1,10}}) has {_SIZE} memory in use",
+    }
+    return {name: re.compile(pattern) for name, pattern in found.items()}
+
+
+def parse_size(number: str, unit: str) -> int:
+    """Bytes of a printed size. PyTorch prints two decimals of KiB, MiB or GiB."""
+    return int(float(number) * _UNITS[unit.lower()])
+
+
+def find_messages(text: str, limit: int = 1000) -> tuple[OomMessage, ...]:
+    """Every out-of-memory message in a text, at most `limit`; text past 1 MiB is not read."""
+    text = text[:MAX_TEXT]
+    head = _patterns()["head"]
+    found = []
+    matches = []
+    for match in head.finditer(text):
+        matches.append(match)
+        if len(matches) >= limit:
+            break
+    for index, match in enumerate(matches):
+        end = matches[index + 1].start() if index + 1 < len(matches) else len(text)
+        found.append(_read(text[match.start() : min(end, match.start() + MESSAGE_WINDOW)]))
+    return tuple(found)
+
+
+def read_message(text: str) -> OomMessage:
+    """The first message in a text. Raises UnreadableArtefact where there is none."""
+    found = find_messages(text, 1)
+    if not found:
+        raise UnreadableArtefact(
+            "no 'out of memory. Tried to allocate' in this text; paste the whole error line"
+        )
+    return found[0]
+
+
+def _read(raw: str) -> OomMessage:
+    # Terminals and trackers wrap the line; the wording itself holds no line break.
+    text = " ".join(raw.split())
+    patterns = _patterns()
+    head = patterns["head"].search(text)
+    if head is None:
+        raise UnreadableArtefact("the size after 'Tried to allocate' is cut off")
+
+    def size(name: str) -> int | None:
+        match = patterns[name].search(text)
+        return parse_size(match[1], match[2]) if match else None
+
+    old, new = patterns["gpu_old"].search(text), patterns["gpu_new"].search(text)
+    gpu = old or new
+    allocated, reserved = size("allocated_old"), size("reserved_old")
+    unallocated = size("unallocated_new")
+    if allocated is None:
+        allocated = size("allocated_new")
+    pools = size("pools")
+    if pools is not None and allocated is not None and pools > allocated:
+        pools = None
+    if reserved is None and allocated is not None and unallocated is not None:
+        reserved = allocated + unallocated
+    if unallocated is None and reserved is not None and allocated is not None:
+        unallocated = max(0, reserved - allocated)
+    others = [
+        OtherProcess(int(match[1]), parse_size(match[2], match[3]))
+        for match in patterns["other"].finditer(text)
+    ]
+    total = size("total_old") or size("total_new")
+    # A process whose use cannot be read is printed with a number near 2^64.
+    others = [other for other in others if total is None or other.bytes <= total]
+    process = size("process")
+    if process is None and reserved is not None:
+        # Inside a container PyTorch cannot tell its own process from others by number: the one that
+        # holds at least what PyTorch reserved is this one.
+        own = [other for other in others if other.bytes >= reserved]
+        if len(own) == 1:
+            process = own[0].bytes
+            others.remove(own[0])
+    free = size("free_new")
+    return OomMessage(
+        tried=parse_size(head[1], head[2]),
+        tried_step=max(1, _UNITS[head[2].lower()] // 100),
+        gpu=int(gpu[1]) if gpu else None,
+        total=total,
+        free=free if free is not None else size("free_old"),
+        allocated=allocated,
+        reserved=reserved,
+        reserved_unallocated=unallocated,
+        private_pools=pools,
+        process=process,
+        limit=size("limit"),
+        others=tuple(others),
+        form="2.x" if new else "1.x" if old else "bare",
+        text=re.split(r" If reserved | See documentation | Please use ", text)[0][:700],
+    )

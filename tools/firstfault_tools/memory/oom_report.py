@@ -1,0 +1,127 @@
+"""How is an out-of-memory message explained, with the run's own configuration where it is known?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from firstfault_tools.errors import InvalidParameter, ToolError
+from firstfault_tools.findings import Json
+from firstfault_tools.memory.cards import Card
+from firstfault_tools.memory.configuration import Draft, Run, build_run
+from firstfault_tools.memory.configuration_files import read_configuration
+from firstfault_tools.memory.configuration_megatron import DUMP_START
+from firstfault_tools.memory.estimate import GIB
+from firstfault_tools.memory.oom_books import Books, close_books
+from firstfault_tools.memory.oom_message import OomMessage, read_message
+from firstfault_tools.memory.report import report_memory, split_fields
+from firstfault_tools.memory.tensor_match import match_tensor
+
+SCHEMA = "firstfault.memory-oom/1"
+
+
+def explain_oom(
+    text: str,
+    *,
+    configuration: str | None = None,
+    configuration_name: str = "configuration",
+    fields: Mapping[str, Any] | None = None,
+    capacity_gib: float | None = None,
+) -> dict[str, Json]:
+    """Books of the first message in `text`, and estimate, tensor and changes where a run is known.
+
+    Raises UnreadableArtefact where the text holds no message. A configuration that cannot be used is
+    reported under `configuration_problem`, since the books stand without it.
+    """
+    message = read_message(text)
+    books = close_books(message, capacity_gib)
+    result: dict[str, Json] = {
+        "schema": SCHEMA,
+        "message": describe_message(message),
+        "books": describe_books(books),
+        "tensor": [],
+        "estimate": None,
+        "configuration_problem": None,
+    }
+    try:
+        run = _find_run(text, configuration, configuration_name, fields or {})
+    except ToolError as error:
+        result["configuration_problem"] = str(error)
+        return result
+    if run is None:
+        return result
+    matches = match_tensor(message.tried, run.shape, run.setup, message.tried_step)
+    result["tensor"] = [
+        {
+            "name": match.name,
+            "formula": match.formula,
+            "gib": round(match.bytes / GIB, 4),
+            "exact": match.exact,
+        }
+        for match in matches[:5]
+    ]
+    total = books.capacity
+    card = Card("the card in the message", total / GIB) if total else None
+    result["estimate"] = report_memory(run, card)
+    return result
+
+
+def _find_run(
+    text: str, configuration: str | None, name: str, fields: Mapping[str, Any]
+) -> Run | None:
+    draft: Draft | None = None
+    if configuration:
+        draft = read_configuration(configuration, name)
+    elif DUMP_START.search(text):
+        draft = read_configuration(text, "argument dump in the log")
+    if draft is None and not fields:
+        return None
+    given = split_fields(fields)
+    try:
+        return build_run(draft.merge(given) if draft else given)
+    except InvalidParameter:
+        if draft is not None and not draft.shape and not fields:
+            return None
+        raise
+
+
+def _size(value: int | None) -> float | None:
+    return None if value is None else round(value / GIB, 4)
+
+
+def describe_message(message: OomMessage) -> dict[str, Json]:
+    """The message's numbers in GiB."""
+    return {
+        "tried_gib": _size(message.tried),
+        "gpu": message.gpu,
+        "total_gib": _size(message.total),
+        "free_gib": _size(message.free),
+        "allocated_gib": _size(message.allocated),
+        "reserved_gib": _size(message.reserved),
+        "reserved_unallocated_gib": _size(message.reserved_unallocated),
+        "private_pools_gib": _size(message.private_pools),
+        "process_gib": _size(message.process),
+        "limit_gib": _size(message.limit),
+        "other_processes": [
+            {"pid": other.pid, "gib": _size(other.bytes)} for other in message.others
+        ],
+        "form": message.form,
+        "text": message.text,
+    }
+
+
+def describe_books(books: Books) -> dict[str, Json]:
+    """The closed books in GiB."""
+    return {
+        "bucket": str(books.bucket),
+        "reason": books.reason,
+        "fix": books.fix,
+        "capacity_gib": _size(books.capacity),
+        "free_gib": _size(books.free),
+        "allocated_gib": _size(books.allocated),
+        "fragmentation_gib": _size(books.fragmentation),
+        "context_nccl_gib": _size(books.non_pytorch),
+        "other_processes_gib": _size(books.others),
+        "unexplained_gib": _size(books.unexplained),
+        "missing_gib": _size(books.missing),
+    }
