@@ -98,6 +98,8 @@ BOMBS = {
     "billion laughs": _laughs(12),
     "deep nesting": _nested(100_000),
     "own cycle": _own_cycle(),
+    "deep tuple as a key": b"\x80\x02}N" + b"\x85" * 200_000 + b"Ns.",
+    "deep tuple through the memo": b"\x80\x02}N" + b"\x85q\x00h\x00\x86" * 60_000 + b"Ns.",
     "digits": b"L" + b"9" * 100_000 + b"L\n.",
     "persistent id": b"Psomething\n.",
     "extension": b"\x80\x02\x82\x01.",
@@ -144,6 +146,19 @@ def test_limits_hold() -> None:
         load_plain_pickle(data, "x", PickleLimits(opcodes=100))
     with pytest.raises(HostileArtefact, match="limit"):
         load_plain_pickle(data, "x", PickleLimits(size_bytes=100))
+
+
+def test_many_shallow_tuples_are_fine() -> None:
+    value = [{"process_group": (str(n), "default_pg")} for n in range(5000)]
+    for protocol in range(6):
+        assert load_plain_pickle(pickle.dumps(value, protocol), "x") == value
+
+
+@given(PLAIN, st.sampled_from((3, 4, 5)))
+def test_tuple_depth_check_accepts_what_is_shallow(value: Any, protocol: int) -> None:
+    limits = PickleLimits(tuple_depth=40)
+    body = pickle.dumps([value, [(n,) for n in range(50)]], protocol)
+    assert load_plain_pickle(body, "x", limits) == [value, [(n,) for n in range(50)]]
 
 
 @settings(max_examples=400)

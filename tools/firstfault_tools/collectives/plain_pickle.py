@@ -20,13 +20,16 @@ from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 class PickleLimits:
     """Most a pickle may ask for.
 
-    size_bytes: of the pickle. opcodes: in it. depth: of nested containers. expanded_nodes: values
+    size_bytes: of the pickle. opcodes: in it. depth: of nested containers. tuple_depth: of tuples in tuples,
+    checked before anything is built, since the hash of a deep one overflows the C stack.
+    expanded_nodes: values
     that a full walk would visit, shared ones counted each time they are referred to.
     """
 
     size_bytes: int = 256 * 1024 * 1024
     opcodes: int = 30_000_000
     depth: int = 64
+    tuple_depth: int = 5000
     expanded_nodes: int = 200_000_000
 
 
@@ -36,7 +39,7 @@ LONG_BYTES = 9
 LONG_DIGITS = 40
 
 _FIXED = {
-    **dict.fromkeys(b"(.01N\x88\x89]ael)t\x85\x86\x87}dsu\x94", 0),
+    **dict.fromkeys(b"(.01N\x88\x89]ael)}dsu\x94", 0),
     ord("K"): 1,
     ord("M"): 2,
     ord("J"): 4,
@@ -58,8 +61,10 @@ _COUNTED = {
 }
 _TEXT = frozenset((0x8C, 0x8D, ord("X"), ord("U"), ord("T")))
 _LINE = frozenset(b"ILFSVpg")
+_TUPLES = {0x85: 1, 0x86: 2, 0x87: 3, ord("t"): 0}
 _PUTS = {ord("q"): 1, ord("r"): 4}
 _NAMES_A_CLASS = {ord("c"): "GLOBAL", ord("i"): "INST", 0x93: "STACK_GLOBAL"}
+_CONTAINERS = frozenset((list, dict, tuple))
 _FORBIDDEN = {
     ord("R"): "REDUCE (a call)",
     ord("b"): "BUILD (object state)",
@@ -133,7 +138,8 @@ def scan_opcodes(data: bytes, name: str, limits: PickleLimits = LIMITS) -> int:
         )
     position, opcodes = 0, 0
     before_last, last = (0, 0), (0, 0)
-    fixed, counted = _FIXED, _COUNTED
+    fixed, counted, tuples = _FIXED, _COUNTED, _TUPLES
+    made = 0
     while position < size:
         code = data[position]
         position += 1
@@ -146,6 +152,8 @@ def scan_opcodes(data: bytes, name: str, limits: PickleLimits = LIMITS) -> int:
             if code == 0x2E:
                 if position > size:
                     break
+                if made > limits.tuple_depth:
+                    _check_tuple_depth(data, name, limits)
                 return opcodes
             continue
         width = counted.get(code)
@@ -157,6 +165,9 @@ def scan_opcodes(data: bytes, name: str, limits: PickleLimits = LIMITS) -> int:
             if code in _TEXT:
                 before_last, last = last, (position, length)
             position += length
+            continue
+        if code in tuples:
+            made += 1
             continue
         width = _PUTS.get(code)
         if width is not None:
@@ -219,45 +230,111 @@ def _refuse(code: int, data: bytes, position: int, recent: list[bytes], name: st
     )
 
 
+def _check_tuple_depth(data: bytes, name: str, limits: PickleLimits) -> None:
+    """Follow the opcodes with the depth of tuples in place of values; `data` has been scanned."""
+    stack: list[int] = []
+    marks: list[int] = []
+    memo: dict[int, int] = {}
+    position = 0
+    try:
+        while True:
+            code = data[position]
+            position += 1
+            if code in _TUPLES:
+                count = _TUPLES[code]
+                start = len(stack) - count if count else marks.pop()
+                depth = 1 + max(stack[start:], default=0)
+                if depth > limits.tuple_depth:
+                    raise HostileArtefact(f"{name}: tuples nested deeper than {limits.tuple_depth}")
+                stack[start:] = [depth]
+            elif code == 0x2E:
+                return
+            elif code in b"(":
+                marks.append(len(stack))
+            elif code in b"1deul":
+                start = marks.pop()
+                del stack[start:]
+                if code in b"ld":
+                    stack.append(0)
+            elif code in b"0a":
+                stack.pop()
+            elif code == ord("s"):
+                del stack[-2:]
+            elif code in _PUTS or code == ord("p"):
+                index, position = _operand(data, code, position)
+                memo[index] = stack[-1]
+            elif code == 0x94:
+                memo[len(memo)] = stack[-1]
+            elif code in b"hjg":
+                index, position = _operand(data, code, position)
+                stack.append(memo[index])
+            else:
+                position = _skip(data, code, position)
+                if code not in (0x80, 0x95):
+                    stack.append(0)
+    except (IndexError, KeyError, ValueError) as error:
+        raise UnreadableArtefact(
+            f"{name}: the pickle is damaged near byte {position}; copy the file again"
+        ) from error
+
+
+def _operand(data: bytes, code: int, position: int) -> tuple[int, int]:
+    if code in _LINE:
+        end = data.index(b"\n", position)
+        return int(data[position:end]), end + 1
+    width = 1 if code in b"qh" else 4
+    return int.from_bytes(data[position : position + width], "little"), position + width
+
+
+def _skip(data: bytes, code: int, position: int) -> int:
+    """Position behind the operand of an opcode that pushes a value or nothing."""
+    if code in _FIXED:
+        return position + _FIXED[code]
+    if code in _LINE:
+        return data.index(b"\n", position) + 1
+    width = _COUNTED.get(code, 1 if code == 138 else 4)
+    return position + width + int.from_bytes(data[position : position + width], "little")
+
+
 def _measure(root: Any, name: str, limits: PickleLimits) -> None:
     """Walk every container once; raise where a consumer's walk would not end in reasonable time."""
-    containers = (list, dict, tuple)
-    if not isinstance(root, containers):
+    if type(root) not in _CONTAINERS:
         return
-    weight: dict[int, int] = {}
-    height: dict[int, int] = {}
-    open_now: set[int] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
+    weight: dict[int, tuple[int, int]] = {}
+    opened = {id(root)}
+    # One row per open container: identity, what is left of its children, nodes so far, depth so far.
+    stack: list[list[Any]] = [[id(root), iter(_children(root)), 1 + len(root), 0]]
     while stack:
-        node, leaving = stack.pop()
-        key = id(node)
-        if leaving:
-            inner = [c for c in _children(node) if isinstance(c, containers)]
-            total = 1 + len(node) + sum(weight[id(c)] for c in inner)
-            depth = 1 + max((height[id(c)] for c in inner), default=0)
+        row = stack[-1]
+        for child in row[1]:
+            if type(child) not in _CONTAINERS:
+                continue
+            key = id(child)
+            known = weight.get(key)
+            if known is None:
+                if key in opened:
+                    raise HostileArtefact(f"{name}: a container holds itself; refused")
+                opened.add(key)
+                stack.append([key, iter(_children(child)), 1 + len(child), 0])
+                break
+            row[2] += known[0]
+            row[3] = max(row[3], known[1])
+        else:
+            stack.pop()
+            total, depth = row[2], row[3] + 1
             if total > limits.expanded_nodes:
                 raise HostileArtefact(
                     f"{name}: expands to over {limits.expanded_nodes} values; refused"
                 )
             if depth > limits.depth:
                 raise HostileArtefact(f"{name}: nested deeper than {limits.depth}; refused")
-            weight[key], height[key] = total, depth
-            open_now.discard(key)
-            continue
-        if key in weight:
-            continue
-        if key in open_now:
-            raise HostileArtefact(f"{name}: a container holds itself; refused")
-        open_now.add(key)
-        stack.append((node, True))
-        for child in _children(node):
-            if isinstance(child, containers) and id(child) not in weight:
-                if id(child) in open_now:
-                    raise HostileArtefact(f"{name}: a container holds itself; refused")
-                stack.append((child, False))
+            weight[row[0]] = (total, depth)
+            opened.discard(row[0])
+            if stack:
+                stack[-1][2] += total
+                stack[-1][3] = max(stack[-1][3], depth)
 
 
-def _children(node: Any) -> list[Any]:
-    if isinstance(node, dict):
-        return [*node.values(), *(key for key in node if isinstance(key, tuple))]
-    return list(node)
+def _children(node: Any) -> Any:
+    # Keys cannot hold containers other than tuples, whose depth the scan has bounded.
+    return node.values() if type(node) is dict else node
