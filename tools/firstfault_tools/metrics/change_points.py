@@ -40,7 +40,7 @@ def _candidates(blocks: NDArray[np.float64]) -> list[int]:
 
     search = ruptures.Binseg(model="l2", min_size=3, jump=1).fit(blocks)
     places: set[int] = set()
-    for count in (1, 2, 3):
+    for count in range(1, min(3, len(blocks) // 6) + 1):
         places.update(search.predict(n_bkps=count)[:-1])
     return sorted(places)
 

@@ -33,6 +33,42 @@ def usable_loss(view: View) -> Curve:
     return Curve(curve.rows[keep], values)
 
 
+def _find_rise(
+    values: NDArray[np.float64], tail_rows: int
+) -> tuple[int, float, NDArray[np.float64]] | None:
+    """(last row near the old level, best level, tail) of a rise that lasts to the end, or None."""
+    import numpy as np
+
+    count = len(values)
+    # The last rows must all be high: what comes back is a spike and what ends on it is undecided.
+    tail = values[-tail_rows:]
+    high, low = float(np.median(tail)), float(np.min(tail))
+    smooth = running_median(values, 3 if count < 60 else 7)
+    before = smooth[: count - tail_rows]
+    best_at = int(np.argmin(before))
+    best = float(before[best_at])
+    rise = high - best
+    calm = values[: max(4, best_at + 1)] if best_at >= 3 else values
+    noise = max(noise_of(calm), _scatter(values, smooth, best_at))
+    if rise < max(0.5 * abs(best), 3 * noise, 0.05) or low < best + 0.6 * rise:
+        return None
+    onset = best_at
+    for i in range(count - tail_rows - 1, best_at - 1, -1):
+        if smooth[i] < best + max(0.25 * rise, min(2 * noise, 0.5 * rise)):
+            onset = i
+            break
+    # Step back over the smoothing to the last row that was still near the level before.
+    near = best + max(0.15 * rise, min(2 * noise, 0.5 * rise))
+    while onset + 1 < count and values[onset + 1] < near:
+        onset += 1
+    if count - onset - 1 < 4 or onset < 2:
+        return None
+    # Batches of one sample scatter so much that only a level above all of the past counts.
+    past = values[max(0, onset - 60) : onset + 1]
+    above = tail_rows >= 8 and len(past) >= 20 and low > float(np.max(past))
+    return (onset, best, tail) if rise >= 6 * noise or above else None
+
+
 def judge_divergence(view: View) -> list[Finding]:
     """A loss that rose far above its best level and stayed there to the end of the log."""
     import numpy as np
@@ -42,30 +78,13 @@ def judge_divergence(view: View) -> list[Finding]:
     count = len(values)
     if count < 8:
         return []
-    # The last rows must all be high: what comes back is a spike and what ends on it is undecided.
-    tail = values[-max(4, min(count // 5, 200)) :]
+    sizes = sorted({max(4, min(count // 5, 200)), max(4, min(count // 20, 50))}, reverse=True)
+    found = next((f for f in (_find_rise(values, size) for size in sizes) if f), None)
+    if found is None:
+        return []
+    onset, best, tail = found
     high = float(np.median(tail))
-    width = 3 if count < 60 else 7
-    smooth = running_median(values, width)
-    before = smooth[: count - len(tail)]
-    best_at = int(np.argmin(before))
-    best = float(before[best_at])
     rise = high - best
-    calm = values[: max(4, best_at + 1)] if best_at >= 3 else values
-    noise = max(noise_of(calm), _scatter(values, smooth, best_at))
-    if rise < max(0.5 * abs(best), 6 * noise, 0.05) or float(np.min(tail)) < best + 0.6 * rise:
-        return []
-    onset = best_at
-    for i in range(count - len(tail) - 1, best_at - 1, -1):
-        if smooth[i] < best + max(0.25 * rise, 2 * noise):
-            onset = i
-            break
-    # Step back over the smoothing to the last row that was still near the level before.
-    near = best + max(0.15 * rise, 2 * noise)
-    while onset + 1 < count and values[onset + 1] < near:
-        onset += 1
-    if count - onset - 1 < 4 or onset < 2:
-        return []
     series = view.lead
     good, first = int(curve.rows[onset]), int(curve.rows[onset + 1])
     usual = float(np.median(values[max(0, onset - 10) : onset + 1]))
