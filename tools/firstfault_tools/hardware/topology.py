@@ -57,10 +57,11 @@ def check_topology(rows: Sequence[TopologyRow], file: str) -> tuple[Finding, ...
     best = max((max(lanes) for lanes in linked.values() if lanes), default=0)
     # Boards with a partial mesh give every GPU a mix; only a GPU that differs from all others is odd.
     full = [name for name, lanes in linked.items() if len(lanes) == len(rows) - 1]
+    alone = [name for name, lanes in linked.items() if not lanes]
+    whole = all(len(lanes) >= len(rows) - 1 - len(alone) for name, lanes in linked.items() if lanes)
     for row in rows:
         lanes = linked[row.name]
-        cut_off = not lanes and len(full) + 1 >= len(rows) - 1 and best and len(rows) > 2
-        if cut_off:
+        if not lanes and whole and best and len(alone) * 2 < len(rows):
             found.append(_describe(row, "has no NVLink while its peers do", Level.CAUSE, file))
         elif lanes and max(lanes) < best and len(full) == len(rows):
             words = f"is linked by NV{max(lanes)} while its peers have NV{best}"

@@ -26,7 +26,7 @@ _SXID = re.compile(
 )
 _UUID = re.compile(r"NVRM: GPU at (?P<where>PCI:[0-9a-fA-F:.]+): (?P<uuid>GPU-[0-9a-fA-F-]{8,40})")
 _BUS_LOST = re.compile(
-    r"NVRM: (?:GPU|The NVIDIA GPU) (?P<where>[0-9a-fA-F:.]+?)(?::|\s).*?fallen off the bus"
+    r"NVRM: (?:GPU|The NVIDIA GPU) (?P<where>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d).*?fallen off the bus"
 )
 _LINK = re.compile(r"\blink (?P<link>\d{1,3})\b", re.IGNORECASE)
 _RECOVERY = re.compile(
