@@ -50,7 +50,9 @@ class Settings(BaseSettings):
     max_attempts: int = Field(5, ge=1, description="A run that kills this many workers has failed.")
 
     copy_below_mib: float = Field(
-        64.0, ge=0, description="Files named by path are copied below this size, else read in place."
+        64.0,
+        ge=0,
+        description="Files named by path are copied below this size, else read in place.",
     )
     allow_paths: bool = Field(
         True, description="Visitors of the page may name files of this machine."
@@ -58,12 +60,18 @@ class Settings(BaseSettings):
     max_input_mib: int = Field(1024, ge=1, description="Largest single pasted text or upload.")
     max_inputs: int = Field(2000, ge=1, description="Most files of one incident.")
 
-    retention_days: int = Field(0, ge=0, description="Delete incidents idle this long; 0 keeps all.")
+    retention_days: int = Field(
+        0, ge=0, description="Delete incidents idle this long; 0 keeps all."
+    )
 
     address: str = Field("127.0.0.1", description="Address the page binds to.")
     port: int = Field(8501, ge=1, le=65535, description="Port the page binds to.")
-    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz of a worker; 0: none.")
-    password: SecretStr = Field(SecretStr(""), description="One password for everybody; role approve.")
+    health_port: int = Field(
+        0, ge=0, le=65535, description="Port of /healthz of a worker; 0: none."
+    )
+    password: SecretStr = Field(
+        SecretStr(""), description="One password for everybody; role approve."
+    )
     view_password: SecretStr = Field(SecretStr(""), description="Password that only lets one read.")
     proxy_user_header: str = Field(
         "", description="Header in which a trusted proxy names the signed-in user."

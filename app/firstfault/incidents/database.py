@@ -58,7 +58,9 @@ class Database:
         """Time by which leases are judged: the server's where several machines share one."""
         if self.is_sqlite or self.clock is not time.time:
             return self.clock()
-        value = connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+        value = connection.execute(
+            text("SELECT extract(epoch FROM clock_timestamp())")
+        ).scalar_one()
         return float(value)
 
     def close(self) -> None:

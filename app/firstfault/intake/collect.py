@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,13 +100,27 @@ def collect_bytes(name: str, data: bytes, spool: Path) -> Collection:
     return Collection(tuple(collector.artefacts), tuple(collector.skipped))
 
 
+def collect_files(named: Iterable[tuple[str, Path]], spool: Path) -> Collection:
+    """Artefacts of stored files under the names they were given with; archives are unpacked.
+
+    Raises InputUnreadable when none of them can be read.
+    """
+    collector = _Collector(spool)
+    for name, path in named:
+        _collect_file(collector, path, name)
+    if not collector.artefacts:
+        reasons = "; ".join(f"{s.what}: {s.why}" for s in collector.skipped[:5])
+        raise InputUnreadable(f"nothing to read ({reasons or 'no input given'}). Add a log file.")
+    return Collection(tuple(collector.artefacts), tuple(collector.skipped))
+
+
 def spool_bytes(data: bytes, spool: Path) -> Path:
     """Content-addressed copy of `data` below `spool`, readable by its owner only."""
     digest = hashlib.sha256(data).hexdigest()
     target = spool / digest[:2] / digest
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = target.with_suffix(f".{os.getpid()}")
+        temporary = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         temporary.write_bytes(data)
         temporary.chmod(0o600)
         os.replace(temporary, target)

@@ -1,0 +1,1 @@
+"""Does the installation work? Logs, health and the doctor's checks."""

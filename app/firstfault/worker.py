@@ -1,0 +1,309 @@
+"""Who executes runs? A worker that claims them from the database, one at a time and thread.
+
+Nothing that a worker does is lost or said twice when it is killed: input is durable before a run
+exists, a result is written in one transaction that proves the lease, and events have keys.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from firstfault.conversation.answerer import Answerer, Exchange, Question
+from firstfault.conversation.rules import RuleAnswerer
+from firstfault.errors import FirstfaultError, InputUnreadable, ModelUnavailable
+from firstfault.incidents.events import (
+    AnswerPart,
+    Body,
+    Done,
+    EventKind,
+    Failed,
+    PhaseReached,
+    Progress,
+    ReceiptWritten,
+    RelatedFound,
+    VerdictReached,
+)
+from firstfault.incidents.journal import append_event, read_events
+from firstfault.incidents.record import Record
+from firstfault.incidents.records import (
+    EvidenceFile,
+    Origin,
+    Run,
+    RunKind,
+    RunState,
+    Turn,
+    TurnKind,
+)
+from firstfault.incidents.runs import LeaseLost
+from firstfault.incidents.verdicts import say_related
+from firstfault.intake.collect import Skipped, collect_files
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.workspace import Workspace
+
+log = logging.getLogger(__name__)
+IDLE_SECONDS = 0.2
+PURGE_SECONDS = 3600.0
+DATABASE_PAUSE = 1.0
+
+
+def name_worker() -> str:
+    """Name of one worker, unique among hosts, processes and threads."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+@dataclass
+class Worker:
+    """One executor of runs."""
+
+    record: Record
+    workspace: Workspace
+    answerer: Answerer = field(default_factory=RuleAnswerer)
+    name: str = field(default_factory=name_worker)
+
+    def work(self, stop: threading.Event, wake: threading.Event | None = None) -> None:
+        """Execute runs until `stop` is set. `wake` tells that there may be a new one."""
+        purged = 0.0
+        while not stop.is_set():
+            try:
+                if time.monotonic() - purged > PURGE_SECONDS:
+                    self.record.purge()
+                    purged = time.monotonic()
+                if self.run_once():
+                    continue
+            except DBAPIError:
+                # the lease keeps the run ours or frees it; either way trying again is right
+                log.exception("the database did not answer; trying again")
+                stop.wait(DATABASE_PAUSE)
+                continue
+            if wake is not None:
+                wake.wait(IDLE_SECONDS)
+                wake.clear()
+            else:
+                stop.wait(IDLE_SECONDS)
+
+    def run_once(self) -> bool:
+        """Claim and execute one run; False when none is free."""
+        run = self.record.queue.claim(self.name)
+        if run is None:
+            return False
+        log.info(
+            "run claimed",
+            extra={"run": run.id, "incident": run.incident, "attempt": run.attempt},
+        )
+        with _heartbeat(self.record, run) as lost:
+            _Execution(self, run, lost).execute()
+        return True
+
+
+@contextmanager
+def _heartbeat(record: Record, run: Run) -> Iterator[threading.Event]:
+    """Prolongs the lease in the background; the event is set when the lease is lost."""
+    over, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not over.wait(record.queue.lease_seconds / 4):
+            try:
+                if not record.queue.beat(run):
+                    lost.set()
+                    return
+            except DBAPIError:
+                log.warning("run %s: heartbeat not written", run.id, exc_info=True)
+
+    thread = threading.Thread(target=beat, name=f"heartbeat-{run.id}", daemon=True)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass
+class _Execution:
+    """One attempt at one run."""
+
+    worker: Worker
+    run: Run
+    lost: threading.Event
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def record(self) -> Record:
+        return self.worker.record
+
+    def execute(self) -> None:
+        """Do the run; whatever goes wrong ends in an event, never in silence."""
+        try:
+            if self.run.kind is RunKind.DIAGNOSE:
+                self._diagnose()
+            else:
+                self._answer()
+        except LeaseLost:
+            log.info("run %s: lease lost, result dropped", self.run.id)
+        except DBAPIError:
+            raise
+        except FirstfaultError as error:
+            self._fail(str(error), error.exit_code)
+        except Exception as error:  # the worker's border: the run fails, the worker lives
+            log.exception("run %s failed", self.run.id)
+            self._fail(
+                f"could not analyse: {error!r}. The input is kept; report this with the log of the worker.",
+                4,
+            )
+
+    def _fail(self, message: str, exit_code: int) -> None:
+        try:
+            with self.record.database.write() as connection:
+                self.record.queue.hold(connection, self.run)
+                self._say(connection, "error", Failed(message, exit_code))
+                self.record.queue.finish(connection, self.run, RunState.FAILED, message)
+        except LeaseLost:
+            log.info("run %s: lease lost", self.run.id)
+
+    def _say(self, connection: Connection, key: str, body: Body) -> None:
+        append_event(
+            self.record.database,
+            connection,
+            self.run.incident,
+            self.run.turn,
+            f"run-{self.run.id}/{key}",
+            body,
+        )
+
+    def _tell(self, key: str, body: Body) -> None:
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
+            self._say(connection, key, body)
+
+    def _done(self) -> Done:
+        return Done(round(time.monotonic() - self.started, 3))
+
+    def _diagnose(self) -> None:
+        files = self.record.shelf.files(self.run.incident)
+        self._tell("read", Progress("read", f"{len(files)} input(s)"))
+        present, gone = _split_readable(files)
+        self.record.shelf.clear_scratch(self.run.incident)
+        scratch = self.record.shelf.scratch_of(self.run.incident)
+        collection = collect_files([(f.name, f.path) for f in present], scratch)
+        collection = type(collection)(collection.artefacts, (*gone, *collection.skipped))
+        self._tell("examine", Progress("examine", f"{len(collection.artefacts)} file(s)"))
+        question = " ".join(t.text for t in self._turns() if t.kind is not TurnKind.AGAIN)
+        diagnosis = self.worker.workspace.diagnose_collection(collection, question)
+        artefacts = {a.name: a.path for a in collection.artefacts}
+        explains = self.worker.answerer.explains
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
+            self._publish(connection, diagnosis, artefacts)
+            if not explains:
+                self._say(connection, "done", self._done())
+                self.record.queue.finish(connection, self.run, RunState.DONE)
+        if explains:
+            asked = self._question(question, diagnosis, artefacts)
+            self._write_parts(asked, self.worker.answerer.explain(asked), fallback=False)
+
+    def _publish(
+        self, connection: Connection, diagnosis: Diagnosis, artefacts: dict[str, Path]
+    ) -> None:
+        self._say(connection, "receipt", ReceiptWritten(diagnosis.input))
+        for phase in diagnosis.phases:
+            body = PhaseReached(phase.name, phase.status, phase.summary)
+            self._say(connection, f"phase-{phase.name.value}", body)
+        self._say(connection, "verdict", VerdictReached(diagnosis))
+        self.record.verdicts.save(connection, self.run, diagnosis, artefacts)
+        related = self.record.verdicts.related(connection, self.run.incident, diagnosis)
+        if related:
+            body = RelatedFound(say_related(related, diagnosis), related)
+            self._say(connection, "related", body)
+
+    def _answer(self) -> None:
+        turn = next(t for t in self._turns() if t.number == self.run.turn)
+        diagnosis = self.record.verdicts.latest(self.run.incident)
+        asked = self._question(
+            turn.text, diagnosis, dict(self.record.shelf.artefacts(self.run.incident))
+        )
+        self._tell("answer", Progress("answer"))
+        self._write_parts(asked, self.worker.answerer.answer(asked), fallback=True)
+
+    def _write_parts(
+        self, asked: Question, parts: Iterator[AnswerPart | Progress], fallback: bool
+    ) -> None:
+        repeatable = self.worker.answerer.repeatable
+        prefix = "" if repeatable else f"{self.run.attempt}/"
+        try:
+            for number, part in enumerate(parts):
+                self._tell(f"{prefix}part-{number}", self._stamp(part, repeatable))
+        except ModelUnavailable as error:
+            self._tell(f"{prefix}model", Progress("model", f"not reached: {error}"))
+            if fallback:
+                for number, part in enumerate(RuleAnswerer().answer(asked)):
+                    self._tell(f"{prefix}rules-{number}", self._stamp(part, repeatable))
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
+            self._say(connection, "done", self._done())
+            self.record.queue.finish(connection, self.run, RunState.DONE)
+
+    def _stamp(self, part: AnswerPart | Progress, repeatable: bool) -> AnswerPart | Progress:
+        if isinstance(part, AnswerPart) and not repeatable:
+            return AnswerPart(part.text, part.citations, part.source, self.run.attempt)
+        return part
+
+    def _turns(self) -> tuple[Turn, ...]:
+        return tuple(
+            t for t in self.record.incidents.turns(self.run.incident) if t.number <= self.run.turn
+        )
+
+    def _question(
+        self, text: str, diagnosis: Diagnosis | None, artefacts: dict[str, Path]
+    ) -> Question:
+        return Question(
+            incident=self.run.incident,
+            turn=self.run.turn,
+            text=text,
+            diagnosis=diagnosis,
+            artefacts=artefacts,
+            earlier=self._earlier(),
+            knowledge=self.worker.workspace.knowledge,
+            is_stopped=self.lost.is_set,
+        )
+
+    def _earlier(self) -> tuple[Exchange, ...]:
+        said: dict[int, list[str]] = {}
+        for event in read_events(self.record.database, self.run.incident):
+            if event.kind is EventKind.ANSWER and isinstance(event.body, AnswerPart):
+                said.setdefault(event.turn, []).append(event.body.text)
+        return tuple(
+            Exchange(t.text, "\n\n".join(said[t.number])) for t in self._turns() if t.number in said
+        )
+
+
+def _split_readable(
+    files: tuple[EvidenceFile, ...],
+) -> tuple[list[EvidenceFile], list[Skipped]]:
+    """Files that are still what was given, and those that are not, with the reason."""
+    present: list[EvidenceFile] = []
+    gone: list[Skipped] = []
+    for file in files:
+        try:
+            size = file.path.stat().st_size
+        except OSError as error:
+            gone.append(Skipped(file.name, f"{file.path} is gone ({error.strerror}); add it again"))
+            continue
+        if file.origin is Origin.REFERENCE and size < file.size:
+            gone.append(Skipped(file.name, f"{file.path} shrank since it was named; add it again"))
+            continue
+        present.append(file)
+    if files and not present:
+        raise InputUnreadable("; ".join(f"{g.what}: {g.why}" for g in gone[:5]))
+    return present, gone
