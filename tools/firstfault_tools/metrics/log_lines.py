@@ -1,0 +1,26 @@
+"""What do the step lines inside a log say? The metric verdicts as a finder over numbered lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firstfault_tools.findings import Finding
+from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.metrics.judgement import judge_steps
+from firstfault_tools.metrics.steps import parse_steps
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Findings of all metric judges over the step lines of one log."""
+    series = parse_steps(lines, rank_of)
+    if not len(series) and not series.events:
+        return ()
+    texts = dict(lines) if len(lines) < 200_000 else {}
+    return judge_steps(series, file, texts.get)
+
+
+def rank_of(text: str) -> int | None:
+    """Rank of a step line by its prefixes."""
+    if "rank" not in text[:80].lower() and not text.startswith(("[", "(")):
+        return None
+    return read_speaker(text)[0].rank
