@@ -12,6 +12,7 @@ from firstfault_tools.memory.configuration import Draft, Run, build_run
 from firstfault_tools.memory.configuration_files import read_configuration
 from firstfault_tools.memory.configuration_megatron import DUMP_START
 from firstfault_tools.memory.estimate import GIB
+from firstfault_tools.memory.models import find_model
 from firstfault_tools.memory.oom_books import Books, close_books
 from firstfault_tools.memory.oom_message import OomMessage, read_message
 from firstfault_tools.memory.report import report_memory, split_fields
@@ -27,6 +28,7 @@ def explain_oom(
     configuration_name: str = "configuration",
     fields: Mapping[str, Any] | None = None,
     capacity_gib: float | None = None,
+    model: str | None = None,
 ) -> dict[str, Json]:
     """Books of the first message in `text`, and estimate, tensor and changes where a run is known.
 
@@ -44,7 +46,7 @@ def explain_oom(
         "configuration_problem": None,
     }
     try:
-        run = _find_run(text, configuration, configuration_name, fields or {})
+        run = _find_run(text, configuration, configuration_name, fields or {}, model)
     except ToolError as error:
         result["configuration_problem"] = str(error)
         return result
@@ -67,16 +69,23 @@ def explain_oom(
 
 
 def _find_run(
-    text: str, configuration: str | None, name: str, fields: Mapping[str, Any]
+    text: str,
+    configuration: str | None,
+    name: str,
+    fields: Mapping[str, Any],
+    model: str | None,
 ) -> Run | None:
-    draft: Draft | None = None
+    draft = find_model(model) if model else None
+    found: Draft | None = None
     if configuration:
-        draft = read_configuration(configuration, name)
+        found = read_configuration(configuration, name)
     elif DUMP_START.search(text):
-        draft = read_configuration(text, "argument dump in the log")
-    if draft is None and not fields:
-        return None
+        found = read_configuration(text, "argument dump in the log")
+    if found is not None:
+        draft = draft.merge(found) if draft else found
     given = split_fields(fields)
+    if draft is None and not given.shape:
+        return None
     try:
         return build_run(draft.merge(given) if draft else given)
     except InvalidParameter:

@@ -1,0 +1,268 @@
+"""`firstfault memory`: will it fit, where is the peak, which one change helps, what broke?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from firstfault.errors import InputUnreadable, UsageError
+from firstfault_tools.errors import InvalidParameter, ToolError
+
+HELP = """Will this training step fit, in which phase does it peak, and which one change helps?
+
+\b
+CONFIG files: Hugging Face config.json, Megatron arguments or a log with their dump, DeepSpeed JSON,
+torchtitan TOML, Accelerate or NeMo YAML; '-' reads standard input. Later files and flags win. A file
+that holds a CUDA out-of-memory message gets its books closed as well.
+
+\b
+Examples:
+  firstfault memory --model llama-3-8b --sequence 8192 --precision bf16 --card H100-80GB
+  firstfault memory config.json ds_config.json --world 8 --sequence 4096
+  firstfault memory train.log --card H100-80GB
+  firstfault memory --check measured.jsonl --json
+
+Exit codes: 0 answered, 2 a value breaks a rule, 3 input unreadable.
+"""
+MAX_BYTES = 64 * 1024 * 1024
+_SIZES = (
+    ("hidden", "model width"), ("layers", "layers"), ("heads", "attention heads"),
+    ("kv-heads", "key-value heads"), ("head-dim", "width of one head"), ("ffn", "MLP width"),
+    ("vocab", "vocabulary"), ("experts", "routed experts"),
+    ("experts-per-token", "experts a token uses"), ("expert-ffn", "width of one expert"),
+    ("sequence", "tokens a sequence"), ("micro-batch", "sequences a micro-batch"),
+    ("micro-batches", "micro-batches a step"), ("global-batch", "sequences a step, all ranks"),
+    ("world", "GPUs of the job"), ("tensor", "tensor parallelism"),
+    ("pipeline", "pipeline parallelism"), ("virtual", "model chunks a pipeline stage"),
+    ("context", "context parallelism"), ("expert", "expert parallelism"),
+    ("expert-tensor", "tensor parallelism of experts"), ("lora-rank", "LoRA rank"),
+    ("quantized-bits", "4 or 8: quantised frozen base"),
+)  # fmt: skip
+_WORDS = (
+    ("framework", "huggingface, torchtitan, megatron, deepspeed"),
+    ("precision", "fp32, amp, fp16_amp, bf16, fp16, bf16_master, fp8"),
+    ("attention", "eager, sdpa, flash"),
+    ("recompute", "none, selective, full"),
+    ("sharding", "none, ddp, zero1, zero2, zero3, fsdp"),
+    ("optimizer", "adamw_fused, adamw_foreach, adamw_8bit, sgd, lion, ..."),
+    ("norm", "rms, layer"),
+    ("lora-targets", "all-linear or q_proj,v_proj,..."),
+)
+_FLAGS = (
+    ("tied", "input and output embeddings share a matrix"),
+    ("gated", "gated MLP (three matrices)"),
+    ("sequence-parallel", "Megatron sequence parallelism"),
+    ("distributed-optimizer", "Megatron distributed optimizer"),
+    ("loss-fused", "fused or chunked cross-entropy"),
+    ("dropout", "hidden dropout above zero"),
+    ("offload-optimizer", "optimizer states in host memory"),
+)
+
+
+def _read(path: str) -> str:
+    if path == "-":
+        return sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", errors="replace")
+    try:
+        with Path(path).open("rb") as stream:
+            return stream.read(MAX_BYTES).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise InputUnreadable(f"{path}: {error.strerror or error}") from error
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(highlight=False, width=None if terminal else 140)
+
+
+def _range(values: Mapping[str, float]) -> str:
+    return f"{values['low']:.2f} / {values['expected']:.2f} / {values['high']:.2f}"
+
+
+def show_memory(result: Mapping[str, Any]) -> None:
+    """The estimate as tables on standard output."""
+    from rich.table import Table
+
+    console = _console()
+    card = result["card"]
+    capacity = f" on {card} ({result['capacity_gib']:.2f} GiB)" if card else ""
+    console.print(f"{result['fit']}{capacity}", style="bold")
+    console.print(
+        f"needs {_range(result['needed_gib'])} GiB (low / expected / high), of which tensors "
+        f"{_range(result['allocated_gib'])} and outside PyTorch "
+        f"{_range(result['outside_pytorch_gib'])}"
+    )
+    console.print(
+        f"peak in the {result['phase']}, pipeline stage {result['stage']}; largest term: "
+        f"{result['dominant_term']}; {result['parameters']:,} parameters"
+    )
+    if result["calibration"]:
+        seen = result["calibration"]
+        console.print(
+            f"calibrated to {seen['observed_peak_gib']} GiB: dynamic terms x "
+            f"{seen['dynamic_factor']:.3f}"
+            + ("" if seen["plausible"] else " (implausible: is this the same configuration?)")
+        )
+    table = Table("term at the peak", "GiB")
+    for name, size in sorted(result["terms_gib"].items(), key=lambda item: -item[1]):
+        table.add_row(name, f"{size:.2f}")
+    console.print(table)
+    table = Table("phase", "stage", "GiB")
+    for phase in result["phases"]:
+        table.add_row(phase["phase"], str(phase["stage"]), f"{phase['total_gib']:.2f}")
+    console.print(table)
+    if result["changes"]:
+        table = Table("single change", "saves GiB", "needs GiB", "fits", "cost", "side effects")
+        for row in result["changes"]:
+            fits = ("yes" if row["fits"] else "no") if card else ""
+            table.add_row(
+                row["change"], f"{row['saved_gib']:+.2f}", f"{row['needed_gib']:.2f}", fits,
+                row["cost"], row["side_effects"],
+            )  # fmt: skip
+        console.print(table)
+    for line in result["assumptions"]:
+        console.print(f"assumed: {line}")
+
+
+def show_oom(result: Mapping[str, Any]) -> None:
+    """The closed books of a message."""
+    from rich.table import Table
+
+    console = _console()
+    books, message = result["books"], result["message"]
+    where = "" if message["gpu"] is None else f" on GPU {message['gpu']}"
+    console.print(f"asked for {message['tried_gib']:.2f} GiB{where}", style="bold")
+    console.print(f"what broke: {books['bucket'].replace('_', ' ')}: {books['reason']}")
+    console.print(books["fix"])
+    table = Table("bucket", "GiB")
+    for key in (
+        "allocated_gib", "fragmentation_gib", "context_nccl_gib", "other_processes_gib",
+        "free_gib", "unexplained_gib", "capacity_gib",
+    ):  # fmt: skip
+        if books[key] is not None:
+            table.add_row(key.removesuffix("_gib").replace("_", " "), f"{books[key]:.2f}")
+    console.print(table)
+    for match in result["tensor"]:
+        sure = "is" if match["exact"] else "may be"
+        console.print(f"the request {sure} {match['name']} = {match['formula']}")
+    if result["configuration_problem"]:
+        console.print(f"no estimate: {result['configuration_problem']}")
+
+
+def show_check(result: Mapping[str, Any]) -> None:
+    """Predicted against measured, a row each."""
+    from rich.table import Table
+
+    table = Table("row", "predicted GiB", "measured GiB", "error %")
+    for row in result["rows"]:
+        measured, error = row["measured_gib"], row["error"]
+        table.add_row(
+            row["label"], f"{row['predicted_gib']:.3f}",
+            "" if measured is None else f"{measured:.3f}",
+            "" if error is None else f"{100 * error:+.2f}",
+        )  # fmt: skip
+    console = _console()
+    console.print(table)
+    if result["rows_measured"]:
+        console.print(
+            f"mean {100 * result['mean_error']:.2f} %, worst {100 * result['worst_error']:.2f} % "
+            f"over {result['rows_measured']} measured rows"
+        )
+
+
+def _check(path: str, as_json: bool) -> None:
+    from firstfault_tools.memory.check import read_rows, score_rows
+
+    result = score_rows(read_rows(_read(path), path))
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        show_check(result)
+
+
+def _estimate(
+    configs: Sequence[str], fields: Mapping[str, Any], model: str | None, card: str | None,
+    observed: float | None, as_json: bool, changes: bool,
+) -> None:  # fmt: skip
+    from firstfault_tools.memory.cards import find_card
+    from firstfault_tools.memory.configuration import Draft, build_run
+    from firstfault_tools.memory.configuration_files import read_configuration
+    from firstfault_tools.memory.models import find_model
+    from firstfault_tools.memory.oom_message import find_messages
+    from firstfault_tools.memory.oom_report import explain_oom
+    from firstfault_tools.memory.report import report_memory, split_fields
+
+    texts = [(path, _read(path)) for path in configs]
+    failed = [(path, text) for path, text in texts if find_messages(text, 1)]
+    if failed:
+        path, text = failed[0]
+        others = [other for other in texts if other[0] != path]
+        result = explain_oom(
+            text,
+            configuration=others[0][1] if others else None,
+            configuration_name=others[0][0] if others else "configuration",
+            fields=fields,
+            capacity_gib=find_card(card).total_gib if card else None,
+            model=model,
+        )
+        if as_json:
+            click.echo(json.dumps(result))
+            return
+        show_oom(result)
+        if result["estimate"]:
+            show_memory(result["estimate"])  # type: ignore[arg-type]
+        return
+    draft = find_model(model) if model else Draft()
+    for path, text in texts:
+        draft = draft.merge(read_configuration(text, Path(path).name))
+    run = build_run(draft.merge(split_fields(fields)))
+    answer = report_memory(
+        run, find_card(card) if card else None, observed_peak_gib=observed, changes=changes
+    )
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        show_memory(answer)
+
+
+def _run(
+    configs: tuple[str, ...], check: str | None, as_json: bool, model: str | None,
+    card: str | None, observed_peak_gib: float | None, changes: bool, **fields: Any,
+) -> None:  # fmt: skip
+    try:
+        if check:
+            _check(check, as_json)
+        else:
+            _estimate(configs, fields, model, card, observed_peak_gib, as_json, changes)
+    except InvalidParameter as error:
+        raise UsageError(str(error)) from error
+    except ToolError as error:
+        raise InputUnreadable(str(error)) from error
+
+
+def _options() -> list[click.Parameter]:
+    options: list[click.Parameter] = [
+        click.Argument(["configs"], nargs=-1),
+        click.Option(["--check"], help="score rows of measured steps, one JSON object a line"),
+        click.Option(["--json", "as_json"], is_flag=True, help="one JSON object on stdout"),
+        click.Option(["--model"], help="a model known by name: llama-3-8b, mixtral-8x7b, gpt2-xl"),
+        click.Option(["--card"], help="GPU model, or its capacity in GiB"),
+        click.Option(["--observed-peak-gib"], type=float, help="recalibrate to one seen peak"),
+        click.Option(["--changes/--no-changes"], default=True, help="rank single changes"),
+        click.Option(["--imbalance"], type=float, help="worst expert's load over the mean"),
+    ]
+    options += [click.Option([f"--{name}"], type=int, help=text) for name, text in _SIZES]
+    options += [click.Option([f"--{name}"], help=text) for name, text in _WORDS]
+    options += [
+        click.Option([f"--{name}/--no-{name}"], default=None, help=text) for name, text in _FLAGS
+    ]
+    return options
+
+
+COMMAND = click.Command("memory", callback=_run, params=_options(), help=HELP)
