@@ -190,6 +190,7 @@ def _finding(kind: str, title: str, setting: Setting, confidence: Confidence) ->
         category=Category.ENVIRONMENT,
         confidence=confidence,
         evidence=(Evidence(setting.file, setting.line, setting.text, host=setting.host),),
+        page="collective-timeout" if "TIMEOUT" in setting.name else "environment-precheck",
         facts={"variable": setting.name, "value": setting.value},
     )
 

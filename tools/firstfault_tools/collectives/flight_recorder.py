@@ -20,6 +20,15 @@ from firstfault_tools.registry import Artefact, Reader, Reading
 
 MAX_QUOTES = 16
 
+_PAGES = {
+    Fault.MISMATCH: "collective-divergence",
+    Fault.NEVER_ENTERED: "collective-divergence",
+    Fault.ORDER: "collective-divergence",
+    Fault.NO_DUMP: "peer-exited",
+    Fault.NOT_STARTED: "collective-timeout",
+    Fault.STALLED: "collective-timeout",
+    Fault.UNDECIDED: "flight-recorder",
+}
 _WHAT_DIFFERS = {
     MatchState.COLLECTIVE_TYPE_MISMATCH: "different operations",
     MatchState.SIZE_OR_SYNTAX_MISMATCH: "different sizes",
@@ -102,6 +111,7 @@ def _verdict(blame: Blame, dumps: Mapping[int, Dump]) -> Finding:
         evidence=_evidence(blame, dumps),
         rank=rank,
         time=time_ns / 1e9 if time_ns else None,
+        page=_PAGES.get(blame.fault),
         facts=_facts(blame, dumps),
     )
 

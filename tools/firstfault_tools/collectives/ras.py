@@ -84,6 +84,7 @@ def analyse(reports: list[RasReport]) -> list[Finding]:
                 level=Level.SYMPTOM,
                 category=Category.COMMUNICATION,
                 evidence=(Evidence(newest.file, number, text),),
+                page="nccl-ras",
             )
         )
     return findings
@@ -125,6 +126,7 @@ def _absent(report: RasReport) -> list[Finding]:
             rank=rank,
             host=place.node if place else None,
             gpu=place.gpu if place else None,
+            page="peer-exited",
             facts={"missing_ranks": sorted(set(whole))[:64], "dead": dead},
         )
     ]
@@ -150,6 +152,7 @@ def _errors(report: RasReport) -> list[Finding]:
                     rank=rank,
                     host=place.node if place else None,
                     gpu=place.gpu if place else None,
+                    page="nccl-error-classes",
                 )
             )
     return findings
@@ -245,6 +248,7 @@ def _lag_finding(
         rank=rank,
         host=place.node if place and stands else None,
         gpu=place.gpu if place and stands else None,
+        page="collective-divergence" if stands else "nccl-ras",
         facts={
             "behind_ranks": list(ranks[:64]),
             "expected_operation": lag.expected,

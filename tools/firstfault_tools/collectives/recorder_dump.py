@@ -140,12 +140,17 @@ def _shape(sizes: tuple[tuple[int, ...], ...]) -> str:
     return ",".join("[" + "x".join(map(str, s)) + "]" for s in sizes[:4]) or "[]"
 
 
-def rank_of_name(name: str) -> int | None:
-    """Rank in a file name such as `fr_rank_3`, `nccl_trace_rank_12.json`, `trace7`; None without."""
+def rank_of_name(name: str, named_only: bool = False) -> int | None:
+    """Rank in a file name such as `fr_rank_3`, `nccl_trace_rank_12.json`, `trace7`; None without.
+
+    named_only: a number counts only behind the word `rank`, where names may end in dates.
+    """
     base = name.rsplit("/", 1)[-1]
     named = _NAMED_RANK.findall(base)
     if named:
         return int(named[-1])
+    if named_only:
+        return None
     trailing = _TRAILING_RANK.search(base)
     return int(trailing.group(1)) if trailing else None
 

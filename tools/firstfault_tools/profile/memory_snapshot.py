@@ -122,6 +122,7 @@ def _leaks(snapshot: Snapshot) -> list[Finding]:
             evidence=tuple(_quote(snapshot, _site(s)) for s in growth.sites[:5]),
             rank=snapshot.rank,
             gpu=str(snapshot.device),
+            page="memory-growth",
             facts={
                 "gained_gib": growth.gained_bytes / GIB,
                 "shape": "staircase" if growth.stepwise else "slope",
@@ -163,6 +164,7 @@ def _failures(snapshot: Snapshot) -> list[Finding]:
             ),
             rank=snapshot.rank,
             gpu=str(snapshot.device),
+            page="cuda-memory-fragmentation" if shattered else "cuda-out-of-memory",
             facts={
                 "tried_gib": failure.bytes / GIB,
                 "device_free_gib": failure.free_bytes / GIB,

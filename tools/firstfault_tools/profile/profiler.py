@@ -102,6 +102,7 @@ def _warnings(trace: RankTrace) -> list[Finding]:
                 f"{_who(trace)} spends {exposed:.0%} of its time in communication that nothing hides",
                 text,
                 Category.PERFORMANCE,
+                "communication-stall",
             )
         )
     idle = _share(trace, trace.idle_us)
@@ -118,12 +119,15 @@ def _warnings(trace: RankTrace) -> list[Finding]:
                 f"the GPU of {_who(trace)} is idle {idle:.0%} of the time: {reason}{during}",
                 f"no GPU event in {trace.idle_us / 1000:.3f} of {trace.window_us / 1000:.3f} ms",
                 Category.DATA if starved else Category.PERFORMANCE,
+                "dataloader-stall" if starved else "low-mfu",
             )
         )
     return findings
 
 
-def _warning(trace: RankTrace, kind: str, title: str, text: str, category: Category) -> Finding:
+def _warning(
+    trace: RankTrace, kind: str, title: str, text: str, category: Category, page: str
+) -> Finding:
     return Finding(
         kind=f"profile.{kind}",
         title=title,
@@ -132,6 +136,7 @@ def _warning(trace: RankTrace, kind: str, title: str, text: str, category: Categ
         confidence=Confidence.LIKELY,
         evidence=(_quote(trace, text),),
         rank=trace.rank,
+        page=page,
     )
 
 
@@ -164,6 +169,7 @@ def _stragglers(traces: list[RankTrace]) -> list[Finding]:
                 _quote(other, f"NCCL {other.busy_us[Kernel.NCCL] / 1000:.3f} ms"),
             ),
             rank=slow.rank,
+            page="straggler-domination",
             facts={"nccl_share": own, "median_nccl_share": median},
         )
     ]

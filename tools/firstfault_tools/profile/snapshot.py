@@ -138,7 +138,7 @@ def _device(
     )
     return Snapshot(
         file=name,
-        rank=rank_of_name(name),
+        rank=rank_of_name(name, named_only=True),
         device=device,
         reserved=reserved,
         allocated=allocated,

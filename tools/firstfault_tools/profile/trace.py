@@ -127,7 +127,7 @@ def read_trace(data: bytes, name: str) -> RankTrace:
 
 def _rank(value: object, name: str) -> int | None:
     known = _count(value)
-    return known if known is not None else rank_of_name(name)
+    return known if known is not None else rank_of_name(name, named_only=True)
 
 
 def _count(value: object) -> int | None:

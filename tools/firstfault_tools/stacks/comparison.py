@@ -158,6 +158,7 @@ def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
         evidence=(*_quotes(odd), *_quotes(rest, limit=4))[:MAX_QUOTES],
         rank=ranks[0] if ranks else None,
         host=odd.threads[0].host,
+        page=pattern.page if pattern else "hang-patterns",
         facts={
             "odd_ranks": list(ranks[:64]),
             "processes": waiting + len(odd.threads),
@@ -192,6 +193,7 @@ def _split(victims: list[Group], processes: int) -> Finding:
         confidence=Confidence.LIKELY if single else Confidence.POSSIBLE,
         evidence=quotes[:MAX_QUOTES],
         rank=odd.ranks[0] if single and odd.ranks else None,
+        page="collective-divergence",
     )
 
 
@@ -242,6 +244,7 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 evidence=_quotes(Group((current,), classify(current))),
                 rank=thread.rank,
                 host=thread.host,
+                page="segfault",
             )
         )
     return findings

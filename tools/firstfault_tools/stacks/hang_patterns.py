@@ -28,12 +28,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of standing still. `file` and `function` must match the same frame, if given."""
+    """One kind of standing still. `file` and `function` must match the same frame, if given.
+
+    page: id of the knowledge page with the fixes.
+    """
 
     id: str
     says: str
     role: Role
     category: Category
+    page: str
     file: re.Pattern[str] | None
     function: re.Pattern[str] | None
 
@@ -71,6 +75,7 @@ def patterns() -> tuple[Pattern, ...]:
             says=row["says"],
             role=Role(row["role"]),
             category=Category(row["category"]),
+            page=row["page"],
             file=re.compile(row["file"]) if row.get("file") else None,
             function=re.compile(row["function"]) if row.get("function") else None,
         )
