@@ -39,6 +39,13 @@ HEADINGS = [
     "Prevent",
 ]
 BENIGN_HEADINGS = ["Symptoms", "Why it is harmless"]
+NO_KNOWLEDGE = {
+    "000: Objective",
+    "000: References",
+    "000: What Comes Next",
+    "004: Try With AI",
+}
+"""Seed sections that state no fact: goals, link lists, outlook, exercises."""
 INVENTED = re.compile(r"\b(?:NCCL_TIMEOUT|TORCH_DISTRIBUTED_TIMEOUT|nccl-ras-query)\b")
 """Names that do not exist; a page may only name them to say so."""
 
@@ -118,6 +125,11 @@ def test_covered_sections_exist(file: Path) -> None:
     front, _ = _read(file)
     unknown = set(front["covers"]) - _seed_sections()
     assert not unknown, f"not a section of knowledge/seeds.yaml: {unknown}"
+
+
+def test_every_seed_section_is_carried_over() -> None:
+    covered = {section for f in FILES for section in _read(f)[0]["covers"]}
+    assert _seed_sections() - covered == NO_KNOWLEDGE
 
 
 @file_of

@@ -24,8 +24,6 @@ HEALTHY = Path("/work/shared/cases/lab/healthy/log.txt")
 
 REQUIRED = {"id", "title", "category", "level", "rank", "patterns", "root_cause", "page", "samples"}
 OPTIONAL = {"unless", "needs", "without", "next"}
-UNSAMPLED = {"checkpoint", "data", "numerical", "oom", "performance"}
-"""Folders where some patterns have no sample yet; take a folder out once all its patterns do."""
 GIVEN = {"rank", "host", "gpu"}
 """Template values the scanner knows without a capture."""
 
@@ -143,8 +141,6 @@ def test_samples(file: Path, search: Search) -> None:
 
 @file_of
 def test_every_pattern_has_a_sample(file: Path) -> None:
-    if file.parent.name in UNSAMPLED:
-        pytest.skip("not yet required in this folder")
     row = _load(file)
     lines = [
         line
