@@ -1,0 +1,144 @@
+"""Slurm output, saved and pasted: job ends, node states, both table forms, damage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firstfault_tools.findings import Finding, Level
+from firstfault_tools.hardware.excerpt import number_lines
+from firstfault_tools.registry import Artefact
+from firstfault_tools.scheduler import slurm
+from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
+
+COLUMNS = """JobID           JobName      State ExitCode     MaxRSS   NodeList
+------------ ---------- ---------- -------- ---------- ----------
+12345             train OUT_OF_ME+    0:125               gpu-[01-04]
+12345.batch       batch OUT_OF_ME+    0:125   510000000K   gpu-01
+12346             train  COMPLETED      0:0              gpu-01
+"""
+PIPES = """JobID|JobName|State|ExitCode|Elapsed|Timelimit|NodeList
+777|train|TIMEOUT|0:0|1-00:00:10|1-00:00:00|gpu-07
+777.batch|batch|CANCELLED|0:15|1-00:00:12||gpu-07
+779|train|FAILED|1:0|00:10:00|01:00:00|gpu-09
+"""
+SCONTROL = """JobId=4242 JobName=pretrain
+   UserId=ml(1001) GroupId=ml(1001) MCS_label=N/A
+   JobState={state} Reason={reason} Dependency=(null)
+   RunTime=2-00:00:17 TimeLimit=2-00:00:00 TimeMin=N/A
+   NodeList=gpu-07
+   ExitCode=0:15 DerivedExitCode=0:0
+"""
+NODE = """NodeName=gpu-07 Arch=x86_64 CoresPerSocket=48
+   State={state} ThreadsPerCore=2
+   Reason=Not responding [slurm@2025-02-27T15:21:33]
+"""
+SINFO = """PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST
+gpu*         up   infinite      1  down* gpu-07
+gpu*         up   infinite      2  drain gpu-[03,05]
+gpu*         up   infinite     13  alloc gpu-[01-02]
+
+REASON               USER      TIMESTAMP           NODELIST
+Xid 79 on GPU 3      root      2025-02-27T15:21:33 gpu-07
+"""
+
+
+def find(text: str) -> tuple[Finding, ...]:
+    return slurm.find_in_lines(number_lines(text), "log")
+
+
+def test_sacct_in_columns_and_with_bars() -> None:
+    assert slurm.recognise_slurm("x", COLUMNS.encode())
+    (oom,) = find("some log\n\n" + COLUMNS)
+    assert (oom.kind, oom.level, oom.facts["job_id"]) == ("slurm.oom", Level.CAUSE, "12345")
+    assert slurm.recognise_slurm("x", PIPES.encode())
+    assert [(f.kind, f.facts["job_id"], f.host) for f in find(PIPES)] == [
+        ("slurm.time_limit", "777", "gpu-07"),
+        ("slurm.failed", "779", "gpu-09"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "kind"),
+    [
+        ("TIMEOUT", "TimeLimit", "slurm.time_limit"),
+        ("OUT_OF_MEMORY", "OutOfMemory", "slurm.oom"),
+        ("NODE_FAIL", "NodeDown", "slurm.node_fail"),
+        ("PREEMPTED", "None", "slurm.preempted"),
+        ("CANCELLED", "None", "slurm.cancelled"),
+        ("FAILED", "NonZeroExitCode", "slurm.failed"),
+        ("FAILED", "JobLaunchFailure", "slurm.failed"),
+        ("COMPLETED", "None", None),
+        ("RUNNING", "None", None),
+        ("PENDING", "Priority", None),
+        ("PENDING", "ReqNodeNotAvail,_UnavailableNodes:gpu-07", "slurm.unschedulable"),
+    ],
+)
+def test_scontrol_show_job(state: str, reason: str, kind: str | None) -> None:
+    found = find("$ scontrol show job 4242\n" + SCONTROL.format(state=state, reason=reason))
+    assert [f.kind for f in found] == ([kind] if kind else [])
+    assert all(f.host == "gpu-07" and "JobState" in f.evidence[0].text for f in found)
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        ("DOWN*+DRAIN", Level.FAILURE),
+        ("IDLE+DRAIN", Level.CONTEXT),
+        ("MIXED", None),
+        ("ALLOCATED", None),
+    ],
+)
+def test_nodes(state: str, level: Level | None) -> None:
+    found = find(NODE.format(state=state))
+    assert [f.level for f in found] == ([level] if level else [])
+    assert all("Not responding" in f.title for f in found)
+
+
+def test_sinfo_and_reasons() -> None:
+    assert slurm.recognise_slurm("x", SINFO.encode())
+    found = find(SINFO)
+    assert [(f.host, f.level) for f in found] == [
+        ("gpu-07", Level.FAILURE),
+        (None, Level.CONTEXT),
+        ("gpu-07", Level.FAILURE),
+    ]
+    assert "Xid 79 on GPU 3" in found[2].title
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [("0:9", (0, 9)), ("137:0", (137, 0)), ("", (None, None)), ("x:1", (None, None))],
+)
+def test_exit_codes(text: str, pair: tuple[int | None, int | None]) -> None:
+    assert read_exit_code(text) == pair
+
+
+def test_a_signal_nine_is_not_called_a_memory_kill() -> None:
+    meaning = explain_job("FAILED", "", 0, 9)
+    assert meaning is not None
+    assert meaning.kind == "sigkill"
+    assert explain_node("idle") is None
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_no_damage_breaks_it(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    samples = [
+        COLUMNS,
+        PIPES,
+        SCONTROL.format(state="TIMEOUT", reason="x"),
+        NODE.format(state="DOWN"),
+        SINFO,
+    ]
+    base = data.draw(st.sampled_from(samples))
+    cut = data.draw(st.integers(0, len(base)))
+    end = data.draw(st.integers(cut, len(base)))
+    text = base[:cut] + data.draw(st.text(max_size=12)) + base[end:]
+    path = tmp_path_factory.mktemp("slurm") / "x"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    artefact = Artefact("x", path)
+    assert slurm.READER.recognise("x", artefact.head()) in (True, False)
+    for finding in slurm.READER.read((artefact,)).findings:
+        assert finding.evidence
