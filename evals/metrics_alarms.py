@@ -66,7 +66,7 @@ def write_row(run: Run, row: dict[str, float], at: float) -> str:
             f"{step * 256:12d} | "
             + part("ms", "elapsed time per iteration (ms): %.1f | ")
             + part("lr", "learning rate: %.6E | ")
-            + "global batch size:   256 | "
+            + f"global batch size: {int(get('batch', 256)):5d} | "
         )
         if get("loss") is not None:
             line += "lm loss: " + _value(row["loss"], "%.6E") + " | "
@@ -216,7 +216,49 @@ def healthy_run(seed: int) -> Run:
         _as_epochs(run, rng)
     if run.style == "megatron" and rng.random() < 0.3:
         _with_loss_scale(run, rng)
+    if run.style == "megatron" and rng.random() < 0.2:
+        _with_batch_ramp(run)
+    if rng.random() < 0.2:
+        _with_lengths(run, rng)
+    if run.style in ("megatron", "torchtitan", "pairs") and rng.random() < 0.2 and count <= 200:
+        _with_ranks(run, rng)
+    if rng.random() < 0.15 and count >= 50:
+        _with_spike(run, rng)
     return run
+
+
+def _with_batch_ramp(run: Run) -> None:
+    """Batch-size ramp-up: a larger batch takes longer, and that is meant."""
+    for i, row in enumerate(run.rows):
+        row["batch"] = 128.0 if i < len(run.rows) // 2 else 256.0
+        row["ms"] *= row["batch"] / 128
+
+
+def _with_lengths(run: Run, rng: random.Random) -> None:
+    """Batches of very different length, as in fine-tuning without packing."""
+    for row in run.rows:
+        if "ms" in row:
+            row["ms"] *= math.exp(rng.gauss(0, 0.35))
+
+
+def _with_ranks(run: Run, rng: random.Random) -> None:
+    """Every rank prints its own line, with its own share of the loss and its own jitter."""
+    rows = []
+    for row in run.rows:
+        for rank in range(rng.choice([2, 4, 8])):
+            mine = dict(row, rank=float(rank))
+            mine["loss"] *= 1 + rng.gauss(0, 0.01)
+            mine["ms"] *= 1 + abs(rng.gauss(0, 0.05))
+            rows.append(mine)
+    run.rows = rows
+
+
+def _with_spike(run: Run, rng: random.Random) -> None:
+    """One loss spike that comes back within some rows."""
+    at = rng.randint(10, len(run.rows) - 12)
+    for i in range(rng.randint(1, 6)):
+        if "loss" in run.rows[at + i]:
+            run.rows[at + i]["loss"] *= rng.uniform(1.5, 4)
 
 
 def _as_epochs(run: Run, rng: random.Random) -> None:

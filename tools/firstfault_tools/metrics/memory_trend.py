@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HOST = "host_mem_gib"
+HOST_SHARE = "host_mem_pct"
+HOST_FREE = "host_free_gib"
+HOSTS = (HOST, HOST_SHARE, HOST_FREE)
 GPU = ("mem_allocated_gib", "mem_peak_gib", "mem_reserved_gib")
 NAMES = {
     HOST: "Host memory",
+    HOST_SHARE: "Host memory use",
+    HOST_FREE: "Free host memory",
     "mem_allocated_gib": "GPU memory",
     "mem_peak_gib": "Peak GPU memory",
     "mem_reserved_gib": "Reserved GPU memory",
@@ -33,11 +38,17 @@ class Growth:
     stairs: bool
 
 
-def _climb(rows: NDArray[np.int64], values: NDArray[np.float64], metric: str) -> Growth | None:
-    """Growth that goes on to the end of the log, or None."""
+def _climb(
+    rows: NDArray[np.int64],
+    values: NDArray[np.float64],
+    metric: str,
+    scale: float | None = None,
+) -> Growth | None:
+    """Growth that goes on to the end of the log, or None. scale: what a share of it refers to."""
     import numpy as np
 
-    least = 8 if metric == HOST else 16
+    host = metric in HOSTS
+    least = 8 if host else 16
     if len(values) < least:
         return None
     # The first steps allocate optimizer state, caches and workers; that is no leak.
@@ -48,7 +59,10 @@ def _climb(rows: NDArray[np.int64], values: NDArray[np.float64], metric: str) ->
     size = len(blocks)
     total = float(blocks[-1] - blocks[0])
     noise = max(noise_of(blocks), 1e-6)
-    if total < max(0.5, 0.05 * float(blocks[0]), 5 * noise):
+    # A short log has to show a large climb, a long one may show a small one.
+    share = 0.05 if len(values) >= 40 else (0.1 if len(values) >= 14 else 0.3)
+    size_of = scale if scale is not None else float(blocks[0])
+    if total < max(0.5, share * size_of, 5 * noise):
         return None
     steps = np.diff(blocks)
     rising = float(np.sum(steps[steps > 0]))
@@ -58,8 +72,8 @@ def _climb(rows: NDArray[np.int64], values: NDArray[np.float64], metric: str) ->
     # A cache that fills up, or a ratcheting maximum, slows down; a leak does not.
     thirds = [blocks[0], blocks[size // 3], blocks[2 * size // 3], blocks[-1]]
     gains = np.diff(thirds)
-    capped = metric == HOST and gains[1] >= 0.25 * total and gains[0] >= 0.2 * total
-    if not capped and float(gains[2]) < (0.15 if metric == HOST else 0.2) * total:
+    capped = host and gains[1] >= 0.25 * total and gains[0] >= 0.2 * total
+    if not capped and float(gains[2]) < 0.2 * total:
         return None
     if float(gains[1]) < 0.12 * total:
         return None
@@ -81,6 +95,8 @@ def _climb(rows: NDArray[np.int64], values: NDArray[np.float64], metric: str) ->
 
 
 def _capacity(series: StepSeries, metric: str, row: int) -> float | None:
+    if metric == HOST_SHARE:
+        return 100.0
     if metric == HOST:
         total = series.columns.get("host_mem_total_gib")
         if total is not None and total[row] != MISSING:
@@ -92,31 +108,41 @@ def _describe(
     view: View, series: StepSeries, metric: str, growth: Growth, rank: int | None
 ) -> Finding:
     first, last = int(growth.rows[0]), int(growth.rows[-1])
-    start, end = float(growth.values[0]), float(growth.values[-1])
+    shown = series.values(metric)
+    start, end = float(shown[first]), float(shown[last])
+    unit = "%" if metric == HOST_SHARE else "GiB"
+    host = metric in HOSTS
     span = series.step[last] - series.step[first]
+    suffix = "pct" if metric == HOST_SHARE else "gib"
     facts: dict[str, Json] = {
         "metric": metric,
-        "from_gib": start,
-        "to_gib": end,
+        f"from_{suffix}": start,
+        f"to_{suffix}": end,
         "first": series.label(first),
         "last": series.label(last),
         "shape": "staircase" if growth.stairs else "slope",
     }
+    went = "fell" if metric == HOST_FREE else "grew"
     title = (
-        f"{NAMES[metric]}{'' if rank is None else f' of rank {rank}'} grew from {number(start)} to "
-        f"{number(end)} GiB between {series.label(first)} and {series.label(last)}"
+        f"{NAMES[metric]}{'' if rank is None else f' of rank {rank}'} {went} from {number(start)} "
+        f"to {number(end)} {unit} between {series.label(first)} and {series.label(last)}"
     )
     per_step = None
     if series.step[first] != NO_STEP and span > 0:
         per_step = growth.per_row * (len(growth.rows) - 1) / span
-        facts["gib_per_1000_steps"] = 1000 * per_step
-        title += f", {number(1000 * per_step)} GiB per 1000 steps"
+        facts[f"{suffix}_per_1000_steps"] = 1000 * per_step
+        title += f", {number(1000 * per_step)} {unit} per 1000 steps"
     title += ", in steps" if growth.stairs else ", steadily"
     room = _capacity(series, metric, last)
+    if metric == HOST_FREE:
+        room, used = max(start, end), max(start, end) - end
+    else:
+        used = end
     if room is not None:
-        facts["capacity_gib"] = room
-        title += f"; {end / room:.0%} of {number(room)} GiB"
-        left = room - end
+        if metric == HOST:
+            facts["capacity_gib"] = room
+            title += f"; {end / room:.0%} of {number(room)} GiB"
+        left = room - used
         if left <= 0.03 * room:
             title += ", so it is used up"
         elif per_step:
@@ -127,13 +153,12 @@ def _describe(
                 hours = left / per_step * took / span / 3600
                 facts["hours_to_full"] = hours
                 title += f" ({hours:.1f} h)"
-    if metric == HOST:
+    if host:
         title += (
             ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
             "reference counts defeat copy-on-write"
         )
-    full = room is not None and end >= 0.9 * room
-    host = metric == HOST
+    full = room is not None and used >= 0.9 * room
     return make_finding(
         "host_memory_growth" if host else "gpu_memory_growth",
         title,
@@ -154,7 +179,7 @@ def judge_memory_growth(view: View) -> list[Finding]:
     series = view.all
     ranks = series.ranks()
     found = []
-    for metrics in ((HOST,), GPU):
+    for metrics in (HOSTS, GPU):
         best: tuple[float, Finding] | None = None
         for metric in metrics:
             if not series.has(metric):
@@ -163,7 +188,12 @@ def judge_memory_growth(view: View) -> list[Finding]:
             good = (values != MISSING) & np.isfinite(values)
             for rank in np.unique(ranks[good]).tolist()[:4096]:
                 rows = np.flatnonzero(good & (ranks == rank))
-                growth = _climb(rows, values[rows], metric)
+                mine = values[rows]
+                scale = 100.0 if metric == HOST_SHARE else None
+                if metric == HOST_FREE:
+                    scale = float(mine.max())
+                    mine = scale - mine
+                growth = _climb(rows, mine, metric, scale)
                 if growth is None:
                     continue
                 size = float(growth.values[-1] - growth.values[0])

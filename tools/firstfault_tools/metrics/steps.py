@@ -32,7 +32,7 @@ MAX_TEXTS = 50_000
 EDGE_TEXTS = 2_000
 BATCH = 4_096
 STREAK, BLOCK = 48, 512
-STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it"
+STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
 _EVENT_WORDS = ("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart")
@@ -352,6 +352,9 @@ class StepParser:
             or "epoch" in lower
             or "it/s" in lower
             or "s/it" in lower
+            or "rss" in lower
+            or "ram" in lower
+            or "host mem" in lower
         ):
             if not self._rows() and len(lower) < MAX_LINE:
                 self._event(number, text, lower)

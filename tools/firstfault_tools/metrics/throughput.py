@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -214,6 +215,21 @@ def judge_pauses(view: View) -> list[Finding]:
     ]
 
 
+_LOAD = re.compile(
+    r"(?i)\b(global[ _]batch[ _]size|batch[ _]size|actual seqlen|curriculum[ _]seqlen|seq[ _]?len|"
+    r"sequence[ _]length)\W{1,4}(\d+)"
+)
+
+
+def _load_changed(before: str, after: str) -> str:
+    """Say which printed amount of work a step changed between two step lines, or ''."""
+    old = {name.lower(): value for name, value in _LOAD.findall(before)}
+    for name, value in _LOAD.findall(after):
+        if old.get(name.lower(), value) != value:
+            return f"{name} changed from {old[name.lower()]} to {value}"
+    return ""
+
+
 def judge_pace(view: View) -> list[Finding]:
     """Throughput that dropped at some step and stayed down, or that drifts down slowly."""
     pace = pace_of(view)
@@ -225,13 +241,17 @@ def judge_pace(view: View) -> list[Finding]:
     unit = " ms" if pace.exact else " (relative)"
     if shift is not None and shift.ratio > 1:
         first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
+        meant = _load_changed(
+            view.text(series, int(pace.rows[0])), view.text(series, int(pace.rows[-1]))
+        )
         found.append(
             make_finding(
-                "throughput_drop",
+                "step_load_changed" if meant else "throughput_drop",
                 f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
                 f"{number(shift.before)}{unit} before, {number(shift.after)}{unit} after, to the "
-                f"end of the log at {series.label(int(pace.rows[-1]))}",
-                Level.FAILURE,
+                f"end of the log at {series.label(int(pace.rows[-1]))}"
+                + (f"; {meant}, so that is meant" if meant else ""),
+                Level.CONTEXT if meant else Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([before, first, int(pace.rows[-1])]),
                 page="throughput-drop",

@@ -43,7 +43,7 @@ SIGNALS = frozenset(
         *("loss", "eval_loss", "total_loss", "grad_norm", "lr", "loss_scale", "skipped"),
         *("step_time_ms", "data_time_ms", "tokens_per_s", "samples_per_s", "iterations_per_s"),
         *("tflops", "mfu_pct", "mem_allocated_gib", "mem_reserved_gib", "mem_peak_gib"),
-        *("host_mem_gib", "nan_iters"),
+        *("host_mem_gib", "host_mem_pct", "host_free_gib", "nan_iters"),
     )
 )
 
@@ -185,6 +185,8 @@ def read_line(text: str) -> LineReading | None:
         metric, default = meaning
         if metric == "batch":
             metric = "step_time_ms" if key_unit or unit in ("s", "ms") else "batch"
+        if metric == "host_mem_gib" and (unit == "%" or key_unit == "%"):
+            metric = "host_mem_pct"
         factor = _factor(metric, default, key_unit, unit)
         if metric == "mem_peak_gib" and default == "mib" and not unit and not key_unit:
             # Bare "memory: 8123" is MiB by custom; small values with a point are GiB.
@@ -236,9 +238,10 @@ def _assemble(
             unit = "sample" if samples else ("batch" if "epoch" in unique else "step")
         elif "batch" in steps:
             step, unit = steps["batch"], "batch"
-    if step is None and "epoch" not in unique:
+    host = {"host_mem_gib", "host_mem_pct", "host_free_gib"} & unique.keys()
+    if step is None and "epoch" not in unique and not host:
         return None
-    if step is None and not {"loss", "eval_loss", "grad_norm", "lr"} & unique.keys():
+    if step is None and not host and not {"loss", "eval_loss", "grad_norm", "lr"} & unique.keys():
         return None
     rank = _RANK.search(text, 0, 200)
     span_of_rank = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Quote = Callable[[int], str]
+Quote = Callable[[int], "str | None"]
 MAX_QUOTE = 600
 PLACEHOLDER_LOSS = -1.0
 
