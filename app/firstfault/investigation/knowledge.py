@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.collectives.environment import known_variables
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.knowledge.page import Page, load_pages
 from firstfault_tools.log.scan import build_set
@@ -44,11 +45,10 @@ def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None =
         for row in load_rows(folder / "tables", ".yaml", read, pack("tables"))
         if isinstance(row["content"], dict)
     }
-    variables = extra.get("environment_variables", {})
     return Knowledge(
         signatures=build_set(load_signatures(folder / "signatures", pack("signatures"))),
         pages=load_pages(folder / "pages", pack("pages")),
-        variables=frozenset(map(str, variables.get("names", ()))),
+        variables=frozenset(known_variables()),
         artefacts=tuple(extra.get("next_artefacts", {}).get("rules", ())),
         search=search,
     )

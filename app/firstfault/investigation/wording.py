@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from firstfault.investigation.citations import CitationBook
@@ -9,7 +10,15 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.findings import Finding, Verdict
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.speaker import read_speaker
+
+
+_ALARMING = re.compile(
+    r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"
+    r"skip(?:ped|ping)?|could not|cannot|timed? ?out|spike|autotun\w*|compil\w+)\b"
+)
 
 
 def marks(numbers: Sequence[int]) -> str:
@@ -83,11 +92,33 @@ def explain_healthy(
             else "recovered: the steps continue after it, harmless"
         )
         parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")
+    for line in _looks_alarming(examination)[:3]:
+        number = book.cite_log(line.evidence())
+        if number is not None:
+            words = " ".join(line.message.split())[:200]
+            parts.append(
+                f"«{words}» [{number}]: reads like trouble, but the steps went on as before."
+            )
     if benign:
         return " ".join(parts), f"Nothing wrong (normal): {benign[0].title}"
     if examination.chain.survived:
         return " ".join(parts), f"Nothing wrong (recovered): {examination.chain.survived[0].title}"
     return " ".join(parts), "Nothing wrong: the steps advance and no failure is reported"
+
+
+def _looks_alarming(examination: Examination) -> list[Line]:
+    """Lines of a healthy run that somebody may stumble over, one of each kind."""
+    quoted = {(e.file, e.line) for f in examination.findings for e in f.evidence}
+    out: dict[str, Line] = {}
+    for digest in examination.logs.digests:
+        for number, text in digest.kept:
+            if not _ALARMING.search(text) or (digest.file, number) in quoted:
+                continue
+            line = make_line(digest.file, number, text, digest.year)
+            out.setdefault(re.sub(r"[\d\W]+", "", line.message)[:40], line)
+            if len(out) >= 3:
+                return list(out.values())
+    return list(out.values())
 
 
 def explain_unknown(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
