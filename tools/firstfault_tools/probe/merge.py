@@ -186,10 +186,12 @@ def _collect(
 
 
 def _is_alike(values: dict[Place, float]) -> bool:
-    """Whether peers form one class: a partial mesh has fast and slow pairs by design."""
-    ordered = sorted(values.values())
-    slow = [value for value in ordered if value < 0.6 * ordered[-1]]
-    return len(slow) * 3 <= len(ordered) or len(ordered) <= 2
+    """Whether slow pairs are odd: in a partial mesh every GPU has some by design."""
+    fastest = max(values.values())
+    slow = [place for place, value in values.items() if value < 0.6 * fastest]
+    everyone = {(place.host, place.gpu) for place in values}
+    touched = {(place.host, gpu) for place in slow for gpu in (place.gpu, place.peer)}
+    return len(everyone) <= 2 or not everyone <= touched
 
 
 def _name_cards(records: Sequence[ProbeRecord]) -> dict[tuple[str, int], str]:
