@@ -79,9 +79,10 @@ def open_database(url: str, clock: Clock = time.time) -> Database:
             f"FIRSTFAULT_DATABASE_URL: {error}. Expected sqlite:///FILE or postgresql://HOST/NAME "
             "(the latter needs the package's postgres extra)."
         ) from error
-    except OperationalError as error:
+    except (OperationalError, OSError) as error:
+        reason = error.orig if isinstance(error, OperationalError) else error
         raise CannotAnalyse(
-            f"the incident database cannot be opened ({error.orig}). Check FIRSTFAULT_DATABASE_URL, "
+            f"the incident database cannot be opened ({reason}). Check FIRSTFAULT_DATABASE_URL, "
             "that the server runs, and that its folder may be written."
         ) from error
     return database

@@ -29,7 +29,7 @@ def to_plain(value: Any) -> Any:
 
 def from_plain(cls: type[T], data: Mapping[str, Any]) -> T:
     """Object of dataclass `cls`. Unknown keys are passed over; missing ones take their default."""
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
     values = {
         f.name: _read(hints[f.name], data[f.name.rstrip("_")])
         for f in fields(cls)  # type: ignore[arg-type]
