@@ -1,8 +1,8 @@
 """How can one training job be broken in many ways, each named as user code would be?
 
 The job of every scenario of `induce_collectives.py`, which copies this file to `train.py` and
-starts it on two ranks: `train.py SCENARIO FOLDER`. A few healthy steps come first, then the fault,
-a method of `Job` with the scenario's name.
+starts it on two ranks: `train.py METHOD FOLDER`. A few healthy steps come first, then the fault, a
+method of `Job`. Nothing here is named after the fault, since names end up in the stacks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,6 @@ class Job:
         self.torch, self.dist, self.folder = torch, dist, folder
         self.rank = int(os.environ["RANK"])
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        from datetime import timedelta
-
         dist.init_process_group(
             "nccl",
             timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
@@ -68,15 +67,15 @@ class Job:
         self.optimizer.zero_grad()
         self.say(f"iteration {step:8d}/{STEPS:8d} | lm loss: {loss.item():.6E} | grad norm: 0.750")
 
-    def run(self, scenario: str) -> None:
-        if scenario == "captures":
+    def run(self, method: str) -> None:
+        if method == "captures":
             self.capture()
             return
         for step in range(1, FAULT_STEP):
             self.train_step(step)
-        if scenario != "healthy":
+        if method != "healthy":
             self.watch_stacks()
-            getattr(self, scenario)()
+            getattr(self, method)()
             self.torch.cuda.synchronize()
         for step in range(FAULT_STEP, STEPS + 1):
             self.train_step(step)
@@ -93,7 +92,7 @@ class Job:
 
     # -- the faults -------------------------------------------------------------------------------
 
-    def missing_rank_branch(self) -> None:
+    def log_and_clip(self) -> None:
         if self.rank == 1:
             self.say("entering eval")
             self.evaluate()
@@ -107,7 +106,7 @@ class Job:
     def evaluate(self) -> None:
         time.sleep(LIMIT_S)
 
-    def checkpoint_holds_rank0(self) -> None:
+    def checkpoint_and_clip(self) -> None:
         if self.rank == 0:
             self.say("saving checkpoint at iteration 4 to checkpoints/iter_0000004")
             self.save_checkpoint()
@@ -120,7 +119,7 @@ class Job:
                 stream.flush()
                 time.sleep(0.1)
 
-    def different_op(self) -> None:
+    def sync_metrics(self) -> None:
         metrics = self.tensor(1 << 20)
         if self.rank == 1:
             self.dist.broadcast(metrics, src=1)
@@ -129,20 +128,20 @@ class Job:
             self.dist.all_reduce(metrics)
             self.dist.all_reduce(metrics)
 
-    def different_size(self) -> None:
+    def count_tokens(self) -> None:
         tokens = self.tensor((1 << 22) + (1 << 20) * self.rank)
         self.dist.all_reduce(tokens)
 
-    def different_dtype(self) -> None:
+    def average_activations(self) -> None:
         kind = self.torch.bfloat16 if self.rank == 1 else self.torch.float32
         self.dist.all_reduce(self.tensor(1 << 24, kind))
 
-    def dead_rank(self) -> None:
+    def finish_step(self) -> None:
         if self.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         self.clip_gradients()
 
-    def stuck_dataloader(self) -> None:
+    def fetch_and_clip(self) -> None:
         if self.rank == 1:
             self.next_batch()
         self.clip_gradients()
@@ -153,7 +152,7 @@ class Job:
         loader = DataLoader(SlowFiles(), batch_size=2, num_workers=1)
         return next(iter(loader))
 
-    def stuck_lock(self) -> None:
+    def publish_metrics(self) -> None:
         lock = threading.Lock()
         if self.rank == 1:
             threading.Thread(target=self.flush_metrics, args=(lock,), daemon=True).start()
@@ -166,7 +165,7 @@ class Job:
         with lock:
             time.sleep(LIMIT_S)
 
-    def gil_held(self) -> None:
+    def tokenize_and_clip(self) -> None:
         if self.rank == 1:
             self.tokenize_native()
         self.clip_gradients()
@@ -176,22 +175,32 @@ class Job:
 
         ctypes.PyDLL(None).sleep(LIMIT_S)
 
-    def p2p_both_send(self) -> None:
+    def exchange_activations(self) -> None:
         activations = self.tensor(1 << 24)
         peer = 1 - self.rank
+        self.connect_stages()
         self.dist.send(activations, peer)
         self.torch.cuda.synchronize()
         self.dist.recv(activations, peer)
 
-    def p2p_missing_send(self) -> None:
+    def connect_stages(self) -> None:
+        """One exchange that works: without it both sides are still setting up the connection."""
+        for source in (0, 1):
+            move = self.dist.send if source == self.rank else self.dist.recv
+            move(self.tensor(1 << 10), 1 - self.rank)
+        self.torch.cuda.synchronize()
+
+    def receive_activations(self) -> None:
+        self.connect_stages()
         if self.rank == 0:
             self.dist.recv(self.tensor(1 << 20), 1)
             self.torch.cuda.synchronize()
         else:
             self.evaluate()
 
-    def group_order(self) -> None:
-        first, second = self.dist.new_group([0, 1]), self.dist.new_group([0, 1])
+    def reduce_over_groups(self) -> None:
+        limit = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+        first, second = (self.dist.new_group([0, 1], timeout=limit) for _ in range(2))
         for group in (first, second):
             self.dist.all_reduce(self.tensor(1), group=group)
         self.torch.cuda.synchronize()
@@ -200,7 +209,7 @@ class Job:
             self.dist.all_reduce(self.tensor(1 << 22), group=group)
             self.torch.cuda.synchronize()
 
-    def crashed_rank(self) -> None:
+    def collate_and_clip(self) -> None:
         if self.rank == 1:
             self.collate([3, -7])
         self.clip_gradients()
@@ -209,13 +218,13 @@ class Job:
         if min(lengths) < 0:
             raise ValueError(f"sample 104213 has negative length {min(lengths)}")
 
-    def all_to_all_splits(self) -> None:
+    def dispatch_tokens(self) -> None:
         rows = 1 << 20
         sends = [rows, rows] if self.rank == 0 else [rows, 3 * rows]
         takes = [rows, 2 * rows] if self.rank == 0 else [rows, 3 * rows]
         self.dist.all_to_all_single(self.tensor(sum(takes)), self.tensor(sum(sends)), takes, sends)
 
-    def swallowed_error(self) -> None:
+    def guarded_steps(self) -> None:
         for step in range(FAULT_STEP, FAULT_STEP + 3):
             try:
                 if self.rank == 1 and step == FAULT_STEP + 1:
@@ -231,7 +240,7 @@ class Job:
     def clip_gradients_async(self) -> None:
         self.dist.all_reduce(self.tensor(1 << 20))
 
-    def uneven_batches(self) -> None:
+    def gather_outputs(self) -> None:
         if self.rank == 1:
             self.say("data exhausted after 3 batches")
             self.dist.broadcast(self.tensor(1 << 18), src=1)
@@ -274,11 +283,11 @@ class SlowFiles:
         return index
 
 
-def work(scenario: str, folder: Path) -> None:
+def work(method: str, folder: Path) -> None:
     """The body of one rank. SIGALRM's default action ends it even while the GIL is held."""
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S + 5)
     (folder / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
-    Job(folder).run(scenario)
+    Job(folder).run(method)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,12 @@ BAD_CURE = "increase the timeout as the first fix"
 class Scenario:
     """One planted fault and the answer an investigator should give.
 
-    dumps: ranks that can still write a flight-recorder dump. launcher: `direct` starts the ranks
+    method: of the job, which plants it. dumps: ranks that can still write a flight-recorder dump. launcher: `direct` starts the ranks
     without torchrun, which would stop the survivors before their watchdog dumps.
     """
 
     name: str
+    method: str
     title: str
     category: str | None
     accept: tuple[str, ...]
@@ -92,7 +93,7 @@ def environment(folder: Path, ras_port: int) -> dict[str, str]:
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "12",
         # The watchdog sleeps four times this long between the dump and the end of the process.
         "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1200",
-        "NCCL_DEBUG": "INFO" if folder.name in ("healthy", "group_order") else "WARN",
+        "NCCL_DEBUG": "INFO" if folder.name in ("healthy", "reduce_over_groups") else "WARN",
         "NCCL_NVLS_ENABLE": "0",
         "NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}",
         "OMP_NUM_THREADS": "1",
@@ -102,7 +103,7 @@ def environment(folder: Path, ras_port: int) -> dict[str, str]:
 
 def commands(scenario: Scenario, script: Path) -> list[tuple[list[str], dict[str, str]]]:
     """Processes to start: torchrun, or one per rank where torchrun would stop the survivors."""
-    tail = [str(script), scenario.name, str(script.parent)]
+    tail = [str(script), scenario.method, str(script.parent)]
     if scenario.launcher == "torchrun":
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         return [([sys.executable, *launch, *tail], {})]
@@ -199,7 +200,7 @@ def describe(scenario: Scenario, folder: Path, inputs: list[str]) -> str:
 
 def induce(scenario: Scenario, root: Path) -> dict[str, Any]:
     """Run one scenario; returns what came of it."""
-    folder = root / scenario.name
+    folder = root / scenario.method
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     script = folder / "train.py"
@@ -253,7 +254,7 @@ def main() -> int:
     (options.out / "induced_summary.json").write_text(json.dumps(results, indent=1))
     with tarfile.open(options.out / "induced_collectives.tar.gz", "w:gz") as archive:
         for scenario in chosen:
-            archive.add(root / scenario.name, arcname=scenario.name)
+            archive.add(root / scenario.method, arcname=scenario.name)
     return 0
 
 

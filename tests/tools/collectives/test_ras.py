@@ -163,6 +163,30 @@ def test_equal_totals_mean_different_operations(tmp_path: Path) -> None:
     assert "different operations: Broadcast, AllReduce" in finding.title
 
 
+def test_two_communicators_with_different_laggards_are_a_circle(tmp_path: Path) -> None:
+    first, second = report({0: 2, 1: 1}), report({0: 1, 1: 2})
+    second["communicators"][0]["hash"] = "0x5a19"
+    first["communicators"] += second["communicators"]
+    answer = json.dumps(first)
+    found = findings(tmp_path, answer, answer)
+    assert [f.kind for f in found] == ["collective.order"]
+    assert found[0].rank is None
+
+
+def test_text_and_json_of_one_moment_agree(tmp_path: Path) -> None:
+    body = json.loads(json.dumps(report({r: 60 if r == 5 else 64 for r in range(8)})))
+    body["communicators"][0]["hash"] = "0x27a079b828ff1a75"
+    stands = findings(tmp_path, lagging(), json.dumps(body))[0]
+    assert (stands.kind, stands.rank) == ("collective.lagging_rank", 5)
+
+
+def test_operation_that_one_rank_never_called_blames_nobody(tmp_path: Path) -> None:
+    body = CROSSED.split("\n\n")[0] + "\n\n"
+    answer = text("MISMATCH", warning_text=body)
+    finding = findings(tmp_path, answer, answer)[0]
+    assert finding.rank is None
+
+
 def test_healthy_answer(tmp_path: Path) -> None:
     assert [f.kind for f in findings(tmp_path, text())] == ["collective.ras_ok"]
 

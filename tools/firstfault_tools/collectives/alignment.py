@@ -144,7 +144,7 @@ def _align_group(
         missing = tuple(
             r for r in expected if r not in entries and not _passed(dumps[r], name, seq)
         )
-        match, odd = _judge(lists, states, missing, undumped, len(group.ranks))
+        match, odd = _judge(lists, states, undumped, len(group.ranks))
         yield Step(group, seq, entries, states, missing, undumped, match, odd)
 
 
@@ -162,7 +162,6 @@ def _passed(dump: Dump, group: str, seq: int) -> bool:
 def _judge(
     lists: Mapping[int, list[Entry]],
     states: Mapping[int, State],
-    missing: tuple[int, ...],
     undumped: tuple[int, ...],
     size: int,
 ) -> tuple[MatchState, tuple[int, ...]]:
@@ -189,14 +188,13 @@ def _judge(
         dtypes = {r: _dtypes(op, e) for r, e in first.items()}
         if len(set(dtypes.values())) > 1:
             return MatchState.COLLECTIVE_DTYPE_MISMATCH, _odd(dtypes)
-    if op in _FREE_INPUT and op in _FREE_OUTPUT and not done:
-        if missing or undumped or len(first) < size:
-            return MatchState.UNDECIDED, ()
+    if op in _FREE_INPUT and op in _FREE_OUTPUT:
         given = sum(_numel(e.input_sizes) for e in first.values())
         taken = sum(_numel(e.output_sizes) for e in first.values())
-        if given != taken:
+        if len(first) == size and given and taken and given != taken:
             return MatchState.SIZE_OR_SYNTAX_MISMATCH, ()
-        return MatchState.UNDECIDED, ()
+        if not done:
+            return MatchState.UNDECIDED, ()
     if len(set(states.values())) > 1:
         return MatchState.COLLECTIVE_STATE_MISMATCH, ()
     if undumped and not done:

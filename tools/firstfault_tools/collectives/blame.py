@@ -112,9 +112,8 @@ def _blame(
 
 
 def _first_mismatch(steps: tuple[Step, ...]) -> Step | None:
-    wrong = [s for s in steps if s.match in MISMATCHES]
-    # A call that differs and has not completed explains the hang; a completed one may be long past.
-    return next((s for s in wrong if not s.done), wrong[0] if wrong else None)
+    # The earliest, completed or not: NCCL may let a wrong call through and hang on the next one.
+    return next((s for s in steps if s.match in MISMATCHES), None)
 
 
 def _waits(

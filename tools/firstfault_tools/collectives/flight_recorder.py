@@ -180,7 +180,8 @@ def _mismatch(blame: Blame) -> str:
             else f"send without receive: {wait.entry}"
         )
     assert step is not None
-    if blame.match is MatchState.SIZE_OR_SYNTAX_MISMATCH and not step.odd:
+    exchange = any(e.op.startswith("all_to_all") for e in step.entries.values())
+    if blame.match is MatchState.SIZE_OR_SYNTAX_MISMATCH and exchange:
         kind = "sizes that do not fit together"
     else:
         kind = _WHAT_DIFFERS[blame.match]

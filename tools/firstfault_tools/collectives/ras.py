@@ -7,8 +7,8 @@ same numbers (NVIDIA's page on RAS).
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from firstfault_tools.collectives.ras_report import (
     Communicator,
@@ -28,8 +28,7 @@ MAX_QUOTES = 12
 class Lag:
     """One communicator's disagreement: ranks behind the others, with their counts.
 
-    crossed: some ranks are ahead in one operation and behind in another by the same, so that they
-    did not fall behind but called something else.
+    crossed: operations which show that the ranks called different things, and nobody fell behind.
     """
 
     label: str
@@ -170,7 +169,26 @@ def _lags(reports: list[RasReport]) -> list[Finding]:
         stands = any(lag_of(old) == lag for old in before)
         found.append((not stands, _lag_finding(newest, comm, lag, stands, world, len(reports))))
     found.sort(key=lambda pair: pair[0])
-    return [finding for _, finding in found]
+    ordered = [finding for _, finding in found]
+    stuck = [f for f in ordered if f.kind == "collective.lagging_rank"]
+    if len({f.rank for f in stuck}) > 1 and all(f.rank is not None for f in stuck):
+        # Each is behind where the other is ahead: a circle, in which nobody is the straggler.
+        return [_circle(stuck), *(f for f in ordered if f not in stuck)]
+    return ordered
+
+
+def _circle(stuck: list[Finding]) -> Finding:
+    parts = "; ".join(f.title.split("; two queries")[0] for f in stuck[:4])
+    return replace(
+        stuck[0],
+        kind="collective.order",
+        title=f"the ranks wait for each other on different communicators: {parts}",
+        category=Category.CODE_BUG,
+        evidence=tuple(e for f in stuck for e in f.evidence)[:MAX_QUOTES],
+        rank=None,
+        host=None,
+        gpu=None,
+    )
 
 
 def lag_of(comm: Communicator) -> Lag | None:
@@ -188,21 +206,31 @@ def lag_of(comm: Communicator) -> Lag | None:
 
 
 def _crossed(comm: Communicator) -> str:
-    """Operations between which ranks differ although their totals agree, as `AllReduce, Broadcast`."""
-    uneven = [
-        op
-        for op, counts in comm.counts.items()
-        if len({n for r, n in counts.items() if r >= 0} | {comm.majority.get(op, -1)} - {-1}) > 1
-    ]
-    if len(uneven) < 2:
-        return ""
-    ranks = {r for op in uneven for r in comm.counts[op] if r >= 0}
-    totals = Counter(
-        {r: sum(comm.counts[op].get(r, comm.majority.get(op, 0)) for op in uneven) for r in ranks}
-    )
-    expected = sum(comm.majority[op] for op in uneven if op in comm.majority)
-    values = set(totals.values()) | ({expected} if expected else set())
-    return ", ".join(uneven) if len(values) == 1 else ""
+    """Operations that show that ranks called something else rather than fell behind; "" for none.
+
+    Either different ranks are behind in different operations, or a rank never launched an operation
+    that others did, although it launched others or the answer does not say.
+    """
+    behind: dict[str, frozenset[int]] = {}
+    for operation, counts in comm.counts.items():
+        most = max(counts.values(), default=0)
+        late = frozenset(r for r, n in counts.items() if n < most)  # -1: those not named
+        if late:
+            behind[operation] = late
+    for first, second in combinations(behind, 2):
+        if not behind[first] & behind[second]:
+            return f"{first}, {second}"
+    for operation, late in behind.items():
+        never = [r for r in late if r >= 0 and comm.counts[operation][r] == 0]
+        if never and operation != "collective" and not _launched_nothing(comm, never[0]):
+            return operation
+    return ""
+
+
+def _launched_nothing(comm: Communicator, rank: int) -> bool:
+    """Whether the answer lists all operations of a rank (JSON does) and all are zero."""
+    known = [counts[rank] for counts in comm.counts.values() if rank in counts]
+    return len(known) > 1 and not any(known)
 
 
 def _lag_finding(
@@ -227,7 +255,8 @@ def _lag_finding(
         title = f"{who}{where} launched {lag.operation} only up to {at} on communicator {lag.label}"
     if stands:
         title += "; two queries show the same numbers, so it is stuck"
-        kind, level, confidence = "collective.lagging_rank", Level.FAILURE, Confidence.LIKELY
+        kind = "collective.different_operations" if lag.crossed else "collective.lagging_rank"
+        level, confidence = Level.FAILURE, Confidence.LIKELY
         category = Category.CODE_BUG if lag.crossed else Category.COMMUNICATION
     else:
         reason = "the numbers moved" if queries > 1 else "one query alone proves nothing"

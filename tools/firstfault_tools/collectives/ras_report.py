@@ -188,9 +188,15 @@ def _parse_json(text: str, name: str) -> RasReport:
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
     for item in raw["communicators"]:
         if isinstance(item, dict):
-            label = f"{item.get('hash', '')} {item.get('secondary_hash', '')}".strip()[:80]
+            label = _label(item, report.communicators)
             report.communicators[label] = _json_communicator(item, label)
     return report
+
+
+def _label(item: Mapping[str, Any], taken: Mapping[str, Communicator]) -> str:
+    """Hash as the text form prints it, so that answers in both forms can be compared."""
+    label = str(item.get("hash", "")).removeprefix("0x")[:16].zfill(16)
+    return label if label not in taken else f"{label} {item.get('secondary_hash', '')}"[:80]
 
 
 def _load(text: str, name: str) -> Any:
