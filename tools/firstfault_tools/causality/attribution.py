@@ -38,7 +38,7 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
     if line.speaker.rank is not None:
         return line.speaker.rank
     digest = incident.digest_of(line.file)
-    return digest.name_rank if not digest.ranks else None
+    return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 
 
 def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:

@@ -21,6 +21,17 @@ _ORPHAN_ANSI = re.compile(r"(?<![\w\]])\[(?:\d{1,3}(?:;\d{1,3})*)m")
 _BAR = re.compile(r"\d+%\s?\|[^|\n]{0,200}\|")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_TEXT_KEYS = ("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "content")
+_JSON_ERROR_KEYS = (
+    "exc_type",
+    "exc",
+    "exception",
+    "error",
+    "err",
+    "exc_info",
+    "stack_trace",
+    "traceback",
+    "detail",
+)
 
 
 def strip_ansi(data: bytes) -> bytes:
@@ -49,21 +60,31 @@ def unwrap_json(text: str) -> str:
 
 
 def _with_json_context(row: dict[str, object], text: str) -> str:
-    """Keep who said it: rank, host and time fields of the wrapper go in front of the text."""
-    head = []
-    for key in ("time", "timestamp", "@timestamp", "ts"):
-        if isinstance(row.get(key), str):
-            head.append(str(row[key]))
-            break
+    """Keep who said it and what else it holds: time, host, rank and error fields of the wrapper."""
+    head: list[str] = []
+    time = _first_text(row, ("time", "timestamp", "@timestamp", "ts"))
+    if time:
+        head.append(time)
+    host = _first_text(row, ("host", "hostname", "node", "node_name", "pod"))
+    if host and " " not in host:
+        head.append(f"{host}:")
     for key in ("rank", "global_rank"):
-        if isinstance(row.get(key), int) or str(row.get(key, "")).isdigit():
+        if str(row.get(key, "")).isdigit():
             head.append(f"[rank{row[key]}]:")
             break
-    for key in ("level", "levelname", "severity"):
-        if isinstance(row.get(key), str) and len(str(row[key])) < 12:
-            head.append(str(row[key]))
-            break
-    return " ".join([*head, text])
+    level = _first_text(row, ("level", "levelname", "severity"))
+    if level and len(level) < 12:
+        head.append(level)
+    tail = [
+        " ".join(str(row[key]).split())
+        for key in _JSON_ERROR_KEYS
+        if isinstance(row.get(key), str) and row[key]
+    ]
+    return " | ".join([" ".join([*head, text]), *tail])
+
+
+def _first_text(row: dict[str, object], keys: tuple[str, ...]) -> str:
+    return next((str(row[k]) for k in keys if isinstance(row.get(k), str) and row[k]), "")
 
 
 def collapse_progress(text: str) -> str:

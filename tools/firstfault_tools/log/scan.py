@@ -45,7 +45,9 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     ),
     (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
 )
-_CENSUS = re.compile(rb"\[(?:rank|default|Rank )(\d{1,6})\]|\bRank (\d{1,6})\]|\[\d+,(\d+)\]<std")
+_CENSUS = re.compile(
+    rb"\[(?:rank|default|Rank )(\d{1,6})\]|\bRank (\d{1,6})\]|\[\d+,(\d+)\]<std|\"(?:global_)?rank\": ?\"?(\d{1,6})"
+)
 _NAME_RANK = re.compile(
     r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
 )
@@ -240,7 +242,7 @@ def _close_tail(scan: _Scan) -> None:
 def _count_ranks(ranks: dict[int, list[int]], block: bytes, number: int) -> None:
     seen: dict[int, list[int]] = {}
     for match in _CENSUS.finditer(block):
-        rank = int(match[1] or match[2] or match[3])
+        rank = int(match[match.lastindex or 1])
         trace = seen.setdefault(rank, [match.start(), match.start(), 0])
         trace[1] = match.start()
         trace[2] += 1

@@ -35,7 +35,7 @@ class Signature:
 
     id: str
     title: str
-    category: Category
+    category: Category | None
     level: Level
     rank_is_speaker: bool
     patterns: tuple[str, ...]
@@ -56,7 +56,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
         return Signature(
             id=str(row["id"]),
             title=str(row["title"]),
-            category=Category(row["category"]),
+            category=Category(row["category"]) if row["category"] else None,
             level=Level(row["level"]),
             rank_is_speaker=row["rank"] == "line",
             patterns=tuple(map(str, row["patterns"])),

@@ -82,7 +82,7 @@ def _read_line(line: Line) -> WorkReport | None:
         rank=rank,
         group=name.strip(),
         line=line,
-        timed_out="timeout" in text.lower() and (ran is not None or work is not None),
+        timed_out=ran is not None or "caught collective operation timeout" in text,
         seq=_int(seq),
         op=work["op"] if work is not None else None,
         numel_in=_numel(work["nin"] if work is not None else None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.speaker import read_speaker
@@ -16,7 +17,9 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     if not len(series) and not series.events:
         return ()
     texts = dict(lines) if len(lines) < 200_000 else {}
-    return judge_steps(series, file, texts.get)
+    found = judge_steps(series, file, texts.get)
+    # what the printing rank reports holds for the whole job; only a straggler is one rank's own
+    return tuple(f if "straggler" in f.kind else replace(f, rank=None) for f in found)
 
 
 def rank_of(text: str) -> int | None:
