@@ -83,8 +83,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
                 and finding.category in _LOCAL
             ):
                 rank = next(iter(failed))
-            if rank is None and _alone(incident):
-                rank = 0
+            if rank is None:
+                rank = _sole_rank(incident)
             if rank is not None:
                 finding = replace(finding, rank=rank)
         if finding.rank is not None and finding.host is None:
@@ -93,17 +93,15 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
     return out
 
 
-def _alone(incident: LogIncident) -> bool:
-    """One process wrote these logs and one exception ended it: its rank is 0."""
+def _sole_rank(incident: LogIncident) -> int | None:
+    """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
     crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
-    return (
-        len(crashes) == 1
-        and not incident.ranks_seen - {0}
-        and not incident.hosts_seen
-        and (incident.world_size or 1) == 1
-        and not incident.work
-        and not any(e.local_rank or e.rank or e.host for e in incident.exits)
-    )
+    if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
+        return None
+    reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
+    if len(reported) == 1:
+        return reported.pop()
+    return 0 if not reported and (incident.world_size or 1) == 1 else None
 
 
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
