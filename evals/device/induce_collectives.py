@@ -15,8 +15,10 @@ Writes `<out>/induced_collectives.tar.gz` (one folder a scenario, with case.yaml
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -198,6 +200,34 @@ def describe(scenario: Scenario, folder: Path, inputs: list[str]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def tidy(folder: Path, names: dict[str, str]) -> None:
+    """Replace this machine's paths in everything a scenario left, so that cases read alike.
+
+    The pickles were written by this run; they are rewritten in the recorder's protocol 2.
+    """
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress(renamed(gzip.decompress(data).decode(), names).encode()))
+        elif data[:1] == b"\x80":
+            path.write_bytes(pickle.dumps(renamed(pickle.loads(data), names), protocol=2))  # noqa: S301
+        else:
+            path.write_bytes(renamed(data.decode(errors="replace"), names).encode())
+
+
+def renamed(value: Any, names: dict[str, str]) -> Any:
+    """The same value with names replaced in every text of it."""
+    if isinstance(value, str):
+        for old, new in names.items():
+            value = value.replace(old, new)
+        return value
+    if isinstance(value, dict):
+        return {renamed(k, names): renamed(v, names) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(renamed(v, names) for v in value)
+    return value
+
+
 def induce(scenario: Scenario, root: Path) -> dict[str, Any]:
     """Run one scenario; returns what came of it."""
     folder = root / scenario.method
@@ -225,6 +255,7 @@ def induce(scenario: Scenario, root: Path) -> dict[str, Any]:
     for path in folder.iterdir():
         if path.is_file() and path.stat().st_size == 0:
             path.unlink()
+    tidy(folder, {str(folder): "/job", sys.prefix: "/opt/venv"})
     inputs = sorted(p.name for p in folder.iterdir() if p.is_file())
     (folder / "case.yaml").write_text(describe(scenario, folder, inputs))
     return {

@@ -194,3 +194,10 @@ def test_odd_values_raise_tool_errors_only(
         READER.read((Artefact(path.name, path),))
     except ToolError:
         return
+
+
+def test_real_snapshot_names_the_function_that_keeps_memory() -> None:
+    path = Path(__file__).parents[2] / "data/profile/snapshot_rank_0.pickle"
+    assert READER.recognise(path.name, path.read_bytes()[: 64 * 1024])
+    finding = READER.read((Artefact(path.name, path),)).findings[-1]
+    assert "remember_activations (/job/train.py:" in finding.title

@@ -16,6 +16,7 @@ from firstfault_tools.profile.profiler import READER
 from firstfault_tools.profile.trace import Kernel, classify_kernel, read_trace, unpack
 from firstfault_tools.registry import Artefact
 
+DATA = Path(__file__).parents[2] / "data/profile"
 POINTS = st.integers(0, 60)
 SETS = st.lists(
     st.tuples(POINTS, POINTS).map(lambda p: (float(min(p)), float(max(p)))), max_size=12
@@ -164,3 +165,14 @@ def test_odd_events_raise_tool_errors_only(data: st.DataObject) -> None:
         read_trace(body, "t.json")
     except ToolError:
         return
+
+
+def test_real_traces_of_two_gpus() -> None:
+    paths = sorted(DATA.glob("trace_rank_*.json.gz"))
+    traces = [read_trace(p.read_bytes(), p.name) for p in paths]
+    assert [(t.rank, t.world) for t in traces] == [(0, 2), (1, 2)]
+    for found in traces:
+        assert found.busy_us[Kernel.NCCL] > 0
+        assert found.busy_us[Kernel.GEMM] > 0
+        assert 0 <= found.exposed_us <= found.busy_us[Kernel.NCCL]
+        assert found.idle_us < found.window_us
