@@ -39,7 +39,7 @@ def judge_zero_rate(view: View) -> list[Finding]:
         # Six decimals hide a rate below 5e-7. Only believe it when the loss stands still as well.
         loss = view.curve("loss")
         tail = loss.values[loss.rows >= row]
-        if len(tail) < 20 or abs(tail[-5:].mean() - tail[:5].mean()) > 3 * noise_of(tail):
+        if len(tail) < 12 or abs(tail[-5:].mean() - tail[:5].mean()) > 3 * noise_of(tail):
             return []
     facts: dict[str, Json] = {
         "first_zero": series.label(row),
@@ -77,7 +77,7 @@ def judge_zero_rate(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([row - 1, row, last]),
-            page="learning-rate-zero",
+            page="learning-rate-schedules",
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -103,7 +103,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 Level.CAUSE,
                 Category.NUMERICAL,
                 view.evidence([row - 1, row, int(grad.rows[-1])]),
-                page="dead-gradients",
+                page="no-gradients",
                 facts={"since": series.label(row), "rows": len(grad) - start},
             )
         )
@@ -123,7 +123,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                     Level.CAUSE if before is not None else Level.FAILURE,
                     Category.NUMERICAL,
                     view.evidence([row - 1, row, int(loss.rows[-1])]),
-                    page="nan-loss",
+                    page="loss-zero",
                     facts={"since": series.label(row), "rows": len(loss) - start},
                 )
             )
@@ -171,7 +171,7 @@ def judge_never_learning(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([first, int(loss.rows[len(values) // 2]), last]),
-            page="never-learning",
+            page="underfitting",
             facts={"loss": tail, "first": series.label(first), "last": series.label(last)},
         )
     ]
@@ -201,7 +201,7 @@ def judge_rate_schedule(view: View) -> list[Finding]:
                 Level.CONTEXT,
                 Category.NUMERICAL,
                 view.evidence([int(curve.rows[i - 1]), row]),
-                page="learning-rate-schedule",
+                page="learning-rate-schedules",
                 facts={"from": before, "to": value, "at": series.label(row)},
             )
         )

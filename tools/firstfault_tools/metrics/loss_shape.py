@@ -182,7 +182,7 @@ def judge_spikes(view: View) -> list[Finding]:
             Level.BENIGN if len(tops) <= 5 else Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([row - 1, row, returned]),
-            page="loss-spike",
+            page="loss-spike-recovered",
             facts={
                 "spikes": [series.label(int(curve.rows[t[0]])) for t in tops[:20]],
                 "rows_to_recover": back,
@@ -282,7 +282,7 @@ def judge_epoch_stairs(view: View) -> list[Finding]:
             Level.BENIGN,
             Category.NUMERICAL,
             view.evidence([r for b in places[:3] for r in (int(rows[b - 1]), int(rows[b]))]),
-            page="epoch-stairs",
+            page="epoch-staircase",
             confidence=Confidence.CONFIRMED if len(drops) >= 2 else Confidence.LIKELY,
             facts={"borders": len(drops)},
         )
@@ -332,7 +332,7 @@ def judge_placeholder_loss(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.evidence([int(rows[0]), int(rows[-1])], series)
             + view.event_evidence(pipeline[:1]),
-            page="pipeline-loss-minus-one",
+            page="pipeline-loss-placeholder",
             confidence=Confidence.CONFIRMED if sure else Confidence.LIKELY,
             facts={"ranks": named, "rows": len(rows)},
         )
@@ -362,7 +362,7 @@ def judge_inflated_loss(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.evidence([int(train.rows[-1]), int(held_out.rows[0])])
             + view.event_evidence(view.events("accumulation")[:1]),
-            page="loss-inflated-by-accumulation",
+            page="loss-curve-reading",
             facts={
                 "ratio": ratio,
                 "accumulation_steps": factor,

@@ -165,7 +165,7 @@ def _describe(
         Level.CAUSE if host or full else Level.FAILURE,
         Category.OOM,
         view.evidence([first, int(growth.rows[len(growth.rows) // 2]), last], series),
-        page="host-memory-leak" if host else "gpu-memory-leak",
+        page="dataloader-worker-killed" if host else "memory-growth",
         confidence=Confidence.CONFIRMED if full else Confidence.LIKELY,
         rank=rank,
         facts=facts,
@@ -230,7 +230,7 @@ def judge_fragmentation(view: View) -> list[Finding]:
             Level.FAILURE,
             Category.OOM,
             view.evidence([first, last]),
-            page="memory-fragmentation",
+            page="cuda-memory-fragmentation",
             facts={
                 "from_gib": float(growth.values[0]),
                 "to_gib": float(growth.values[-1]),
@@ -269,7 +269,7 @@ def judge_memory_step(view: View) -> list[Finding]:
                 Level.BENIGN,
                 Category.OOM,
                 view.evidence([int(rows[0]), int(rows[1]), row, last]),
-                page="memory-rise-after-first-step",
+                page="memory-growth",
                 confidence=Confidence.CONFIRMED,
                 facts={"first_gib": float(level[0]), "level_gib": float(settled[0])},
             )

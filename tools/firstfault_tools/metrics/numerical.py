@@ -209,7 +209,7 @@ def judge_not_finite(view: View) -> list[Finding]:
             Level.CAUSE if certain else Level.FAILURE,
             Category.NUMERICAL,
             view.evidence(quoted) + extra,
-            page="nan-loss",
+            page="loss-nan",
             confidence=Confidence.CONFIRMED
             if certain and (cause_known or len(lasting_loss) or len(gone))
             else Confidence.LIKELY,
@@ -269,7 +269,7 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
             Level.FAILURE if lasting else Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([*(rows[:4] - 1), *rows[:4]]),
-            page="nan-loss",
+            page="loss-nan",
             confidence=Confidence.POSSIBLE,
             facts=facts,
         )

@@ -49,7 +49,7 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
                 Level.CAUSE,
                 Category.CHECKPOINT,
                 view.evidence([before, after]) + view.event_evidence(missing[:2]),
-                page="restart-from-scratch",
+                page="checkpoint-not-found",
                 confidence=Confidence.CONFIRMED,
                 facts={"reached": series.label(before), "restarted_at": series.label(after)},
             )
@@ -83,7 +83,7 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.CHECKPOINT,
             view.event_evidence(quoted) + rows,
-            page="restart-from-scratch",
+            page="checkpoint-not-found",
             confidence=Confidence.CONFIRMED if restarted else Confidence.LIKELY,
             facts=facts,
         )
@@ -133,7 +133,7 @@ def judge_resume_seam(view: View) -> list[Finding]:
                 Level.FAILURE if jump else Level.CONTEXT,
                 Category.CHECKPOINT,
                 view.evidence([before, after]),
-                page="resume-loss-jump" if jump else "resume-seam",
+                page="resume-state" if jump else "checkpoint-resume",
                 facts=facts,
             )
         )

@@ -343,7 +343,8 @@ class StepParser:
                 self._note_bar(other, found)
             return
         lower = text.lower()
-        if any(word in lower for word in _EVENT_WORDS):
+        # Ahead of the first step a log prints its arguments; later only some words matter.
+        if not self._rows() or any(word in lower for word in _EVENT_WORDS):
             self._event(number, text, lower)
         if not (
             "loss" in lower
@@ -356,8 +357,6 @@ class StepParser:
             or "ram" in lower
             or "host mem" in lower
         ):
-            if not self._rows() and len(lower) < MAX_LINE:
-                self._event(number, text, lower)
             return
         if len(text) > 4 * MAX_LINE:
             return

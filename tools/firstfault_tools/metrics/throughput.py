@@ -179,16 +179,14 @@ def judge_pauses(view: View) -> list[Finding]:
     evals = sum(1 for r in pace.rows[long] if evaluated & {int(r), int(r) - 1, int(r) + 1})
     workers = next((e.values.get("workers") for e in view.events("workers")), None)
     if near >= 0.6 * len(long):
-        why, page = "checkpoints are saved at these steps", "checkpoint-save-stall"
+        why, page = "checkpoints are saved at these steps", "checkpoint-slow"
     elif evals >= 0.6 * len(long):
-        why, page = "evaluation runs at these steps", "periodic-pauses"
+        why, page = "evaluation runs at these steps", "throughput-drop"
     elif workers and every and every in (int(workers), period * int(workers)):
         why, page = f"the distance equals num_workers = {workers:.0f}", "dataloader-stall"
     else:
-        why, page = (
-            "look at garbage collection, checkpoints, evaluation or the data loader",
-            ("periodic-pauses"),
-        )
+        why = "look at garbage collection, checkpoints, evaluation or the data loader"
+        page = "throughput-drop"
     heavy = cost >= 0.2
     rows = [int(r) for r in pace.rows[long[:3]]]
     return [
@@ -277,7 +275,7 @@ def judge_pace(view: View) -> list[Finding]:
                 Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
-                page="throughput-drift",
+                page="throughput-drop",
                 facts={"before": drift.before, "after": drift.after, "ratio": drift.ratio},
             )
         )
@@ -332,7 +330,7 @@ def judge_straggler(view: View) -> list[Finding]:
                 Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
-                page="straggler",
+                page="straggler-domination",
                 rank=int(worst),
                 facts={
                     "rank": int(worst),

@@ -45,7 +45,15 @@ class View:
         """Quoted rows, in the order of the log, each once."""
         source = self.lead if series is None else series
         quoted = []
-        for row in sorted({int(r) for r in rows if 0 <= r < len(source)}):
+        chosen = {int(r) for r in rows if 0 <= r < len(source)}
+        for row in tuple(chosen):
+            # A step number that comes from the progress bar above is quoted from there.
+            if row and source.step[row - 1] == source.step[row] != NO_STEP:
+                own, above = self.text(source, row), self.text(source, row - 1)
+                number = str(source.step[row])
+                if number not in own and number in above:
+                    chosen.add(row - 1)
+        for row in sorted(chosen):
             rank, time = source.rank[row], source.time[row]
             quoted.append(
                 Evidence(

@@ -1,0 +1,353 @@
+"""Is each sick run named, each healthy one left alone, and is every quoted line and step real?"""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.metrics.judgement import judge_steps
+from firstfault_tools.metrics.series import StepSeries
+from firstfault_tools.metrics.steps import parse_steps
+
+CASES = Path("/work/shared/cases")
+PAGES = Path(__file__).parents[3] / "knowledge" / "pages"
+SOURCE = Path(__file__).parents[3] / "tools" / "firstfault_tools" / "metrics"
+ALARMING = (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+# case -> kinds that must be reported, words the titles must hold
+EXPECTED = {
+    "mem-08-dataloader-ram-creep": ("host_memory_growth", ["61.2", "249.9", "copy-on-write"]),
+    "mem-15-megatron-ds-loss-column-missing": ("nan_loss", ["40207", "18.402", "40206", "cannot"]),
+    "mem-19-lora-lr-divergence": ("divergence", ["1540", "LoRA", "learning rate"]),
+    "mem-28-dataloader-stall-every-workers": ("dataloader_stall", ["Every 8th", "num_workers"]),
+    "mem-33-tracker-file-missing-restart-from-zero": (
+        "restarted_from_scratch",
+        ["iteration 1", "latest_checkpointed_iteration.txt"],
+    ),
+    "mem-50-healthy-loss-scale-warmup": ("loss_scale_warmup", ["8 loss-scale", "normal"]),
+    "mem-51-healthy-epoch-stairs": ("epoch_stairs", ["epoch 0.89", "memorises", "stable"]),
+    "mem-54-healthy-pp-loss-minus-one": ("pipeline_loss_minus_one", ["last stage"]),
+    "nan": ("nan_after_lr_jump", ["3000", "0.0001", "iteration 4"]),
+}
+
+
+def judge(lines: list[str]) -> tuple[Finding, ...]:
+    return judge_steps(parse_steps(enumerate(lines, 1)), "log")
+
+
+def kinds(lines: list[str]) -> set[str]:
+    return {f.kind.removeprefix("metrics.") for f in judge(lines)}
+
+
+def alarms(lines: list[str]) -> list[str]:
+    return [f.kind for f in judge(lines) if f.level in ALARMING]
+
+
+def shared_logs() -> list[tuple[str, list[str]]]:
+    logs = []
+    for path in sorted((CASES / "public").glob("*.yaml")):
+        logs.append((path.stem, yaml.safe_load(path.read_text())["log"]))
+    for path in sorted((CASES / "lab").glob("*/log.txt")):
+        logs.append((path.parent.name, path.read_text(errors="replace")))
+    return [(name, [COLOUR.sub("", line) for line in text.split("\n")]) for name, text in logs]
+
+
+@pytest.mark.parametrize(("name", "lines"), shared_logs(), ids=[n for n, _ in shared_logs()])
+def test_shared_cases(name: str, lines: list[str]) -> None:
+    findings = judge(lines)
+    for finding in findings:
+        assert finding.evidence
+        for quoted in finding.evidence:
+            assert lines[quoted.line - 1].strip().startswith(quoted.text[:500])
+        quoted_text = " ".join(q.text for q in finding.evidence)
+        for step in re.findall(r"(?:step|iteration) (\d+)", finding.title):
+            assert re.search(rf"\b{step}\b", "\n".join(lines))
+            if finding.level in ALARMING:
+                assert step in quoted_text
+    alarming = [f for f in findings if f.level in ALARMING]
+    if name not in EXPECTED:
+        assert not alarming
+        return
+    kind, words = EXPECTED[name]
+    named = next(f for f in findings if f.kind == f"metrics.{kind}")
+    for word in words:
+        assert word in named.title
+    if "healthy" in name:
+        assert not alarming
+        assert named.level is Level.BENIGN
+    else:
+        assert alarming == [named]
+        assert named.level is Level.CAUSE
+
+
+def test_pages_of_findings_exist() -> None:
+    pages = {path.stem for path in PAGES.rglob("*.md")}
+    used = set()
+    for module in SOURCE.glob("*.py"):
+        used |= set(re.findall(r'page\s*=\s*"([a-z0-9-]+)"', module.read_text()))
+    assert used
+    assert used <= pages
+
+
+# -- NaN and the lost column -----------------------------------------------------------------------
+def megatron(
+    step: int, loss: float | None, grad: float = 0.5, lr: float = 1e-4, **more: str
+) -> str:
+    part = "" if loss is None else f"lm loss: {loss:.6E} | "
+    tail = "".join(f"{k.replace('_', ' ')}: {v} | " for k, v in more.items())
+    return (
+        f" iteration {step:8d}/   10000 | elapsed time per iteration (ms): 1000.0 | learning rate: "
+        f"{lr:.3E} | global batch size:   64 | {part}loss scale: 1.0 | grad norm: {grad:.3f} | {tail}"
+        "number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+
+
+def test_nan_names_its_first_step_and_the_checkpoint_before() -> None:
+    lines = []
+    for step in range(900, 1100):
+        lines.append(
+            megatron(step, 2.0 if step < 1050 else math.nan, 0.5 if step != 1049 else 90.0)
+        )
+        if step in (950, 1000, 1060):
+            lines.append(f"  successfully saved checkpoint from iteration {step:7d} to /ckpt")
+    found = next(f for f in judge(lines) if f.kind == "metrics.nan_loss")
+    assert found.facts["first_bad_step"] == 1050
+    assert found.facts["last_clean_checkpoint_step"] == 1000
+    assert found.facts["grad_norm_spike"] == 90.0
+    assert found.facts["counters_contradict"] is True
+    assert found.category is Category.NUMERICAL
+
+
+def test_loss_column_lost_without_any_nan_is_a_failure() -> None:
+    lines = [megatron(s, 2.0 if s < 30 else None) for s in range(1, 50)]
+    found = judge(lines)
+    assert [f.kind for f in found] == ["metrics.loss_missing"]
+    assert "iteration 30" in found[0].title
+
+
+def test_evaluation_rows_without_loss_are_no_lost_column() -> None:
+    lines = []
+    for step in range(1, 60):
+        lines.append(megatron(step, 2.0))
+        if step % 10 == 0:
+            lines.append(f" validation loss at iteration {step} | lm loss value: 2.1E+00 | ")
+    assert not alarms(lines)
+
+
+def test_log_that_ends_in_another_format_is_no_lost_column() -> None:
+    lines = [megatron(s, 2.0) for s in range(1, 30)]
+    lines += [
+        f"[Rank 0] step={s}, skipped=0, lr=[0.0001], mom=[[0.9, 0.95]]" for s in range(30, 40)
+    ]
+    assert not alarms(lines)
+
+
+def test_single_overflow_under_loss_scaling_is_benign() -> None:
+    lines = [
+        f"step {s} loss 2.0 grad_norm {'inf' if s in (5, 40) else '1.0'} loss_scale {4096.0 if s < 40 else 2048.0}"
+        for s in range(60)
+    ]
+    assert not alarms(lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{{'loss': {loss}, 'grad_norm': {grad}, 'learning_rate': 1e-05, 'epoch': {epoch:.2f}}}",
+        "step {step} | loss {loss} | grad_norm {grad}",
+        '{{"step": {step}, "loss": {loss}, "grad_norm": {grad}}}',
+        "iter {step}: loss {loss}, time 12.00ms, mfu 1.00%",
+    ],
+)
+def test_nan_in_every_format(line: str) -> None:
+    lines = [
+        line.format(
+            step=s,
+            loss="nan" if s >= 12 else f"{2 - s / 100:.4f}",
+            grad="nan" if s >= 12 else "1.0",
+            epoch=s / 10,
+        )
+        for s in range(20)
+    ]
+    assert "nan_loss" in kinds(lines)
+
+
+def test_filtered_nan_shows_as_zero_loss() -> None:
+    lines = [
+        f"{{'loss': {1.8 if s < 10 else 0.0}, 'grad_norm': {'1.0' if s < 10 else 'nan'}, "
+        f"'learning_rate': 1e-05, 'epoch': {s / 10:.2f}}}"
+        for s in range(20)
+    ]
+    assert {"nan_loss", "loss_zero"} & kinds(lines)
+
+
+# -- learning rate ---------------------------------------------------------------------------------
+def test_rate_zero_from_the_start() -> None:
+    lines = [
+        f"{{'loss': 2.{s % 3}1, 'learning_rate': 0, 'epoch': {s / 10:.2f}}}" for s in range(1, 9)
+    ]
+    found = next(f for f in judge(lines) if f.kind == "metrics.lr_zero")
+    assert found.level is Level.CAUSE
+
+
+def test_rate_zero_too_early() -> None:
+    lines = [megatron(s * 10, 2.0, lr=max(0.0, 1e-4 * (1 - s / 100))) for s in range(1, 200)]
+    found = next(f for f in judge(lines) if f.kind == "metrics.lr_zero")
+    assert found.facts["first_zero"] == "iteration 1000"
+
+
+def test_rate_zero_at_the_end_is_the_schedule() -> None:
+    lines = [megatron(s * 100, 2.0, lr=max(0.0, 1e-4 * (1 - s / 98))) for s in range(1, 101)]
+    assert not alarms(lines)
+
+
+def test_rate_that_starts_at_zero_is_warm_up() -> None:
+    lines = [megatron(s, 9.0 - s / 100, lr=1e-5 * max(0, s - 3)) for s in range(60)]
+    assert not alarms(lines)
+
+
+# -- loss shape ------------------------------------------------------------------------------------
+def test_divergence_wants_to_last() -> None:
+    spike = [2.0 - s / 200 for s in range(60)]
+    spike[30:33] = [5.0, 4.0, 3.0]
+    lines = [megatron(s, v) for s, v in enumerate(spike)]
+    assert not alarms(lines)
+    assert "loss_spike_fast_recovery" in kinds(lines)
+
+
+def test_small_batches_scatter() -> None:
+    values = [
+        0.9,
+        2.1,
+        0.3,
+        1.4,
+        0.2,
+        1.9,
+        0.7,
+        2.6,
+        0.4,
+        1.1,
+        2.2,
+        0.6,
+        1.7,
+        2.4,
+        0.8,
+        1.3,
+        2.0,
+        2.3,
+    ]
+    assert not alarms([megatron(s, v) for s, v in enumerate(values)])
+
+
+def test_overfitting() -> None:
+    lines = []
+    for epoch in range(1, 9):
+        lines += [
+            f"{{'loss': {1.5 / (epoch + part):.4f}, 'learning_rate': 1e-05, 'epoch': {epoch - 1 + part}}}"
+            for part in (0.2, 0.5, 0.8)
+        ]
+        lines.append(f"{{'eval_loss': {1.0 + 0.08 * abs(epoch - 3):.4f}, 'epoch': {epoch}.0}}")
+    found = next(f for f in judge(lines) if f.kind == "metrics.overfitting")
+    assert found.facts["best_at"] == "epoch 3"
+
+
+def test_never_learning_at_the_entropy_of_the_vocabulary() -> None:
+    lines = [megatron(s * 20, 10.82 + (s % 5) * 0.003) for s in range(80)]
+    assert "never_learning" in kinds(lines)
+
+
+def test_placeholder_on_first_stage_beside_real_loss_on_the_last() -> None:
+    lines = []
+    for step in range(1, 12):
+        lines.append(f"[rank0]: step: {step}  loss: -1.0000  memory: 44.62GiB(56.40%)  tps: 5,611")
+        lines.append(
+            f"[rank7]: step: {step}  loss: {9 - step / 10:.4f}  memory: 50.1GiB(60.00%)  tps: 5,611"
+        )
+    assert not alarms(lines)
+    found = next(f for f in judge(lines) if f.kind == "metrics.pipeline_loss_minus_one")
+    assert found.facts["ranks"] == [0]
+
+
+def test_inflated_loss() -> None:
+    lines = ["gradient_accumulation_steps=8"]
+    for s in range(1, 30):
+        lines.append(
+            f"{{'loss': {16.0 - s / 20:.3f}, 'learning_rate': 1e-05, 'epoch': {s / 30:.2f}}}"
+        )
+    lines.append("{'eval_loss': 1.85, 'epoch': 1.0}")
+    found = next(f for f in judge(lines) if f.kind == "metrics.loss_inflated")
+    assert found.level is Level.BENIGN
+
+
+# -- resources and pace ----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "text", ["RAM: {p:.1f}%", "host_free: {f:.1f} GB", "rss {g:.2f}GB", "cpu_mem_gb={g:.2f}"]
+)
+def test_host_memory_in_its_spellings(text: str) -> None:
+    lines = [
+        f"step {s * 10} | loss {2 - s / 100:.4f} | "
+        + text.format(p=20 + s * 1.5, f=400 - 6 * s, g=30 + 5 * s)
+        for s in range(40)
+    ]
+    found = [f for f in judge(lines) if f.kind == "metrics.host_memory_growth"]
+    assert [f.category for f in found] == [Category.OOM]
+
+
+def test_cache_that_fills_up_is_no_leak() -> None:
+    lines = [
+        f"step {s} | loss 2.0 | RAM used: {60 + 80 * (1 - math.exp(-s / 8)):.2f} GB / 512 GB"
+        for s in range(80)
+    ]
+    assert not alarms(lines)
+
+
+def test_gpu_staircase_is_told_from_a_slope() -> None:
+    def grow(size: int) -> Finding:
+        lines = [
+            f"step {s} | loss 2.0 | mem-allocated-gb: {20 + 0.02 * (s // size * size):.3f}"
+            for s in range(400)
+        ]
+        return next(f for f in judge(lines) if f.kind == "metrics.gpu_memory_growth")
+
+    assert grow(1).facts["shape"] == "slope"
+    assert grow(50).facts["shape"] == "staircase"
+
+
+def test_batch_ramp_is_meant() -> None:
+    lines = [
+        megatron(s, 2.0)
+        .replace("batch size:   64", f"batch size:   {64 if s < 60 else 128}")
+        .replace("(ms): 1000.0", f"(ms): {1000.0 if s < 60 else 1900.0}")
+        for s in range(120)
+    ]
+    assert not alarms(lines)
+    assert "step_load_changed" in kinds(lines)
+
+
+def test_resume_seam_is_context_and_its_loss_jump_is_not() -> None:
+    def run(extra: float) -> list[str]:
+        lines = [megatron(s, 3.0 - s / 500 + (s % 3) / 100) for s in range(100, 200)]
+        return lines + [megatron(s, 3.0 - s / 500 + (s % 3) / 100 + extra) for s in range(150, 250)]
+
+    assert not alarms(run(0.0))
+    assert "resume_seam" in kinds(run(0.0))
+    assert "metrics.resume_loss_jump" in alarms(run(0.8))
+
+
+def test_fresh_start_without_a_checkpoint_is_healthy() -> None:
+    lines = [
+        "WARNING: could not find the metadata file /c/latest_checkpointed_iteration.txt",
+        "    will not load any checkpoints and will start from random",
+        *[megatron(s, 10.5 - s / 50) for s in range(1, 40)],
+    ]
+    assert not alarms(lines)
+
+
+def test_empty_and_tiny_logs_say_nothing() -> None:
+    assert judge([]) == ()
+    assert judge(["step 1 loss 2.0"]) == ()
+    assert isinstance(parse_steps([]), StepSeries)
