@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from statistics import median
@@ -113,6 +113,7 @@ def inspect_folder(entries: Sequence[Entry], contents: Mapping[str, str] | None 
     if not groups and loose:
         groups["."] = loose
     checkpoints = [_inspect(name, files, contents) for name, files in groups.items()]
+    checkpoints = [_compare_siblings(saved, checkpoints) for saved in checkpoints]
     checkpoints.sort(key=lambda saved: (saved.step is None, -(saved.step or 0), saved.name))
     found_format = {saved.format for saved in checkpoints}
     sizes = {entry.path: entry.size for entry in entries}
@@ -168,6 +169,23 @@ def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str]) -> 
         parallelism=MappingProxyType(parallelism), resharding=resharding, files=len(files),
         bytes=sum(sizes) if sizes else None,
     )  # fmt: skip
+
+
+def _compare_siblings(saved: Saved, others: Sequence[Saved]) -> Saved:
+    """A checkpoint with fewer ranks than one beside it was cut off, or the job was resized."""
+    if saved.state is not State.COMPLETE:
+        return saved
+    for other in others:
+        if other.format is not saved.format or other.state is not State.COMPLETE:
+            continue
+        for axis, size in other.parallelism.items():
+            if saved.parallelism.get(axis, 1) < size and saved.files < other.files:
+                question = (
+                    f"{saved.files} files of {axis} {saved.parallelism.get(axis, 1)}, while "
+                    f"{other.name} has {other.files} of {axis} {size}: cut off, or the job was resized"
+                )
+                return replace(saved, state=State.UNCLEAR, open_questions=(question,))
+    return saved
 
 
 def _check_sizes(files: Sequence[Entry], problems: list[str]) -> None:
@@ -237,13 +255,9 @@ def _inspect_shards(
 ) -> str:  # fmt: skip
     """__RANK_PART.distcp, an index in .metadata written last, Megatron's common.pt and metadata.json."""
     pattern = _compiled()["shard"]
-    writers: dict[str, set[int]] = defaultdict(set)
-    for entry in files:
-        match = pattern.search(entry.path)
-        if match:
-            writers[entry.path[: match.start()]].add(int(match[1]))
-    world = 1 + max(max(ranks) for ranks in writers.values())
-    parallelism["writers"] = world
+    # Ranks that hold nothing unique leave no file: gaps in the numbers prove nothing.
+    matches = [pattern.search(entry.path) for entry in files]
+    parallelism["writers"] = 1 + max(int(match[1]) for match in matches if match)
     hidden_listed = any(entry.path.rsplit("/", 1)[-1].startswith(".") for entry in files)
     if ".metadata" not in names:
         if ".metadata.tmp" in names:
@@ -253,14 +267,6 @@ def _inspect_shards(
         else:
             open_questions.append(
                 ".metadata is not listed: was the listing made with ls -a or find?"
-            )
-    for folder, ranks in writers.items():
-        gaps = _missing(ranks, world)
-        # Ranks that hold nothing to write leave no file, so gaps alone prove nothing.
-        if gaps and len(gaps) < world:
-            open_questions.append(
-                f"{folder or '.'}: no file from {len(gaps)} of {world} ranks (first: {gaps[0]}); "
-                "normal where they held nothing unique"
             )
     if megatron:
         for name in ("common.pt", "metadata.json"):

@@ -1,0 +1,232 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstfault_tools.checkpoint.folder import Format, State, inspect_folder
+from firstfault_tools.checkpoint.folder_calculator import run_folder
+from firstfault_tools.checkpoint.listing import Entry, read_listing
+from firstfault_tools.errors import InvalidParameter, ToolError, UnreadableArtefact
+
+TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def legacy(step, tensor, pipeline, size=5_000_000):
+    return [
+        Entry(f"ck/iter_{step:07d}/mp_rank_{t:02d}_{p:03d}/{name}", size)
+        for t in range(tensor)
+        for p in range(pipeline)
+        for name in ("model_optim_rng.pt", "distrib_optim.pt")
+    ]
+
+
+def shards(folder, ranks, *names):
+    return [Entry(f"{folder}/__{r}_{i}.distcp", 1000) for r in range(ranks) for i in range(2)] + [
+        Entry(f"{folder}/{name}", 10) for name in names
+    ]
+
+
+def deepspeed(step, data, tensor=1):
+    folder = f"run/global_step{step}"
+    return [
+        Entry(f"{folder}/bf16_zero_pp_rank_{d}_mp_rank_{t:02d}_optim_states.pt", 100)
+        for d in range(data)
+        for t in range(tensor)
+    ] + [Entry(f"{folder}/mp_rank_{t:02d}_model_states.pt", 100) for t in range(tensor)]
+
+
+def test_whole_legacy_checkpoint_and_its_parallelism():
+    folder = inspect_folder([*legacy(100, 4, 2), Entry(f"ck/{TRACKER}", 3)], {TRACKER: "100"})
+    (saved,) = folder.checkpoints
+    assert saved.format is Format.MEGATRON_LEGACY
+    assert saved.state is State.COMPLETE
+    assert dict(saved.parallelism) == {"tensor": 4, "pipeline": 2}
+    assert folder.tracker.status == "ok"
+    assert folder.resume == "ck/iter_0000100"
+    assert not folder.problems
+
+
+def test_missing_rank_folder_is_named():
+    entries = [e for e in legacy(100, 2, 2) if "mp_rank_01_000" not in e.path]
+    (saved,) = inspect_folder(entries).checkpoints
+    assert saved.state is State.INCOMPLETE
+    assert any("3 of 4" in problem for problem in saved.problems)
+
+
+def test_missing_optimizer_file_of_one_rank():
+    entries = [e for e in legacy(100, 2, 2) if e.path.count("mp_rank_01_001/distrib_optim") == 0]
+    (saved,) = inspect_folder(entries).checkpoints
+    assert any("distrib_optim.pt missing in 1" in problem for problem in saved.problems)
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("20\x00", "garbled"),
+        ("iter", "garbled"),
+        ("300", "dangling"),
+        ("200", "points to incomplete"),
+        ("100", "ok"),
+    ],
+)
+def test_tracker(content, status):
+    cut_off = legacy(200, 2, 2)[:3]
+    entries = [*legacy(100, 2, 2), *cut_off, Entry(f"ck/{TRACKER}", len(content))]
+    folder = inspect_folder(entries, {f"ck/{TRACKER}": content})
+    assert folder.tracker.status == status
+    assert bool(folder.tracker.problem) == (status != "ok")
+    assert folder.resume == "ck/iter_0000100"
+
+
+def test_tracker_behind_the_newest():
+    entries = [*legacy(100, 2, 2), *legacy(200, 2, 2), Entry(TRACKER, 3)]
+    assert inspect_folder(entries, {TRACKER: "100"}).tracker.status == "behind"
+
+
+def test_missing_tracker_is_a_problem():
+    folder = inspect_folder(legacy(100, 2, 1))
+    assert folder.tracker.status == "missing"
+    assert folder.problems
+
+
+def test_empty_file_and_stub_beside_large_siblings():
+    entries = legacy(100, 4, 2)
+    entries[0] = Entry(entries[0].path, 0)
+    entries[2] = Entry(entries[2].path, 40_000)
+    (saved,) = inspect_folder(entries).checkpoints
+    assert any("is empty" in problem for problem in saved.problems)
+    assert any("cut off" in problem for problem in saved.problems)
+
+
+def test_torch_dist_is_whole_and_reshards_freely():
+    entries = shards("ck/iter_0000010", 8, ".metadata", "common.pt", "metadata.json")
+    (saved,) = inspect_folder(entries).checkpoints
+    assert saved.format is Format.MEGATRON_DIST
+    assert saved.state is State.COMPLETE
+    assert "any tensor, pipeline or data-parallel size" in saved.resharding
+
+
+@pytest.mark.parametrize(
+    ("names", "state"),
+    [
+        ((".metadata.tmp", "common.pt", "metadata.json"), State.INCOMPLETE),
+        ((".hidden", "common.pt", "metadata.json"), State.INCOMPLETE),
+        (("common.pt", "metadata.json"), State.UNCLEAR),
+        ((".metadata", "common.pt"), State.INCOMPLETE),
+    ],
+)
+def test_torch_dist_cut_off(names, state):
+    (saved,) = inspect_folder(shards("ck/iter_0000010", 4, *names)).checkpoints
+    assert saved.state is state
+
+
+def test_dcp_of_torchtitan():
+    (saved,) = inspect_folder(shards("out/step-500", 4, ".metadata")).checkpoints
+    assert (saved.format, saved.state, saved.step) == (Format.DCP, State.COMPLETE, 500)
+
+
+def test_deepspeed_whole_and_tracker():
+    entries = [*deepspeed(40, 4, 2), Entry("run/latest", 13)]
+    folder = inspect_folder(entries, {"latest": "global_step40"})
+    (saved,) = folder.checkpoints
+    assert saved.format is Format.DEEPSPEED
+    assert saved.state is State.COMPLETE
+    assert dict(saved.parallelism) == {"data": 4, "tensor": 2}
+    assert folder.tracker.status == "ok"
+
+
+def test_deepspeed_missing_partition_is_named():
+    entries = [e for e in deepspeed(40, 8) if "rank_3_" not in e.path]
+    (saved,) = inspect_folder(entries).checkpoints
+    assert any("zero_pp_rank_3_mp_rank_00" in problem for problem in saved.problems)
+
+
+def test_deepspeed_zero3():
+    entries = [
+        Entry(f"r/global_step5/zero_pp_rank_{d}_mp_rank_00_{kind}_states.pt", 10)
+        for d in range(4)
+        for kind in ("model", "optim")
+    ]
+    (saved,) = inspect_folder(entries).checkpoints
+    assert saved.parallelism["zero_stage"] == 3
+    assert saved.state is State.COMPLETE
+
+
+def test_hugging_face_shards():
+    names = ["model.safetensors.index.json", "optimizer.pt", "trainer_state.json"]
+    names += [f"model-{n:05d}-of-00004.safetensors" for n in (1, 2, 4)]
+    (saved,) = inspect_folder([Entry(f"checkpoint-30/{name}", 100) for name in names]).checkpoints
+    assert saved.format is Format.HUGGINGFACE
+    assert any("00003" in problem for problem in saved.problems)
+
+
+def test_hugging_face_without_optimizer_is_not_called_broken():
+    names = ["model.safetensors", "trainer_state.json", "config.json"]
+    (saved,) = inspect_folder([Entry(f"checkpoint-30/{name}", 100) for name in names]).checkpoints
+    assert saved.state is State.UNCLEAR
+    assert any("fresh optimizer" in question for question in saved.open_questions)
+
+
+def test_fewer_ranks_than_a_sibling_is_no_proof_of_either():
+    entries = [*legacy(100, 4, 1), *legacy(200, 2, 1)]
+    newest = inspect_folder(entries).checkpoints[0]
+    assert newest.state is State.UNCLEAR
+    assert "cut off, or the job was resized" in newest.open_questions[0]
+
+
+def test_resharding_need_is_told():
+    listing = "\n".join(f"{e.size} {e.path}" for e in legacy(100, 4, 2))
+    saved = run_folder(listing, {}, tensor=8, pipeline=2)["checkpoints"][0]
+    assert saved["must_convert"] is True
+    assert saved["differs"] == {"tensor": [4, 8]}
+    same = run_folder(listing, {}, tensor=4)["checkpoints"][0]
+    assert same["must_convert"] is False
+
+
+LISTINGS = {
+    "ls": "/ck:\ntotal 4\ndrwxr-xr-x 3 root root 4096 Nov 28 00:19 .\n"
+    "-rw-r--r-- 1 root root 3 Nov 28 00:19 latest_checkpointed_iteration.txt\n\n"
+    "/ck/iter_0000100/mp_rank_00:\ntotal 8\n"
+    "-rw-r--r-- 1 root root 42 Nov 28 2025 model_optim_rng.pt\n",
+    "find": "3 /ck/latest_checkpointed_iteration.txt\n42 /ck/iter_0000100/mp_rank_00/model_optim_rng.pt",
+    "plain": "ck/latest_checkpointed_iteration.txt\nck/iter_0000100/mp_rank_00/model_optim_rng.pt",
+    "s3": "2026-01-02 03:04:05          3 ck/latest_checkpointed_iteration.txt\n"
+    "2026-01-02 03:04:05         42 ck/iter_0000100/mp_rank_00/model_optim_rng.pt",
+    "json": json.dumps(
+        ["ck/latest_checkpointed_iteration.txt",
+         {"path": "ck/iter_0000100/mp_rank_00/model_optim_rng.pt", "size": 42}]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", LISTINGS)
+def test_listing_forms(form):
+    entries = read_listing(LISTINGS[form])
+    assert {entry.path for entry in entries} == {
+        "ck/latest_checkpointed_iteration.txt",
+        "ck/iter_0000100/mp_rank_00/model_optim_rng.pt",
+    }
+    (saved,) = inspect_folder(entries).checkpoints
+    assert saved.state is State.COMPLETE
+
+
+@pytest.mark.parametrize("text", ["", "hello world", "[]", "[1, 2]", "total 0\n"])
+def test_no_listing(text):
+    with pytest.raises(UnreadableArtefact):
+        read_listing(text)
+
+
+def test_unknown_wanted_axis():
+    with pytest.raises(InvalidParameter):
+        run_folder("1 a/b.pt", {}, colour=2)
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_read_or_refused(text):
+    try:
+        inspect_folder(read_listing(text))
+    except ToolError:
+        pass
