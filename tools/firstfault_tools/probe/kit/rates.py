@@ -11,10 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 WINDOWS = 3
-WINDOW_S = 0.12
+# A card at its power limit lowers its clock within a tenth of a second; longer windows would compare
+# heat, not cards. The spread between windows shows when that happens.
+WINDOW_S = 0.05
 GEMM_SHAPES = (("bf16", 4096), ("bf16", 8192), ("fp16", 8192), ("tf32", 8192), ("fp8", 8192))
 COPY_BYTES = 2 * 1024**3
 LINK_BYTES = 512 * 1024**2
+# About the size of a bucket of gradients.
+PEER_BYTES = 256 * 1024**2
 
 
 def _median(values: list[float]) -> float:
@@ -114,7 +118,7 @@ def measure_host_link(torch: Any, device: int) -> dict[str, Any]:
 
 def measure_peer(torch: Any, source: int, target: int) -> dict[str, Any]:
     """GB/s of a copy from one GPU to another, one way."""
-    count = LINK_BYTES * 2
+    count = PEER_BYTES
     one = torch.empty(count, dtype=torch.uint8, device=f"cuda:{source}").fill_(1)
     other = torch.empty(count, dtype=torch.uint8, device=f"cuda:{target}")
     seconds = time_call(torch, source, lambda: other.copy_(one, non_blocking=True))
