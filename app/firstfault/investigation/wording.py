@@ -9,12 +9,13 @@ from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
-from firstfault_tools.findings import Finding, Verdict
+from firstfault_tools.findings import Finding, Level, Verdict
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.speaker import read_speaker
 
 
+MAX_COMPANIONS = 2
 _ALARMING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"
     r"skip(?:ped|ping)?|could not|cannot|timed? ?out|spike|autotun\w*|compil\w+)\b"
@@ -56,11 +57,30 @@ def explain(
         number = book.cite_page(page, "", sentence)
         if number is not None:
             parts.append(f"{sentence} [{number}]")
+    for other in _companions(examination, finding):
+        numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
+        if numbers:
+            parts.append(f"Together with it: {other.title.rstrip('.')} {marks(numbers)}.")
     later = [*examination.chain.cascade, *examination.chain.teardown]
     numbers = [n for f in later[:4] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
     if numbers:
         parts.append(f"What the other lines report follows from it {marks(numbers)}.")
     return " ".join(parts)
+
+
+def _companions(examination: Examination, finding: Finding) -> list[Finding]:
+    """Other causes and failures that stand beside the first one and tell more of the same story."""
+    quoted = {(e.file, e.line) for e in finding.evidence}
+    out: list[Finding] = []
+    for other in (*examination.chain.rivals, *examination.chain.cascade):
+        place = other.evidence[0] if other.evidence else None
+        if other.level not in (Level.CAUSE, Level.FAILURE) or place is None:
+            continue
+        if (place.file, place.line) in quoted or other.title in finding.title:
+            continue
+        quoted.add((place.file, place.line))
+        out.append(other)
+    return out[:MAX_COMPANIONS]
 
 
 def _decisive_words(finding: Finding) -> str:

@@ -65,12 +65,13 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
     files = list(dict.fromkeys(f.evidence[0].file for f in items if f.evidence))
     timed = len(files) > 1 and all(f.time is not None for f in items)
 
-    def place(finding: Finding) -> tuple[float, int, int]:
+    def place(finding: Finding) -> tuple[float, int, int, int]:
         evidence = finding.evidence[0] if finding.evidence else None
         return (
             (finding.time or 0.0) if timed else 0.0,
             files.index(evidence.file) if evidence is not None else -1,
             int(str(finding.facts.get("starts_at") or 0)) or (evidence.line if evidence else 0),
+            -int(str(finding.facts.get("specificity") or 0)),
         )
 
     return sorted(items, key=place)

@@ -175,6 +175,7 @@ def _from_hits(
             "ranks": ranks,
             "survived": survived,
             "starts_at": first_place(incident, lead.line)[2],
+            "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),
         },
     )
 
