@@ -23,7 +23,11 @@ PassageSearch = Callable[[str, int], Sequence[Found]]
 MAX_GREP_LINES, MAX_HITS, MAX_QUOTE = 200_000, 6, 600
 _LINE = re.compile(r"(?i)\bline\s+(\d{1,9})\b(?:\s+(?:of|in)\s+(\S+))?")
 _MARK = re.compile(r"\[(\d{1,3})\]")
-_TERM = re.compile(r'"([^"]{3,80})"|`([^`]{3,80})`|\b([A-Za-z]*[\d_:./-][\w:./-]{3,60})')
+_TERM = re.compile(
+    r'"([^"]{3,80})"|`([^`]{3,80})`|'
+    r"\b(?=[\w./:-]{4,80})(\w[\w./:-]*[\d_:/][\w./:-]*\w|\w*[a-z][A-Z]\w*|[A-Z]{2,}[a-z]\w*)"
+)
+"""Quoted words, and words that look like names: with digits, `_`, `/`, `:` or mixed case."""
 _ASKS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("fix", re.compile(r"(?i)\bfix|\bsolv|\bresolve|what (?:should|can|do) (?:i|we)|how (?:do|can|to)|command|repair|mitigat")),
     ("where", re.compile(r"(?i)\bwhich (?:rank|host|node|gpu|machine)|\bwhere\b|\bwho\b|drain")),
