@@ -19,6 +19,9 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, J
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MAX_QUOTES = 16
+# Entries kept over all ranks, and of each at least: what a hang needs is at the end of the buffer.
+ENTRIES_OF_ALL = 500_000
+ENTRIES_OF_ONE = 400
 
 _PAGES = {
     Fault.MISMATCH: "collective-divergence",
@@ -56,12 +59,13 @@ def read_all(artefacts: tuple[Artefact, ...]) -> tuple[dict[int, Dump], list[Too
     dumps: dict[int, Dump] = {}
     refused: list[ToolError] = []
     unnamed: list[Artefact] = []
+    last = max(ENTRIES_OF_ONE, ENTRIES_OF_ALL // max(1, len(artefacts)))
     for artefact in artefacts:
         if rank_of_name(artefact.name) is None:
             unnamed.append(artefact)
             continue
         try:
-            dump = read_dump(artefact.data(), artefact.name)
+            dump = read_dump(artefact.data(), artefact.name, last=last)
         except ToolError as error:
             refused.append(error)
             continue
@@ -71,7 +75,7 @@ def read_all(artefacts: tuple[Artefact, ...]) -> tuple[dict[int, Dump], list[Too
             dumps[dump.rank] = dump
     for artefact in unnamed:
         try:
-            dump = read_dump(artefact.data(), artefact.name, _only_gap(dumps))
+            dump = read_dump(artefact.data(), artefact.name, _only_gap(dumps), last)
             dumps.setdefault(dump.rank, dump)
         except ToolError as error:
             refused.append(error)

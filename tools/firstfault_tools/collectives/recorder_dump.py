@@ -171,8 +171,9 @@ def looks_like_dump(head: bytes) -> bool:
     return False
 
 
-def read_dump(data: bytes, name: str, rank: int | None = None) -> Dump:
-    """Dump of one rank. `rank` overrides what the name and the content say.
+def read_dump(data: bytes, name: str, rank: int | None = None, last: int = MAX_ENTRIES) -> Dump:
+    """Dump of one rank. `rank` overrides what the name and the content say; `last`: newest entries
+    to keep, where a large world would not fit into memory with all of them.
 
     Raises `UnreadableArtefact` for bytes that are no dump or carry no rank, `HostileArtefact` for a
     pickle that asks for more than plain values.
@@ -194,12 +195,10 @@ def read_dump(data: bytes, name: str, rank: int | None = None) -> Dump:
     raw_entries = content.get("entries") or []
     if not isinstance(raw_entries, list | tuple) or len(raw_entries) > MAX_ENTRIES:
         raise UnreadableArtefact(f"{name}: `entries` is no list of at most {MAX_ENTRIES} records")
-    entries = tuple(
-        sorted(
-            (_entry(raw, rank) for raw in raw_entries if isinstance(raw, dict)),
-            key=lambda e: e.record,
-        )
-    )
+    records = [raw for raw in raw_entries if isinstance(raw, dict)]
+    records.sort(key=lambda raw: _number(raw.get("record_id", raw.get("id"))))
+    interned: dict[Any, Any] = {}
+    entries = tuple(_entry(raw, rank, interned) for raw in records[-last:])
     uid_names = _uid_names(raw_entries)
     return Dump(
         file=name,
@@ -299,21 +298,33 @@ def _group_name(raw: Mapping[Any, Any]) -> str:
     return _text(raw.get("pg_name")) or str(_number(raw.get("pg_id")))
 
 
-def _sizes(value: object) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(_number(n) for n in _sequence(s)[:32]) for s in _sequence(value)[:4096])
+def _sizes(value: object, interned: dict[Any, Any]) -> tuple[tuple[int, ...], ...]:
+    sizes = tuple(tuple(_number(n) for n in _sequence(s)[:32]) for s in _sequence(value)[:4096])
+    kept: tuple[tuple[int, ...], ...] = interned.setdefault(sizes, sizes)
+    return kept
 
 
-def _frames(value: object) -> tuple[Frame, ...]:
-    frames = []
-    for raw in _sequence(value)[:256]:
-        if isinstance(raw, dict):
-            frames.append(
-                Frame(_text(raw.get("name")), _text(raw.get("filename")), _number(raw.get("line")))
-            )
-    return tuple(frames)
+def _frames(value: object, interned: dict[Any, Any]) -> tuple[Frame, ...]:
+    raw_frames = [raw for raw in _sequence(value)[:256] if isinstance(raw, dict)]
+    # The recorder shares one dictionary between all stacks that pass through a frame.
+    key = ("frames", *map(id, raw_frames))
+    found: tuple[Frame, ...] | None = interned.get(key)
+    if found is None:
+        found = tuple(
+            Frame(_text(raw.get("name")), _text(raw.get("filename")), _number(raw.get("line")))
+            for raw in raw_frames
+        )
+        interned[key] = found
+    return found
 
 
-def _entry(raw: Mapping[Any, Any], rank: int) -> Entry:
+def _dtypes(value: object, interned: dict[Any, Any]) -> tuple[str, ...]:
+    names = tuple(_text(d, 40) for d in _sequence(value)[:4096])
+    kept: tuple[str, ...] = interned.setdefault(names, names)
+    return kept
+
+
+def _entry(raw: Mapping[Any, Any], rank: int, interned: dict[Any, Any]) -> Entry:
     title = _text(raw.get("profiling_name"), 200)
     op = title.split(":", 1)[-1]
     peers = _P2P.match(op)
@@ -333,13 +344,13 @@ def _entry(raw: Mapping[Any, Any], rank: int) -> Entry:
         p2p=p2p,
         source=source,
         target=target,
-        input_sizes=_sizes(raw.get("input_sizes")),
-        output_sizes=_sizes(raw.get("output_sizes")),
-        input_dtypes=tuple(_text(d, 40) for d in _sequence(raw.get("input_dtypes"))[:4096]),
-        output_dtypes=tuple(_text(d, 40) for d in _sequence(raw.get("output_dtypes"))[:4096]),
+        input_sizes=_sizes(raw.get("input_sizes"), interned),
+        output_sizes=_sizes(raw.get("output_sizes"), interned),
+        input_dtypes=_dtypes(raw.get("input_dtypes"), interned),
+        output_dtypes=_dtypes(raw.get("output_dtypes"), interned),
         state=State(state) if state in State.__members__.values() else State.UNKNOWN,
         record=_number(raw.get("record_id", raw.get("id"))),
         created_ns=_number(raw.get("time_created_ns")),
         timeout_ms=_number(raw.get("timeout_ms")),
-        frames=_frames(raw.get("frames")),
+        frames=_frames(raw.get("frames"), interned),
     )
