@@ -36,7 +36,7 @@ class KernelEvent:
 
     kind: str
     markers: tuple[str, ...]
-    pattern: re.Pattern[str]
+    pattern: str
     level: Level
     category: Category
     title: str
@@ -47,13 +47,13 @@ class KernelEvent:
 
 @cache
 def load_events() -> tuple[KernelEvent, ...]:
-    """The table, compiled once."""
+    """The table, read once."""
     rows = json.loads(TABLE.read_text(encoding="utf-8"))
     return tuple(
         KernelEvent(
             kind=row["kind"],
             markers=tuple(row["markers"]),
-            pattern=re.compile(row["pattern"]),
+            pattern=row["pattern"],
             level=Level(row["level"]),
             category=Category(row["category"]),
             title=row["title"],
@@ -63,6 +63,12 @@ def load_events() -> tuple[KernelEvent, ...]:
         )
         for row in rows
     )
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compiled when its marker is first met: most logs meet none."""
+    return re.compile(pattern)
 
 
 @cache
@@ -91,7 +97,7 @@ def find_kernel_events(lines: Sequence[NumberedLine], file: str) -> tuple[Findin
             if not any(marker in line for marker in event.markers):
                 continue
             stamped = read_stamp(line)
-            match = event.pattern.search(stamped.message)
+            match = _compile(event.pattern).search(stamped.message)
             if match is None:
                 continue
             values = {k.rstrip("23"): v.strip() for k, v in match.groupdict().items() if v}
