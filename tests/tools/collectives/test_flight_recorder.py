@@ -161,7 +161,7 @@ VERDICTS: dict[str, tuple[Any, str, int | None, Level, str]] = {
     "both send": (both_send, "order", None, Level.CAUSE, "SEND"),
     "missing send": (missing_send, "never_entered", 1, Level.FAILURE, "RECV from rank 1"),
     "send size": (send_size, "mismatch", None, Level.CAUSE, "differ in size"),
-    "dead rank": (dead_rank, "no_dump", 3, Level.FAILURE, "no flight-recorder dump"),
+    "dead rank": (dead_rank, "no_dump", 3, Level.SYMPTOM, "no flight-recorder dump"),
     "few dumps": (most_dumps_missing, "undecided", None, Level.SYMPTOM, "undecided"),
     "healthy": (healthy, "agreed", None, Level.CONTEXT, "agree"),
 }

@@ -149,7 +149,8 @@ def _words(
             f"{wait.entry.rank} waits{wait.entry.where}: dead, stuck before it could dump, or its "
             "file is missing here"
         )
-        return title, Level.FAILURE, None, Confidence.POSSIBLE
+        # What the survivors see. Whatever ended that rank speaks elsewhere, and goes before this.
+        return title, Level.SYMPTOM, Category.COMMUNICATION, Confidence.POSSIBLE
     if fault is Fault.NOT_STARTED and step is not None:
         title = (
             f"all ranks called {step.name}, but the GPU of {suspects} never started it: earlier "

@@ -119,8 +119,9 @@ def _absent(report: RasReport) -> list[Finding]:
         Finding(
             kind="collective.dead_rank" if dead else "collective.unresponsive_rank",
             title=f"{who}{where}{more} {state}: it crashed, was stopped, or its host is unreachable",
-            level=Level.FAILURE,
-            confidence=Confidence.LIKELY,
+            level=Level.SYMPTOM,
+            category=Category.COMMUNICATION,
+            confidence=Confidence.POSSIBLE,
             evidence=tuple(dict.fromkeys(quotes))[:MAX_QUOTES],
             rank=rank,
             host=place.node if place else None,

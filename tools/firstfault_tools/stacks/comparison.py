@@ -142,12 +142,13 @@ def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
     pattern = odd.standing.pattern
     at = _place(odd.threads[0])
     where = f" at {at}" if at else ""
-    others = f"{waiting} other{'s' * (waiting != 1)}"
+    others = f"{waiting} other{'s' * (waiting != 1)} ({rest.owners})"
     named = pattern is not None and certain
-    title = (
-        f"{odd.owners} {_doing(odd.standing)}{where}, while {others} "
-        f"({rest.owners}) {_doing(rest.standing, many=waiting != 1)}"
-    )
+    title = f"{odd.owners} {_doing(odd.standing)}{where}"
+    if certain:
+        title += f" and has not entered the collective in which {others} wait{'s' * (waiting == 1)}"
+    else:
+        title += f", while {others} {_doing(rest.standing, many=waiting != 1)}"
     ranks = odd.ranks
     return Finding(
         kind=f"stacks.{pattern.id}" if pattern else "stacks.odd_one_out",
