@@ -142,6 +142,16 @@ def test_all_in_one_place_singles_out_nobody(tmp_path: Path) -> None:
     assert (finding.kind, finding.level) == ("stacks.same_place", Level.CONTEXT)
 
 
+def test_moe_dispatch_on_all_ranks_is_named(tmp_path: Path) -> None:
+    place: Frames = [
+        ("token_dispatch", "/opt/megatron/core/transformer/moe/token_dispatcher.py", 9)
+    ]
+    texts = {f"rank_{r}.txt": py_spy([*WAITING[:2], *place]) for r in range(4)}
+    finding = findings(tmp_path, texts)[0]
+    assert "token dispatch" in finding.title
+    assert finding.page == "moe-dispatch-hang"
+
+
 def test_different_collectives(tmp_path: Path) -> None:
     other: Frames = [("broadcast", f"{TORCH}/distributed/distributed_c10d.py", 2800)]
     texts = {f"rank_{r}.txt": py_spy(other if r == 3 else WAITING) for r in range(4)}

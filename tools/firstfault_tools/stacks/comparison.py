@@ -177,6 +177,7 @@ def _together(group: Group, processes: int) -> Finding:
         ),
         level=Level.CONTEXT,
         confidence=Confidence.CONFIRMED,
+        page=group.standing.pattern.page if group.standing.pattern else None,
         evidence=_quotes(group),
     )
 
