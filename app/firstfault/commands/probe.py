@@ -70,7 +70,10 @@ def _finish(comparison: Comparison, records: Sequence[ProbeRecord], as_json: boo
         click.echo(json.dumps(whole))
     else:
         click.echo(write_comparison(comparison, records))
-    return 1 if bad else 0
+    if bad:
+        return 1
+    # A node without a visible GPU was not found healthy: nothing was measured on it.
+    return 4 if any(r.test == "health" and r.status == "unavailable" for r in records) else 0
 
 
 def write_comparison(comparison: Comparison, records: Sequence[ProbeRecord]) -> str:

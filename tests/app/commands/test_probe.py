@@ -47,7 +47,8 @@ def test_equal_gpus_are_no_fault() -> None:
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     done = CliRunner().invoke(COMMAND, ["--tests", "gemm"])
-    assert done.exit_code == 0
+    assert done.exit_code == 4
+    assert "no GPU was seen or measured" in done.stdout
     assert "gemm: not available here: no GPU" in done.stdout
 
 

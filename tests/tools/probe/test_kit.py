@@ -116,6 +116,7 @@ def test_a_busy_gpu_is_refused_unless_told(kit: Path) -> None:
     (busy,) = of(records, "busy")
     assert (busy["gpu_index"], busy["status"]) == (1, "refused")
     assert {r["gpu_index"] for r in of(records, "gemm")} == {0}
+    assert busy["values"]["processes"] == ["4242 python 512 MiB"]
     allowed = run(kit, "--tests", "gemm", "--allow-busy", FAKE_LOAD="0,100")
     assert {r["gpu_index"] for r in of(allowed, "gemm")} == {0, 1}
     assert of(allowed, "busy")[0]["status"] == "ok"

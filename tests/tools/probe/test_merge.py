@@ -133,6 +133,20 @@ def test_states_and_failures(line: str, kind: str | None, level: Level | None) -
     assert [(f.kind, f.level) for f in found] == ([(kind, level)] if kind else [])
 
 
+def test_past_kernel_events_weigh_less_than_measurements() -> None:
+    lines = [
+        "[12.000000] NVRM: Xid (PCI:0000:00:07): 79, GPU has fallen off the bus.",
+        "[13.000000] NVRM: Xid (PCI:0000:00:06): 31, pid=7, name=python, MMU Fault",
+    ]
+    found = [f for f in compare(row("n1", "kernel_log", lines=lines)) if f.kind == "hardware.xid"]
+    assert [(f.facts["xid"], f.level, f.host) for f in found] == [
+        (79, Level.FAILURE, "n1"),
+        (31, Level.CONTEXT, "n1"),
+    ]
+    assert found[0].evidence[0].line == 1
+    assert "since it was started" in found[0].title
+
+
 def test_a_partial_mesh_is_no_fault_and_one_bad_pair_is() -> None:
     def peer(a: int, b: int, rate: float) -> str:
         return row("n", "peer", a, from_gpu=a, to_gpu=b, rate_gbs=rate, peer_access=True)

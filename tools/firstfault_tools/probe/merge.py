@@ -10,6 +10,7 @@ from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.hardware.outliers import Outlier, find_low
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.probe.cards import find_card, find_floor
+from firstfault_tools.probe.history import read_kernel_logs
 from firstfault_tools.probe.records import ProbeRecord
 
 
@@ -113,6 +114,7 @@ def compare_nodes(records: Sequence[ProbeRecord]) -> Comparison:
     """Compare all nodes with each other and with their cards; states and failures come first."""
     findings: list[Finding] = []
     findings.extend(_report_failures(records))
+    findings.extend(read_kernel_logs(records))
     names = _name_cards(records)
     table: dict[str, dict[str, float]] = {}
     seen: dict[tuple[Place, str], Finding] = {}
@@ -152,6 +154,9 @@ def _join_busy(records: Sequence[ProbeRecord], rates: list[Finding]) -> list[Fin
         if slow:
             title += f", which explains its rate: {slow[0].title.split(': ', 1)[-1]}"
         level = Level.CAUSE if slow else Level.CONTEXT
+        users = record.values.get("processes")
+        if isinstance(users, list) and users:
+            title += f"; on it: {', '.join(str(user) for user in users[:4])}"
         facts: dict[str, Json] = {
             "utilisation_percent": record.number("utilisation_percent"),
             "memory_used_mib": record.number("memory_used_mib"),
@@ -425,7 +430,7 @@ def _summarise(
     absent = sorted({r.test for r in records if r.status == "unavailable"})
     bad = sum(f.level in (Level.CAUSE, Level.FAILURE) for f in findings)
     title = f"Probe of {len(hosts)} node(s), {len(gpus)} GPU(s): " + (
-        f"{bad} finding(s)" if bad else "nothing odd"
+        f"{bad} finding(s)" if bad else "nothing odd" if gpus else "no GPU was seen or measured"
     )
     if absent:
         title += f"; not available here: {', '.join(absent)}"

@@ -15,6 +15,12 @@ from .record import make_record
 BUSY_UTILISATION_PERCENT = 10.0
 BUSY_MEMORY_FRACTION = 0.05
 
+KERNEL_LINES = 60
+
+_KERNEL = re.compile(
+    r"Xid \(|fallen off the bus|PCIe Bus Error|AER:|mlx5_core|\befa|EDAC|Machine Check|Out of memory|"
+    r"oom-kill|nvme|I/O error|blocked for more than|soft lockup|NVRM: GPU"
+)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _KEYS = {
     "index": "gpu_index", "name": "name", "uuid": "uuid", "pci.bus_id": "pci_address",
@@ -133,6 +139,28 @@ def parse_detail(text: str) -> dict[str, dict[str, Any]]:
         parser.Parse(text, True)
     except (xml.parsers.expat.ExpatError, ValueError):
         return {}
+    return found
+
+
+def check_kernel_log() -> dict[str, Any]:
+    """The latest kernel lines about GPUs, links, memory and disks, as printed."""
+    outcome = run_allowed("kernel-log")
+    if outcome.reason:
+        reason = outcome.reason
+        if not reason.startswith("not available here"):
+            reason = f"not available here: {reason}"
+        return make_record("kernel_log", "unavailable", reason=reason)
+    lines = [line[:400] for line in outcome.text.splitlines() if _KERNEL.search(line)]
+    return make_record("kernel_log", values={"lines": lines[-KERNEL_LINES:], "seen": len(lines)})
+
+
+def list_processes() -> dict[str, list[str]]:
+    """Programs on each GPU by its UUID, as `pid name memory`; empty where nothing is told."""
+    found: dict[str, list[str]] = {}
+    for row in list(csv.reader(io.StringIO(run_allowed("gpu-processes").text)))[1:]:
+        cells = [cell.strip() for cell in row]
+        if len(cells) >= 4:
+            found.setdefault(cells[0], []).append(" ".join(cells[1:4])[:200])
     return found
 
 

@@ -23,7 +23,7 @@ from .record import SCHEMA, Sink, make_record, show_progress
 from .worker import serve
 
 KIT_VERSION = "1"
-HOST_TESTS = ("environment", "clock", "ports", "storage", "loader")
+HOST_TESTS = ("kernel_log", "environment", "clock", "ports", "storage", "loader")
 GPU_TESTS = ("gemm", "copy", "memory", "host_link", "peer", "all_reduce", "skew")
 COMPONENTS = {
     "compute": ("gemm",),
@@ -31,7 +31,7 @@ COMPONENTS = {
     "memory": ("copy", "memory", "host_link"),
     "data": ("storage", "loader"),
 }
-LIGHT = ("health", "environment", "clock", "ports")
+LIGHT = ("health", "kernel_log", "environment", "clock", "ports")
 
 
 class Stopped(Exception):
@@ -138,8 +138,10 @@ class Probe:
                 self._say("health", "failed", f"GPU {missing} is not there or not visible", missing)
             chosen = [gpu for gpu in chosen if gpu["gpu_index"] in asked]
         ready = []
+        reasons = {gpu["gpu_index"]: health.explain_busy(gpu) for gpu in chosen}
+        users = health.list_processes() if any(reasons.values()) else {}
         for gpu in chosen:
-            busy = health.explain_busy(gpu)
+            busy = reasons[gpu["gpu_index"]]
             if busy:
                 refused = not self.options.allow_busy
                 advice = "; heavy tests refused, --allow-busy measures it all the same"
@@ -148,7 +150,7 @@ class Probe:
                         "busy",
                         "refused" if refused else "ok",
                         {"utilisation_percent": gpu.get("utilisation_percent"),
-                         "memory_used_mib": gpu.get("memory_used_mib")},
+                         "memory_used_mib": gpu.get("memory_used_mib"), "processes": users.get(str(gpu.get("uuid")), [])},
                         gpu_index=gpu["gpu_index"],
                         reason=busy + (advice if refused else ""),
                     )
@@ -163,7 +165,9 @@ class Probe:
             if name not in HOST_TESTS or (name == "loader") == before_loader:
                 continue
             show_progress(f"test: {name}")
-            if name == "environment":
+            if name == "kernel_log":
+                self.sink.write(health.check_kernel_log())
+            elif name == "environment":
                 self.sink.write(surroundings.check_environment())
             elif name == "clock":
                 self.sink.write(surroundings.check_clock())

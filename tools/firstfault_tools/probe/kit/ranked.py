@@ -70,6 +70,8 @@ def run_rank(options: argparse.Namespace, tests: tuple[str, ...], sink: Sink) ->
 
 
 def _run_host_tests(options: argparse.Namespace, tests: tuple[str, ...], sink: Sink) -> None:
+    if "kernel_log" in tests:
+        sink.write(health.check_kernel_log())
     if "environment" in tests:
         sink.write(surroundings.check_environment())
     if "clock" in tests:
