@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.collectives.environment import (
@@ -78,6 +78,7 @@ def test_reader_takes_scripts_and_leaves_logs(tmp_path: Path) -> None:
     json.dumps(dict(reading.data))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), max_size=20))
 def test_any_text_is_survived(lines: list[str]) -> None:
     lint_environment(find_settings(enumerate(lines, 1), "x"))

@@ -277,7 +277,9 @@ ODD_VALUES = (
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_odd_values_raise_tool_errors_only(data: st.DataObject, tmp_path: Path) -> None:
     build = data.draw(st.sampled_from([b for b, *_ in VERDICTS.values()]))
@@ -301,7 +303,9 @@ def test_odd_values_raise_tool_errors_only(data: st.DataObject, tmp_path: Path) 
         return
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_truncated_and_mutated_dumps_raise_tool_errors_only(
     data: st.DataObject, tmp_path: Path

@@ -124,7 +124,7 @@ def test_real_healthy_log_has_context_only() -> None:
     assert found["nccl.overview"].facts["networks"] == ["Socket"]
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(
     lines=st.lists(st.text(max_size=60) | st.sampled_from(job()), max_size=30),
     cut=st.integers(0, 90),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.collectives.parallel_mesh import (
@@ -54,6 +54,7 @@ def test_expert_mesh_replaces_context_by_expert() -> None:
     assert str(place) == "rank 6 (TP0 DP3 PP0) on host 0, GPU 6"
 
 
+@settings(deadline=None)
 @given(SIZE, SIZE, SIZE, SIZE, st.permutations(["tp", "cp", "ep", "dp", "pp"]))
 def test_groups_partition_the_world_and_coordinates_are_unique(
     tp: int, cp: int, pp: int, dp: int, order: list[str]
@@ -114,11 +115,13 @@ def test_mesh_of_text_does_not_guess() -> None:
     assert mesh_of_text(["--tensor-model-parallel-size 3"], world=64) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), max_size=5), st.integers(1, 100))
 def test_any_text_is_survived(lines: list[str], world: int) -> None:
     mesh_of_text(lines, world)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 63), SIZE, SIZE)
 def test_calculator_names_groups_of_the_rank(rank: int, tp: int, pp: int) -> None:
     result = CALCULATOR.run(rank=rank, world=64, tp=tp, pp=pp)

@@ -39,11 +39,13 @@ class Runs:
         return self.call[0], tuple(self.call[1:])
 
 
+@settings(deadline=None)
 @given(PLAIN, st.sampled_from((3, 4, 5)))
 def test_plain_values_round_trip(value: Any, protocol: int) -> None:
     assert load_plain_pickle(pickle.dumps(value, protocol), "x") == value
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.text(), st.lists), st.integers(0, 2))
 def test_old_protocols_round_trip(value: Any, protocol: int) -> None:
     assert load_plain_pickle(pickle.dumps(value, protocol), "x") == value
@@ -154,6 +156,7 @@ def test_many_shallow_tuples_are_fine() -> None:
         assert load_plain_pickle(pickle.dumps(value, protocol), "x") == value
 
 
+@settings(deadline=None)
 @given(PLAIN, st.sampled_from((3, 4, 5)))
 def test_tuple_depth_check_accepts_what_is_shallow(value: Any, protocol: int) -> None:
     limits = PickleLimits(tuple_depth=40)
@@ -161,7 +164,7 @@ def test_tuple_depth_check_accepts_what_is_shallow(value: Any, protocol: int) ->
     assert load_plain_pickle(body, "x", limits) == [value, [(n,) for n in range(50)]]
 
 
-@settings(max_examples=400)
+@settings(deadline=None, max_examples=400)
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_tool_errors_only(data: bytes) -> None:
     for body in (data, b"\x80\x02" + data, b"\x80\x04" + data + b"."):
@@ -171,7 +174,7 @@ def test_random_bytes_raise_tool_errors_only(data: bytes) -> None:
             continue
 
 
-@settings(max_examples=400)
+@settings(deadline=None, max_examples=400)
 @given(data=st.data())
 def test_mutated_pickles_raise_tool_errors_only(data: st.DataObject) -> None:
     body = bytearray(pickle.dumps({"a": [1, "b", (2.0, None)], "c": {"d": b"e"}}, 4))

@@ -211,7 +211,7 @@ def test_other_text_is_unreadable() -> None:
         parse_ras(b"hello", "x")
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_damaged_answers_raise_tool_errors_only(tmp_path_factory: Any, data: st.DataObject) -> None:
     base = data.draw(

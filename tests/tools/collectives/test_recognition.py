@@ -52,7 +52,7 @@ def test_dates_are_no_ranks(name: str, rank: int | None) -> None:
     assert rank_of_name(name, named_only=True) == rank
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(start=st.sampled_from(STARTS), rest=st.binary(max_size=300))
 def test_random_bytes_raise_tool_errors_only(
     tmp_path_factory: pytest.TempPathFactory, start: bytes, rest: bytes

@@ -152,7 +152,7 @@ def test_other_pickle_is_unreadable(tmp_path: Path) -> None:
         READER.read((Artefact(path.name, path),))
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_damaged_snapshots_raise_tool_errors_only(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -171,7 +171,7 @@ def test_damaged_snapshots_raise_tool_errors_only(
 ODD = st.none() | st.integers() | st.text(max_size=4) | st.lists(st.integers(), max_size=3)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_odd_values_raise_tool_errors_only(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

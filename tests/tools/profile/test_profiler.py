@@ -59,6 +59,7 @@ def covered(intervals: list[tuple[float, float]]) -> set[int]:
     return {n for a, b in intervals for n in range(int(a), int(b))}
 
 
+@settings(deadline=None)
 @given(SETS, SETS)
 def test_interval_arithmetic_agrees_with_sets_of_points(
     first: list[tuple[float, float]], second: list[tuple[float, float]]
@@ -151,7 +152,7 @@ def test_no_trace_is_unreadable(body: bytes) -> None:
 ODD = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.lists(st.integers())
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_odd_events_raise_tool_errors_only(data: st.DataObject) -> None:
     events = step(nccl=10)

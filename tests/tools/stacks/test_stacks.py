@@ -230,7 +230,7 @@ def test_no_stack_is_unreadable() -> None:
         parse_stacks(b"hello", "x")
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_damaged_dumps_raise_tool_errors_only(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
