@@ -1,1 +1,5 @@
-"""Entry of the chat page."""
+"""Entry of the chat page: `firstfault chat` runs it, or `streamlit run app/streamlit_app.py`."""
+
+from firstfault.ui.page import main
+
+main()

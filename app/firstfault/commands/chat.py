@@ -1,0 +1,51 @@
+"""`firstfault chat`: open the page."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+
+import click
+
+UPLOAD_MIB = 1024
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command("chat", epilog="FIRSTFAULT_* variables set the database, data folder and access.")
+@click.option("--port", type=click.IntRange(1, 65535), default=None, help="Port (8501).")
+@click.option("--address", default=None, help="Address to bind to (127.0.0.1).")
+@click.option("--upload-mib", type=click.IntRange(1, 8192), default=UPLOAD_MIB, show_default=True)
+@click.option("--open/--no-open", "opens", default=None, help="Open a browser window.")
+def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool | None) -> None:
+    """Serve the page and open it. No account, no key, no usage statistics."""
+    from streamlit.web import cli as streamlit_cli
+
+    from firstfault.paths import streamlit_script
+    from firstfault.settings import Settings
+    from firstfault.ui.theme import streamlit_flags
+
+    settings = Settings()  # type: ignore[call-arg]
+    host, number = address or settings.address, port or settings.port
+    shown = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{number}"
+    click.echo(
+        f"Firstfault: {shown}   (Ctrl+C ends it; incidents stay in {settings.data})", err=True
+    )
+    if opens if opens is not None else (sys.stderr.isatty() and host in LOOPBACK):
+        threading.Thread(target=_open_when_up, args=(shown,), daemon=True).start()
+    flags = streamlit_flags(host, number, upload_mib)
+    streamlit_cli.main(["run", str(streamlit_script()), *flags], prog_name="firstfault chat")
+
+
+def _open_when_up(address: str, patience: float = 20.0) -> None:
+    limit = time.monotonic() + patience
+    while time.monotonic() < limit:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):
+                webbrowser.open(address)
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)

@@ -1,0 +1,127 @@
+"""What was asked and answered after the verdict? Turns, the box for more, and following along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import streamlit as st
+
+from firstfault.errors import FirstfaultError
+from firstfault.incidents.events import (
+    AnswerPart,
+    Event,
+    EventKind,
+    Failed,
+    Progress,
+    Received,
+    RelatedFound,
+)
+from firstfault.incidents.records import Incident, TurnKind
+from firstfault.ui.door import next_key, service, spend_key
+from firstfault.ui.inbox import read_inputs
+from firstfault.ui.marks import render_markdown, split_fences
+from firstfault.ui.sources import show_sources
+
+FAST, SLOW = 0.4, 4.0
+
+
+def show_conversation(incident: Incident, events: Sequence[Event], readonly: bool = False) -> None:
+    """Turns after the first, and the box."""
+    for number in range(1, incident.last_turn + 1):
+        mine = [e for e in events if e.turn == number]
+        if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
+            _show_turn(incident, number, mine)
+    if readonly:
+        return
+    watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
+    if not incident.state.is_final and st.button(
+        "Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"
+    ):
+        service().stop(incident.id)
+        st.rerun()
+    with st.container(key="ask"):
+        given = st.chat_input(
+            "Ask about this incident, or add more evidence", accept_file="multiple", key="follow-up"
+        )
+    if given is not None:
+        _take(incident.id, given)
+
+
+def watch(identity: str, seen: int, every: float) -> None:
+    """Run the page again when somebody, or a worker, has added to the incident."""
+
+    @st.fragment(run_every=every)
+    def look() -> None:
+        try:
+            now = service().incident(identity).last_event
+        except FirstfaultError:
+            return
+        if now != seen:
+            st.rerun()
+
+    look()
+
+
+def _take(identity: str, given: object) -> None:
+    new = read_inputs(getattr(given, "text", "") or "", getattr(given, "files", ()))
+    purpose = f"turn-{identity}"
+    try:
+        if new.inputs:
+            service().add_evidence(identity, new.inputs, new.question, key=next_key(purpose))
+        else:
+            service().ask(identity, new.question, key=next_key(purpose))
+    except FirstfaultError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    spend_key(purpose)
+    st.rerun()
+
+
+def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None:
+    received = next((e.body for e in events if isinstance(e.body, Received)), None)
+    if received is not None:
+        st.html(_write_received(received))
+    parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
+    last = max((p.attempt for p in parts), default=1)
+    for index, part in enumerate(p for p in parts if p.attempt == last):
+        _show_part(incident, part, f"t{number}p{index}")
+    for event in events:
+        if isinstance(event.body, Failed):
+            st.error(event.body.message, icon=":material/report:")
+        elif isinstance(event.body, RelatedFound):
+            continue
+    if events and not any(e.is_closing for e in events):
+        steps = [e.body for e in events if isinstance(e.body, Progress)]
+        st.caption(
+            f"Working: {steps[-1].detail or steps[-1].step}" if steps else "Waiting for a worker"
+        )
+
+
+def _write_received(received: Received) -> str:
+    names = ", ".join(escape(i.name) for i in received.inputs[:5])
+    told = {
+        TurnKind.REPORT: "",
+        TurnKind.QUESTION: "",
+        TurnKind.EVIDENCE: f"added {names}; everything above was read again together",
+        TurnKind.AGAIN: "asked for the diagnosis once more",
+    }[received.turn]
+    text = escape(received.text)
+    return f'<div class="ff ff-turn">{text}<small>{told}</small></div>'
+
+
+def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:
+    citations = {c.n: c for c in part.citations}
+    for text, is_command in split_fences(part.text):
+        if is_command:
+            st.code(text, language="bash", wrap_lines=True)
+        else:
+            st.html(f'<div class="ff ff-prose">{render_markdown(text, citations, scope)}</div>')
+    if part.citations:
+        show_sources(
+            incident.id,
+            part.citations,
+            incident.last_turn,
+            scope=scope,
+            title="Sources of this answer",
+        )

@@ -1,0 +1,61 @@
+"""How does the page reach the service? One service per process, and reads that are kept.
+
+Session state holds ids only; windows and passages are kept in a bounded cache of the process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import streamlit as st
+
+from firstfault.errors import FirstfaultError
+from firstfault.service import PagePassage, Service, Window, open_service
+
+
+@st.cache_resource(show_spinner=False)
+def service() -> Service:
+    """The service of this process, with its workers."""
+    return open_service()
+
+
+@st.cache_data(show_spinner=False, max_entries=4_000)
+def read_windows(
+    incident: str, places: Sequence[tuple[str, int]], around: int, last_turn: int
+) -> list[Window | None]:
+    """Windows around several places; None where a file is no text or gone.
+
+    last_turn: part of the key, since added evidence may bring other files under the same names.
+    """
+    return [_window(incident, file, line, around) for file, line in places]
+
+
+def _window(incident: str, file: str, line: int, around: int) -> Window | None:
+    if line < 1:
+        return None
+    try:
+        found = service().window(incident, file, line, around)
+    except (FirstfaultError, OSError):
+        return None
+    return found if any(number == line for number, _ in found.lines) else None
+
+
+@st.cache_data(show_spinner=False, max_entries=2_000)
+def read_passage(page: str, heading: str) -> PagePassage | None:
+    """A section of a knowledge page; None where the page has changed since."""
+    try:
+        return service().passage(page, heading)
+    except FirstfaultError:
+        return None
+
+
+def next_key(purpose: str) -> str:
+    """Idempotency key of the next thing this session does; the same until `spend_key`."""
+    keys: dict[str, str] = st.session_state.setdefault("keys", {})
+    return keys.setdefault(purpose, f"{purpose}-{secrets.token_hex(12)}")
+
+
+def spend_key(purpose: str) -> None:
+    """What the key was for is durable; the next one differs."""
+    st.session_state.setdefault("keys", {}).pop(purpose, None)

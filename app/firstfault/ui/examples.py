@@ -1,0 +1,57 @@
+"""Which example incidents are bundled? Cases of the evals, also in an installed wheel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from firstfault.service import NewIncident, Upload
+
+_HERE = Path(__file__).parent
+_LIST = _HERE / "examples.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One bundled case: what the card says, and where its files are."""
+
+    id: str
+    title: str
+    teaser: str
+    question: str
+    files: tuple[Path, ...]
+
+    def read(self) -> NewIncident:
+        """The case as a new incident."""
+        inputs = tuple(Upload(f.name, f.read_bytes()) for f in self.files)
+        return NewIncident(inputs, self.question, self.title)
+
+
+@cache
+def list_examples() -> tuple[Example, ...]:
+    """Examples whose files are there, in the order of the list."""
+    listed = yaml.safe_load(_LIST.read_text(encoding="utf-8"))["examples"]
+    out = []
+    for entry in listed:
+        folder = _folder(entry["case"])
+        if folder is None:
+            continue
+        files = tuple(sorted(p for p in folder.iterdir() if p.is_file() and p.name != "case.yaml"))
+        out.append(
+            Example(
+                entry["case"], entry["title"], entry["teaser"], entry.get("question", ""), files
+            )
+        )
+    return tuple(out)
+
+
+def _folder(case: str) -> Path | None:
+    """Inside the wheel, or in the checkout."""
+    package = _HERE.parent
+    for base in (package / "_examples", package.parent.parent / "evals" / "cases"):
+        if (base / case).is_dir():
+            return base / case
+    return None

@@ -1,0 +1,119 @@
+"""Where does an incident begin? One box, bundled examples, and a path for files too large to upload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from firstfault.errors import FirstfaultError, UsageError
+from firstfault.service import NamedPath, NewIncident, PastedText, Upload
+from firstfault.ui.door import next_key, service, spend_key
+from firstfault.ui.examples import Example, list_examples
+from firstfault.ui.navigation import open_incident
+from firstfault.ui.paste import read_paths, split_message
+
+Given = PastedText | Upload | NamedPath
+HERO = """
+<div class="ff ff-hero"><h1>What broke first?</h1>
+<p>Paste a log or a stack trace, drop files, or ask. You get the first fault, its rank and host, the lines
+that prove it, and what to run next.</p></div>
+"""
+
+
+def show_inbox() -> None:
+    """The first screen."""
+    st.html(HERO)
+    with st.container(key="first-box"):
+        given = st.chat_input(
+            "Paste a log, drop files, or ask a question",
+            accept_file="multiple",
+            key="new-incident",
+            height=112,
+        )
+    with st.container(key="first-more", horizontal=True, gap="small"):
+        _show_folder()
+        _show_paths()
+    if given is not None:
+        begin(read_inputs(given.text or "", given.files), key="new")
+    _show_examples()
+
+
+def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
+    """What the box holds, as the service takes it. Uploads stay bytes; nothing is kept here."""
+    split = split_message(text)
+    inputs: list[Given] = [Upload(f.name, f.getvalue()) for f in files]
+    paths = read_paths(text) if service().settings.allow_paths else ()
+    if paths and any(p.exists() for p in paths):
+        return NewIncident((*inputs, *(NamedPath(p) for p in paths)))
+    if split.log:
+        inputs.append(PastedText(split.log))
+    return NewIncident(tuple(inputs), split.question)
+
+
+def begin(new: NewIncident, key: str) -> None:
+    """Start the incident and open it; say what is wrong where that fails."""
+    try:
+        identity = service().start(new, key=next_key(key))
+    except FirstfaultError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    spend_key(key)
+    open_incident(identity)
+
+
+def _show_folder() -> None:
+    with st.popover("Whole folder", icon=":material/folder_open:", type="tertiary"):
+        files = st.file_uploader(
+            "Per-rank logs, dmesg, nvidia-smi, flight-recorder dumps: one folder is one incident",
+            accept_multiple_files="directory",
+            key="folder",
+        )
+        if files and st.button(f"Read {len(files)} files", type="primary", key="folder-read"):
+            begin(NewIncident(tuple(Upload(f.name, f.getvalue()) for f in files)), key="folder")
+
+
+def _show_paths() -> None:
+    if not service().settings.allow_paths:
+        return
+    with st.popover("Path on this machine", icon=":material/terminal:", type="tertiary"):
+        text = st.text_area(
+            "Files or folders, one a line. Large files are read where they lie, without an upload.",
+            placeholder="/scratch/run-17/logs",
+            key="paths",
+        )
+        if st.button("Read paths", type="primary", key="paths-read"):
+            paths = read_paths(text)
+            missing = [str(p) for p in paths if not p.exists()]
+            if not paths:
+                st.warning("Give absolute paths, one a line.", icon=":material/warning:")
+            elif missing:
+                st.warning(
+                    f"Not on this machine: {', '.join(missing[:3])}", icon=":material/warning:"
+                )
+            else:
+                begin(NewIncident(tuple(NamedPath(p) for p in paths)), key="paths")
+
+
+def _show_examples() -> None:
+    examples = list_examples()
+    if not examples:
+        return
+    with st.container(key="first-examples"):
+        st.html('<p class="ff ff-label">Or open an example incident</p>')
+        for row in range(0, len(examples), 2):
+            columns = st.columns(2, gap="small")
+            for column, example in zip(columns, examples[row : row + 2], strict=False):
+                with column:
+                    _show_example(example)
+
+
+def _show_example(example: Example) -> None:
+    if st.button(f"**{example.title}**  \n{example.teaser}", key=f"example-{example.id}"):
+        try:
+            new = example.read()
+        except (OSError, UsageError) as error:
+            st.error(f"{example.id}: {error}", icon=":material/error:")
+            return
+        begin(new, key=f"example-{example.id}")

@@ -1,0 +1,45 @@
+"""What does the browser show? Reads the address, draws one view. All work is done by workers."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from firstfault.errors import FirstfaultError, IncidentNotFound
+from firstfault.ui.conversation import show_conversation
+from firstfault.ui.door import service
+from firstfault.ui.inbox import show_inbox
+from firstfault.ui.incident_view import read_incident_events, show_incident
+from firstfault.ui.navigation import Place, View, read_place, set_place
+from firstfault.ui.sidebar import show_sidebar
+from firstfault.ui.theme import logo_file, style_sheet
+
+
+def main() -> None:
+    """Draw the page once."""
+    st.set_page_config(
+        page_title="Firstfault", page_icon=str(logo_file()), layout="wide",
+        initial_sidebar_state="expanded",
+    )  # fmt: skip
+    st.html(style_sheet())
+    place = read_place()
+    show_sidebar(place)
+    try:
+        _show(place)
+    except IncidentNotFound:
+        st.warning(
+            "There is no such incident: it was deleted, or the link is incomplete.",
+            icon=":material/search_off:",
+        )
+        st.button("New incident", on_click=set_place, args=(Place(View.INBOX),), key="gone-new")
+    except FirstfaultError as error:
+        st.error(str(error), icon=":material/error:")
+
+
+def _show(place: Place) -> None:
+    if place.view is View.INCIDENT:
+        incident = service().incident(place.id)
+        events = read_incident_events(place.id)
+        show_incident(incident, events)
+        show_conversation(incident, events)
+    elif place.view is View.INBOX:
+        show_inbox()

@@ -1,0 +1,73 @@
+"""What did a person put into the box: a question, a log, or a question above a log?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+LONG_LINE = 240
+MAX_PATHS = 200
+_LOG_LIKE = re.compile(
+    r"""
+    \d{1,2}:\d{2}:\d{2}                         # a clock
+    | ^\s*File\ "[^"]+",\ line\ \d+             # a Python frame
+    | \bTraceback\ \(most\ recent
+    | ^\s*(?:\[|\()?(?:rank|Rank|default)?\d+\s*[\]\):|]   # a rank prefix
+    | \b\w*(?:Error|Exception|Warning):\s
+    | ^[EWIF]\d{4}\s                            # glog
+    | \b(?:NCCL\ (?:INFO|WARN)|NVRM:|Xid)\b
+    | \b(?:loss|iteration|step)\b\s*[:=/]?\s*\d
+    | \[\s*\d+\.\d{6}\]                         # kernel ring buffer
+    """,
+    re.M | re.X,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """question and log of one message; either may be empty."""
+
+    question: str
+    log: str
+
+
+def split_message(text: str) -> Split:
+    """Tell a question from a log. A short lead-in above a log is the question about it."""
+    text = text.strip("\n")
+    if not text.strip():
+        return Split("", "")
+    lines = text.splitlines()
+    if not looks_like_log(text):
+        return Split(text.strip(), "")
+    for number, line in enumerate(lines[:4]):
+        if line.strip():
+            continue
+        lead, rest = "\n".join(lines[:number]), "\n".join(lines[number + 1 :])
+        if lead.strip() and not looks_like_log(lead) and rest.strip():
+            return Split(lead.strip(), rest)
+    first = lines[0]
+    if len(lines) > 1 and first.rstrip().endswith(("?", ":")) and not looks_like_log(first):
+        return Split(first.strip(), "\n".join(lines[1:]))
+    return Split("", text)
+
+
+def looks_like_log(text: str) -> bool:
+    """Machine output rather than a sentence: many lines, a very long line, or a log's marks."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 12 or any(len(line) > LONG_LINE for line in lines):
+        return True
+    marked = sum(1 for line in lines if _LOG_LIKE.search(line))
+    if len(lines) <= 2:
+        return marked > 0 and not text.rstrip().endswith("?")
+    return marked * 3 >= len(lines)
+
+
+def read_paths(text: str) -> tuple[Path, ...]:
+    """Absolute paths, one a line; empty where any line is something else."""
+    lines = [line.strip().strip("'\"") for line in text.splitlines() if line.strip()]
+    if not lines or len(lines) > MAX_PATHS:
+        return ()
+    if not all(line.startswith(("/", "~")) and "\0" not in line for line in lines):
+        return ()
+    return tuple(Path(line).expanduser() for line in lines)

@@ -1,0 +1,62 @@
+"""Which incidents are there? Search, open, archive, delete; and the way to the other page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from firstfault.incidents.records import Incident
+from firstfault.ui.door import service
+from firstfault.ui.navigation import Place, View, set_place
+from firstfault.ui.theme import write_brand
+from firstfault.ui.words import STATES, VERDICTS
+
+MAX_LISTED = 60
+
+
+def show_sidebar(place: Place) -> None:
+    """The list beside every page."""
+    with st.sidebar:
+        st.html(write_brand())
+        st.button(
+            "New incident",
+            icon=":material/add:",
+            key="new",
+            width="stretch",
+            type="primary" if place.view is View.INBOX else "secondary",
+            on_click=set_place,
+            args=(Place(View.INBOX),),
+        )
+        st.button(
+            "What if",
+            icon=":material/tune:",
+            key="what-if-link",
+            width="stretch",
+            on_click=set_place,
+            args=(Place(View.WHAT_IF),),
+        )
+        query = st.text_input(
+            "Search incidents",
+            placeholder="Search incidents",
+            label_visibility="collapsed",
+            icon=":material/search:",
+            key="search",
+        )
+        archived = st.toggle("Archived", key="archived")
+        found = service().incidents(query, archived, MAX_LISTED)
+        if not found:
+            st.caption("Nothing found." if query else "No incidents yet.")
+        for incident in found:
+            _show_row(incident, incident.id == place.id)
+
+
+def _show_row(incident: Incident, current: bool) -> None:
+    look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
+    st.button(
+        incident.title.replace("[", "\\[") or "Untitled",
+        icon=f":material/{look.icon}:",
+        key=f"open-{'current-' if current else ''}{incident.id}",
+        help=f"{look.word}. {incident.root_cause or ''}"[:300],
+        width="stretch",
+        on_click=set_place,
+        args=(Place(View.INCIDENT, incident.id),),
+    )

@@ -1,0 +1,68 @@
+"""Which words and icons stand for verdicts, confidence, states and phases? One table for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firstfault.incidents.records import IncidentState
+from firstfault.investigation.diagnosis import ChainRole, PhaseName, PhaseStatus
+from firstfault_tools.findings import Category, Confidence, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Material icon, word, and tone (a CSS class suffix)."""
+
+    icon: str
+    word: str
+    tone: str
+
+
+VERDICTS = {
+    Verdict.FAULT: Look("error", "Fault", "fault"),
+    Verdict.WARNING: Look("warning", "Warning", "warn"),
+    Verdict.HEALTHY: Look("check_circle", "Healthy", "ok"),
+    Verdict.UNKNOWN: Look("help", "Not enough evidence", "unknown"),
+}
+STATES = {
+    IncidentState.QUEUED: Look("schedule", "Waiting", "plain"),
+    IncidentState.RUNNING: Look("progress_activity", "Reading", "plain"),
+    IncidentState.DONE: Look("chat", "Answered", "plain"),
+    IncidentState.FAILED: Look("report", "Could not analyse", "warn"),
+    IncidentState.STOPPED: Look("stop_circle", "Stopped", "plain"),
+}
+PHASES = {
+    PhaseName.TRIAGE: "Triage",
+    PhaseName.LOCALIZE: "Localize",
+    PhaseName.ISOLATE: "Isolate",
+    PhaseName.ROOT_CAUSE: "Root cause",
+    PhaseName.RESOLVE: "Resolve",
+}
+PHASE_STATES = {
+    PhaseStatus.DONE: Look("check_circle", "done", "ok"),
+    PhaseStatus.OPEN: Look("radio_button_partial", "open", "warn"),
+    PhaseStatus.SKIPPED: Look("remove_circle", "not needed", "plain"),
+}
+ROLES = {
+    ChainRole.INITIATING: Look("flag", "first fault", "fault"),
+    ChainRole.CASCADE: Look("subdirectory_arrow_right", "follows from it", "warn"),
+    ChainRole.TEARDOWN: Look("power_settings_new", "shutdown", "plain"),
+}
+CATEGORIES = {
+    Category.OOM: "Out of memory",
+    Category.CODE_BUG: "Code bug",
+}
+CONFIDENCE = {
+    Confidence.CONFIRMED: "a line or artefact names the cause itself, and the quote was checked against the file",
+    Confidence.LIKELY: "the evidence fits, but another cause could leave the same lines",
+    Confidence.POSSIBLE: "only a pattern or a similar page fits; take it as a lead, not as a fact",
+    Confidence.UNKNOWN: "the evidence does not reach as far as a cause",
+}
+HEALTHY_CONFIDENCE = "no failure is reported in what was read, and the run goes on or ended well"
+
+
+def name_category(category: Category | None) -> str:
+    """Category as a person writes it; empty for none."""
+    if category is None:
+        return ""
+    return CATEGORIES.get(category, category.value.replace("_", " ").capitalize())
