@@ -80,7 +80,9 @@ def test_daly_where_saving_takes_longer_than_failures():
 )
 def test_no_other_interval_wastes_less_than_dalys(save, mtbf, factor):
     best = find_daly(save, mtbf)
-    assert measure_waste(best, save, 600, mtbf) <= measure_waste(best * factor, save, 600, mtbf) + 1e-4
+    assert (
+        measure_waste(best, save, 600, mtbf) <= measure_waste(best * factor, save, 600, mtbf) + 1e-4
+    )
 
 
 def test_more_gpus_fail_more_often():

@@ -133,7 +133,12 @@ def test_fifteen_billion_dynamic_does_not_depend_on_replicas(world):
 
 @pytest.mark.parametrize(
     ("tensor", "batch", "static", "activations", "bound"),
-    [(2, 1, 5.3, 1.3, 0.10), (2, 2, 5.3, 2.7, 0.10), (1, 1, 8.8, 2.4, 0.10), (1, 2, 8.8, 5.0, 0.10)],
+    [
+        (2, 1, 5.3, 1.3, 0.10),
+        (2, 2, 5.3, 2.7, 0.10),
+        (1, 1, 8.8, 2.4, 0.10),
+        (1, 2, 8.8, 5.0, 0.10),
+    ],
 )
 def test_experts_against_a_published_table(tensor, batch, static, activations, bound):
     shape = Architecture(
@@ -239,7 +244,9 @@ def test_pipeline_does_not_shrink_the_first_stage_and_interleaving_grows_it():
 
 def test_expert_parallelism_does_not_divide_expert_activations():
     eight, two = ROW9, replace(ROW9, expert=2)
-    assert size_stage(MIXTRAL, eight, 0)["activations"] == size_stage(MIXTRAL, two, 0)["activations"]
+    assert (
+        size_stage(MIXTRAL, eight, 0)["activations"] == size_stage(MIXTRAL, two, 0)["activations"]
+    )
     assert size_stage(MIXTRAL, eight, 0)["weights"] < size_stage(MIXTRAL, two, 0)["weights"]
 
 

@@ -38,7 +38,9 @@ def test_every_phase(scored, phase, bound):
     rows, result = scored
     for row, predicted in zip(rows, result["rows"], strict=True):
         measured = row["measured"][phase]
-        assert predicted["phases_gib"][phase] == pytest.approx(measured, rel=bound), predicted["label"]
+        assert predicted["phases_gib"][phase] == pytest.approx(measured, rel=bound), predicted[
+            "label"
+        ]
 
 
 def test_measured_values_are_not_read(scored):

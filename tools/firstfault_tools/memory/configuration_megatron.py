@@ -18,7 +18,6 @@ DUMP_START = re.compile(r"-{10,60} arguments -{10,60}")
 DUMP_END = re.compile(r"-{10,60} end of arguments -{10,60}")
 _LINE = re.compile(r"(?:^|[ \]:])([A-Za-z0-9_]{1,60}) \.{2,50} ?(.{0,400})$")
 MAX_LINES = 5000
-_LAUNCHERS = frozenset({"python", "python3", "torchrun", "srun", "mpirun", "deepspeed"})
 
 _SHAPE = {
     "hidden_size": "hidden",
@@ -78,9 +77,9 @@ def read_megatron_arguments(text: str, source: str = "command line") -> Draft:
             while index < len(words) and not words[index].startswith("--"):
                 values.append(words[index])
                 index += 1
-            value = " ".join(values) if values else "True"
-            if values and (values[-1].endswith(".py") or values[0] in _LAUNCHERS):
-                continue
+            # The script's own name ends the launcher's options.
+            stop = next((n for n, v in enumerate(values) if v.endswith(".py")), len(values))
+            value = " ".join(values[:stop]) if values[:stop] else "True"
         found[name.replace("-", "_")] = value
     if "nnodes" in found and "nproc_per_node" in found and "world_size" not in found:
         nodes, each = found["nnodes"], found["nproc_per_node"]

@@ -43,7 +43,13 @@ def match_tensor(
         relative = error / size
         if (exact or relative <= LOOSE) and size not in found:
             found[size] = TensorMatch(name, formula, size, exact, relative)
-    return tuple(sorted(found.values(), key=lambda match: (not match.exact, match.relative_error)))
+    # Among exact ones the order of the list decides: the likelier tensor stands first.
+    return tuple(
+        sorted(
+            found.values(),
+            key=lambda match: (not match.exact, 0.0 if match.exact else match.relative_error),
+        )
+    )
 
 
 def _list_tensors(shape: Architecture, setup: TrainingSetup) -> Iterator[tuple[str, str, int]]:
