@@ -169,7 +169,8 @@ class StepParser:
         self.lines: list[str] = []
         self.bars: list[int] = []
 
-    def _rows(self) -> int:
+    def rows(self) -> int:
+        """Rows read so far and not forgotten."""
         return len(self.table.line) + len(self.numbers)
 
     def _flush(self) -> None:
@@ -234,7 +235,7 @@ class StepParser:
                     values[name] = to_number(value.rstrip("."))
                 except ValueError:
                     continue
-            self.events.append(Event(kind, number, text[:MAX_LINE], self._rows(), values))
+            self.events.append(Event(kind, number, text[:MAX_LINE], self.rows(), values))
 
     def _add_reading(self, number: int, text: str, reading: LineReading) -> None:
         table = self.table
@@ -344,7 +345,7 @@ class StepParser:
             return
         lower = text.lower()
         # Ahead of the first step a log prints its arguments; later only some words matter.
-        if not self._rows() or any(word in lower for word in _EVENT_WORDS):
+        if not self.rows() or any(word in lower for word in _EVENT_WORDS):
             self._event(number, text, lower)
         if not (
             "loss" in lower
@@ -379,6 +380,32 @@ class StepParser:
             if template is not None:
                 self.templates.insert(0, template)
         self._add_reading(number, text, reading)
+
+    def trim(self, keep: int) -> None:
+        """Forget all but the last `keep` rows, so that a log can be followed for ever."""
+        self._flush()
+        table = self.table
+        table.pad()
+        gone = len(table.line) - keep
+        if gone <= 0:
+            return
+        for counter in (table.step, table.line, table.rank):
+            del counter[:gone]
+        for column in (table.time, *table.columns.values()):
+            del column[:gone]
+        table.columns = {
+            name: column
+            for name, column in table.columns.items()
+            if any(value != MISSING for value in column)
+        }
+        table.texts = {row - gone: text for row, text in table.texts.items() if row >= gone}
+        table.recent = [(row - gone, text) for row, text in table.recent if row >= gone]
+        self.events = [
+            Event(e.kind, e.line, e.text, max(0, e.row - gone), e.values)
+            for e in self.events[-MAX_EVENTS // 2 :]
+        ]
+        if len(self.seen) >= MAX_SHAPES:
+            self.seen.clear()
 
     def finish(self) -> StepSeries:
         """The series of everything fed so far."""

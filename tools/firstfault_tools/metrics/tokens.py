@@ -132,6 +132,11 @@ def _factor(metric: str, default: str, key_unit: str | None, unit: str | None) -
     return 1.0
 
 
+def unit_factor(metric: str, unit: str) -> float:
+    """Factor from `unit` to the unit of `metric`; 1 where the unit says nothing."""
+    return _factor(metric, unit, None, None)
+
+
 def _key(gap: str) -> tuple[str, str | None]:
     unit = _KEY_UNIT.search(gap)
     key_unit = unit.group(1) if unit else None

@@ -1,0 +1,186 @@
+"""`firstfault watch`: follow a growing log and say once what goes wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+
+from firstfault_tools.findings import Finding
+
+MAX_LINE = 64 * 1024
+POLL = 0.5
+CHUNK = 5_000
+WEBHOOK_TIMEOUT = 5.0
+
+
+def finding_object(finding: Finding) -> dict[str, Any]:
+    """A finding as a JSON-able mapping, schema firstfault.alert/1."""
+    return {
+        "schema": "firstfault.alert/1",
+        "kind": finding.kind,
+        "title": finding.title,
+        "level": finding.level.value,
+        "category": finding.category.value if finding.category else None,
+        "confidence": finding.confidence.value,
+        "rank": finding.rank,
+        "page": finding.page,
+        "facts": dict(finding.facts),
+        "evidence": [{"file": e.file, "line": e.line, "text": e.text} for e in finding.evidence],
+    }
+
+
+def post_alert(url: str, body: dict[str, Any]) -> str | None:
+    """Send one alert; the reason where it failed. A dead receiver must not stop the watch."""
+    import urllib.error
+    import urllib.request
+
+    request = urllib.request.Request(
+        url,
+        data=json.dumps({"text": body["title"], **body}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=WEBHOOK_TIMEOUT):
+            return None
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        return str(error)
+
+
+class Follower:
+    """Lines of a file that grows, is truncated or replaced. Holds one partial line at most."""
+
+    def __init__(self, path: str, from_start: bool) -> None:
+        self.path = path
+        self.stream: IO[bytes] | None = None
+        self.inode = -1
+        self.rest = b""
+        self._open(0 if from_start else None)
+
+    def _open(self, position: int | None) -> None:
+        try:
+            self.stream = open(self.path, "rb")  # noqa: SIM115 (closed on rotation)
+        except FileNotFoundError:
+            self.stream = None
+            return
+        self.inode = os.fstat(self.stream.fileno()).st_ino
+        self.stream.seek(0, os.SEEK_END if position is None else os.SEEK_SET)
+        self.rest = b""
+
+    def _rotated(self) -> bool:
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            return False  # between rename and re-creation: the old file may still be written to
+        if self.stream is None:
+            return True
+        return now.st_ino != self.inode or now.st_size < self.stream.tell()
+
+    def read(self) -> Iterator[str]:
+        """All whole lines that are there now."""
+        while True:
+            data = self.stream.read(1 << 20) if self.stream is not None else b""
+            if not data:
+                if not self._rotated():
+                    return
+                if self.stream is not None:
+                    self.stream.close()
+                self._open(0)
+                if self.stream is None:
+                    return
+                continue
+            *lines, self.rest = (self.rest + data).replace(b"\r\n", b"\n").split(b"\n")
+            if len(self.rest) > MAX_LINE:
+                self.rest = self.rest[:MAX_LINE]
+            for line in lines:
+                yield line[:MAX_LINE].decode("utf-8", errors="replace")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.stream is not None:
+            self.stream.close()
+
+
+@click.command("watch")
+@click.argument("path", metavar="FILE|-")
+@click.option(
+    "--baseline", type=click.Path(exists=True, dir_okay=False), help="log of a healthy run"
+)
+@click.option("--webhook", help="http(s) address that gets each alert as JSON")
+@click.option("--once", is_flag=True, help="end at the first alert")
+@click.option("--from-start/--from-end", default=True, show_default=True, help="where to begin")
+@click.option("--stall-after", type=float, help="seconds of silence that count as a stall")
+@click.option("--until-idle", type=float, help="end when the file is silent for so many seconds")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
+def COMMAND(
+    path: str,
+    baseline: str | None,
+    webhook: str | None,
+    once: bool,
+    from_start: bool,
+    stall_after: float | None,
+    until_idle: float | None,
+    as_json: bool,
+) -> None:
+    """Follow a training log and alert once per condition. Exit code 1 if there was an alert."""
+    from firstfault_tools.metrics.monitor import Monitor, watch_lines
+    from firstfault_tools.metrics.steps import parse_steps
+
+    if webhook is not None and not webhook.startswith(("http://", "https://")):
+        raise click.UsageError("--webhook: must begin with http:// or https://")
+    healthy = None
+    if baseline is not None:
+        with open(baseline, encoding="utf-8", errors="replace") as stream:
+            healthy = parse_steps((n, line.rstrip("\n")) for n, line in enumerate(stream, 1))
+        if not len(healthy):
+            raise click.UsageError(f"--baseline: {baseline} holds no step lines")
+    monitor = Monitor("stdin" if path == "-" else path, baseline=healthy, stall_after=stall_after)
+    alerts = 0
+
+    def alert(finding: Finding) -> bool:
+        body = finding_object(finding)
+        click.echo(json.dumps(body) if as_json else _line(finding))
+        if webhook is not None:
+            failed = post_alert(webhook, body)
+            if failed is not None:
+                click.echo(f"webhook failed: {failed}", err=True)
+        return True
+
+    if path == "-":
+        alerts = watch_lines(monitor, sys.stdin, alert)
+        sys.exit(1 if alerts else 0)
+    if not os.path.exists(path):
+        raise click.UsageError(f"FILE: {path} does not exist")
+    follower = Follower(path, from_start)
+    quiet_since = time.monotonic()
+    try:
+        while True:
+            more = follower.read()
+            while lines := list(itertools.islice(more, CHUNK)):
+                quiet_since = time.monotonic()
+                monitor.feed(lines, quiet_since)
+                alerts += sum(1 for finding in monitor.check() if alert(finding))
+                if once and alerts:
+                    break
+            now = time.monotonic()
+            alerts += sum(1 for finding in monitor.check(now) if alert(finding))
+            if (once and alerts) or (until_idle is not None and now - quiet_since >= until_idle):
+                break
+            time.sleep(min(POLL, until_idle or POLL))
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+    finally:
+        follower.close()
+    sys.exit(1 if alerts else 0)
+
+
+def _line(finding: Finding) -> str:
+    place = next((f"{e.file}:{e.line}" for e in finding.evidence if e.line), "")
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{stamp} {finding.level.value} {finding.kind}: {finding.title} [{place}]"

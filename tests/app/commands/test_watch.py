@@ -1,0 +1,107 @@
+"""Does `firstfault watch` follow, alert once, survive rotation and end with the right code?"""
+
+import http.server
+import json
+import threading
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from firstfault.commands.watch import COMMAND, Follower
+
+
+def line(step: int, loss: str = "2.0000") -> str:
+    return f"step {step} | loss {loss} | grad_norm 1.0 | step_time 100.0ms\n"
+
+
+def sick() -> str:
+    return "".join(line(s, "2.0" if s < 40 else "nan") for s in range(60))
+
+
+def test_stdin_to_the_end() -> None:
+    done = CliRunner().invoke(COMMAND, ["-"], input=sick())
+    assert done.exit_code == 1
+    assert done.output.count("metrics.nan_loss") == 1
+    assert "step 40" in done.output
+    well = CliRunner().invoke(COMMAND, ["-"], input="".join(line(s) for s in range(60)))
+    assert (well.exit_code, well.output) == (0, "")
+
+
+def test_file_with_json_and_baseline(tmp_path: Path) -> None:
+    log, good = tmp_path / "run.log", tmp_path / "good.log"
+    log.write_text("".join(line(s, f"{2.0 + (s > 50) * 0.9:.3f}") for s in range(1, 100)))
+    good.write_text("".join(line(s) for s in range(1, 100)))
+    done = CliRunner().invoke(
+        COMMAND, [str(log), "--json", "--until-idle", "0.1", "--baseline", str(good)]
+    )
+    alerts = [json.loads(text) for text in done.output.splitlines()]
+    assert done.exit_code == 1
+    assert alerts[0]["schema"] == "firstfault.alert/1"
+    assert "metrics.baseline_loss" in {a["kind"] for a in alerts}
+
+
+def test_webhook_gets_the_alert_and_its_failure_is_survived(tmp_path: Path) -> None:
+    bodies = []
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep the test quiet."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/hook"
+        done = CliRunner().invoke(COMMAND, ["-", "--webhook", address], input=sick())
+        assert done.exit_code == 1
+        assert bodies[0]["kind"] == "metrics.nan_loss"
+    finally:
+        server.shutdown()
+        server.server_close()
+    dead = CliRunner().invoke(COMMAND, ["-", "--webhook", address], input=sick())
+    assert dead.exit_code == 1
+    assert "metrics.nan_loss" in dead.output
+
+
+def test_usage_errors(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.log"
+    empty.write_text("hello\n")
+    for arguments in (
+        [str(tmp_path / "none.log")],
+        ["-", "--webhook", "file:///etc/passwd"],
+        ["-", "--baseline", str(empty)],
+    ):
+        assert CliRunner().invoke(COMMAND, arguments, input="").exit_code == 2
+
+
+def test_follower_survives_growth_truncation_and_rotation(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(b"one\ntw")
+    follower = Follower(str(log), from_start=True)
+    assert list(follower.read()) == ["one"]
+    with log.open("ab") as stream:
+        stream.write(b"o\r\nthree\n")
+    assert list(follower.read()) == ["two", "three"]
+    log.rename(tmp_path / "run.log.1")
+    assert list(follower.read()) == []
+    log.write_bytes(b"four\n")
+    assert list(follower.read()) == ["four"]
+    log.write_bytes(b"5\n")
+    assert list(follower.read()) == ["5"]
+    with log.open("ab") as stream:
+        stream.write(b"x" * 300_000)
+    assert list(follower.read()) == []
+    assert len(follower.rest) <= 64 * 1024
+    follower.close()
+
+
+def test_from_end_skips_what_was_there(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(sick())
+    follower = Follower(str(log), from_start=False)
+    assert list(follower.read()) == []
+    follower.close()
