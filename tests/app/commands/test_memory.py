@@ -1,0 +1,140 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from firstfault.commands.checkpoint import COMMAND as CHECKPOINT
+from firstfault.commands.memory import COMMAND as MEMORY
+from firstfault.errors import InputUnreadable, UsageError
+
+LLAMA = ["--model", "llama-3-8b", "--sequence", "8192"]
+ROW = {
+    "arch": "gpt2", "hidden": 256, "layers": 2, "heads": 4, "kv_heads": 4, "ffn": 1024,
+    "vocab": 1000, "tied": True, "precision": "amp", "attn": "sdpa", "recompute": "none",
+    "seq": 128, "mbs": 1, "parallel": "none", "optimizer": "sgd", "world": 1,
+    "measured": {"peak_allocated": 0.1},
+}  # fmt: skip
+OOM = (
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 1 has a "
+    "total capacity of 79.11 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this "
+    "process has 78.08 GiB memory in use. Of the allocated memory 75.10 GiB is allocated by PyTorch, "
+    "and 0.60 GiB is reserved by PyTorch but unallocated."
+)
+
+
+def run(command, *arguments, stdin=None):
+    return CliRunner().invoke(command, list(arguments), input=stdin)
+
+
+def test_json_answer():
+    result = run(MEMORY, *LLAMA, "--card", "H100-80GB", "--json")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer["schema"] == "firstfault.memory/1"
+    assert answer["fit"] == "does not fit"
+
+
+def test_tables():
+    text = run(MEMORY, *LLAMA, "--card", "H100-80GB").stdout
+    for word in ("does not fit", "peak in the", "single change", "full activation recomputation"):
+        assert word in text
+
+
+def test_check(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    bare = {key: value for key, value in ROW.items() if key != "measured"}
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps(bare) + "\n")
+    answer = json.loads(run(MEMORY, "--check", str(path), "--json").stdout)
+    first, second = answer["rows"]
+    assert first["measured_gib"] == 0.1
+    assert first["error"] == pytest.approx(first["predicted_gib"] / 0.1 - 1, abs=1e-3)
+    assert second["measured_gib"] is None
+    assert second["predicted_gib"] == first["predicted_gib"]
+    assert answer["mean_error"] == answer["worst_error"]
+    assert "mean" in run(MEMORY, "--check", str(path)).stdout
+
+
+def test_message_alone_and_with_a_model():
+    alone = json.loads(run(MEMORY, "-", "--json", stdin=OOM).stdout)
+    assert alone["books"]["bucket"] == "allocated"
+    assert alone["estimate"] is None
+    known = json.loads(run(MEMORY, "-", *LLAMA, "--json", stdin=OOM).stdout)
+    assert known["tensor"][0]["name"].startswith("fp32 logits")
+    assert "what broke" in run(MEMORY, "-", *LLAMA, stdin=OOM).stdout
+
+
+def test_files_then_flags(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "llama",
+                "hidden_size": 256,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "intermediate_size": 512,
+                "vocab_size": 1000,
+            }
+        )  # fmt: skip
+    )
+    answer = json.loads(
+        run(MEMORY, str(config), "--layers", "4", "--tied", "--json", "--no-changes").stdout
+    )
+    assert answer["changes"] == []
+    assert answer["source"] == "config.json, parameters"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([*LLAMA, "--tensor", "3", "--world", "3"], UsageError),
+        ([*LLAMA, "--card", "abacus"], UsageError),
+        (["--hidden", "64"], UsageError),
+        (["/nowhere/config.json"], InputUnreadable),
+        (["--check", "/nowhere.jsonl"], InputUnreadable),
+    ],
+)
+def test_errors(arguments, error):
+    assert isinstance(run(MEMORY, *arguments).exception, error)
+
+
+def test_unknown_flag_is_usage():
+    assert run(MEMORY, "--bogus").exit_code == 2
+
+
+def test_importing_the_command_is_light():
+    code = (
+        "import sys; import firstfault.commands.memory; "
+        "print([m for m in ('rich', 'yaml', 'numpy', 'pydantic') if m in sys.modules])"
+    )
+    path = ":".join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+def test_checkpoint_size_and_interval():
+    size = json.loads(run(CHECKPOINT, "size", "--model", "llama-3-8b", "--json").stdout)
+    assert size["total_gb"] == pytest.approx(112.4, abs=0.1)
+    plan = run(CHECKPOINT, "interval", "--save-seconds", "60", "--mtbf-hours", "24")
+    assert "daly_s" in plan.stdout
+
+
+def test_checkpoint_folder_on_disk(tmp_path):
+    rank = tmp_path / "iter_0000100" / "mp_rank_00"
+    rank.mkdir(parents=True)
+    (rank / "model_optim_rng.pt").write_bytes(b"never opened")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("200")
+    answer = json.loads(run(CHECKPOINT, "folder", str(tmp_path), "--json").stdout)
+    assert answer["resume_from"] == "iter_0000100"
+    assert answer["tracker"]["status"] == "dangling"
+    assert "PROBLEM" in run(CHECKPOINT, "folder", str(tmp_path)).stdout
+
+
+def test_checkpoint_errors():
+    assert isinstance(run(CHECKPOINT, "size", "--parameters", "0").exception, UsageError)
+    assert isinstance(run(CHECKPOINT, "folder", "-", stdin="").exception, InputUnreadable)
