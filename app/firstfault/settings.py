@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from firstfault.paths import data_folder
@@ -34,7 +35,11 @@ class Settings(BaseSettings):
     """Settings of one process; every field is the variable FIRSTFAULT_<FIELD>."""
 
     model_config = SettingsConfigDict(
-        env_prefix="FIRSTFAULT_", frozen=True, protected_namespaces=(), extra="ignore"
+        env_prefix="FIRSTFAULT_",
+        frozen=True,
+        protected_namespaces=(),
+        extra="ignore",
+        populate_by_name=True,
     )
 
     data: Path = Field(
@@ -84,9 +89,41 @@ class Settings(BaseSettings):
 
     log_format: LogFormat = Field(LogFormat.TEXT, description="text or json.")
 
-    model_url: str = Field("", description="OpenAI-compatible endpoint; empty means no model.")
-    model_name: str = Field("", description="Model to ask there.")
-    model_key: SecretStr = Field(SecretStr(""), description="Key for it.")
+    model_url: str = Field(
+        "",
+        validation_alias=AliasChoices("FIRSTFAULT_MODEL_URL", "OPENAI_BASE_URL"),
+        description="OpenAI-compatible endpoint; empty means the public one of the key.",
+    )
+    model_name: str = Field(
+        "",
+        validation_alias=AliasChoices("FIRSTFAULT_MODEL", "FIRSTFAULT_MODEL_NAME", "OPENAI_MODEL"),
+        description="Model to ask; empty means no model, whatever else is set.",
+    )
+    model_key: SecretStr = Field(
+        SecretStr(""),
+        validation_alias=AliasChoices("FIRSTFAULT_MODEL_KEY", "OPENAI_API_KEY"),
+        description="Key for it.",
+    )
+    model_structure: Literal["tool", "schema"] = Field(
+        "tool", description="How it answers in the schema: tool (a tool call) or schema (grammar)."
+    )
+    model_hide: str = Field(
+        "hosts,users,ips,paths",
+        description="What is replaced by placeholders before it is sent; none: secrets only.",
+    )
+    model_consent: Literal["ask", "given"] = Field(
+        "ask", description="ask: a person sees what would be sent first (never for loopback)."
+    )
+    model_context: int = Field(32_768, ge=2_048, description="Tokens the model's context holds.")
+    model_tokens: int = Field(150_000, ge=2_000, description="Tokens one turn may cost.")
+    model_steps: int = Field(10, ge=1, le=50, description="Calls of the model in one turn.")
+    model_silence_s: float = Field(60.0, gt=0, description="Longest silence of the endpoint.")
+    model_turn_s: float = Field(240.0, gt=0, description="Longest turn with the model.")
+    model_probe: bool = Field(
+        False, description="The model may propose to run `probe` here; a person approves each."
+    )
+    model_price_in: float = Field(0.0, ge=0, description="Price of a million tokens sent.")
+    model_price_out: float = Field(0.0, ge=0, description="Price of a million tokens received.")
 
     @cached_property
     def database(self) -> str:

@@ -1,0 +1,156 @@
+"""Why did the model not answer, and is it worth trying again? Errors become one sentence each."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from firstfault.agent.endpoint import Endpoint
+from firstfault.errors import ModelUnavailable
+
+T = TypeVar("T")
+MAX_WAIT_S = 20.0
+
+
+class AnswerUnusable(ModelUnavailable):
+    """The endpoint answered, and the answer is none in the schema."""
+
+
+class TurnStopped(ModelUnavailable):
+    """The person stopped the turn."""
+
+
+class Deadline:
+    """Wall time of one turn."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self.seconds = seconds
+
+    @property
+    def left_s(self) -> float:
+        return self._end - self._clock()
+
+    def check(self) -> None:
+        """Raise ModelUnavailable when the time is over."""
+        if self.left_s <= 0:
+            raise ModelUnavailable(
+                f"the model took more than {self.seconds:g} s for one turn; the deterministic answer "
+                "stands. Raise FIRSTFAULT_MODEL_TURN_S for a slow model."
+            )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Trying the same call again may help."""
+    import httpx
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in (408, 409, 425, 429) or error.status_code >= 500
+    return isinstance(error, (openai.APIConnectionError, httpx.TransportError))
+
+
+def is_of_endpoint(error: BaseException) -> bool:
+    """The error comes from the endpoint or the way to it, not from our own code."""
+    import json
+
+    import httpx
+    import openai
+    from pydantic import ValidationError
+
+    known = (openai.OpenAIError, httpx.HTTPError, json.JSONDecodeError, ValidationError)
+    if isinstance(error, known):
+        return True
+    # the client library raises these when a reply lacks the fields of its protocol
+    return isinstance(
+        error, (KeyError, TypeError, ValueError, AttributeError, IndexError)
+    ) and _in_client(error)
+
+
+def _in_client(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return place.split(".")[0] in (
+        "langchain_openai",
+        "langchain_core",
+        "openai",
+        "httpx",
+        "langchain",
+        "json",
+    )
+
+
+def call_with_retry(
+    call: Callable[[], T],
+    endpoint: Endpoint,
+    deadline: Deadline,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Result of `call`; transient failures are repeated with growing pauses, within the deadline.
+
+    Raises ModelUnavailable with what happened and what to do.
+    """
+    import tenacity
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        asked = _asked_wait(error)
+        grown = min(0.5 * 2 ** (state.attempt_number - 1), 8.0) * random.uniform(0.75, 1.25)
+        return float(min(max(asked, grown), MAX_WAIT_S, max(deadline.left_s, 0.0)))
+
+    def stop(state: tenacity.RetryCallState) -> bool:
+        return state.attempt_number >= endpoint.limits.attempts or deadline.left_s <= 0
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        wait=wait,
+        stop=stop,
+        sleep=sleep,
+        reraise=True,
+    )
+    try:
+        return retrying(call)
+    except ModelUnavailable:
+        raise
+    except Exception as error:
+        if not is_of_endpoint(error):
+            raise
+        raise ModelUnavailable(explain_failure(error, endpoint)) from error
+
+
+def _asked_wait(error: BaseException | None) -> float:
+    response = getattr(error, "response", None)
+    try:
+        return float(response.headers.get("retry-after", 0)) if response is not None else 0.0
+    except ValueError:
+        return 0.0
+
+
+def explain_failure(error: BaseException, endpoint: Endpoint) -> str:
+    """One sentence: what happened at the endpoint and what to do. Holds no key and no prompt."""
+    import httpx
+    import openai
+
+    where = f"{endpoint.name} at {endpoint.url}"
+    if isinstance(error, (openai.APITimeoutError, httpx.TimeoutException)):
+        return f"{where} was silent for {endpoint.limits.silence_s:g} s; try again, or raise FIRSTFAULT_MODEL_SILENCE_S"
+    if isinstance(error, openai.AuthenticationError):
+        return f"{where} refuses the key (401); check OPENAI_API_KEY"
+    if isinstance(error, openai.PermissionDeniedError):
+        return f"{where} refuses access (403); check the key's rights"
+    if isinstance(error, openai.NotFoundError):
+        return f"{where} does not exist (404); check FIRSTFAULT_MODEL and the /v1 at the end of the address"
+    if isinstance(error, openai.RateLimitError):
+        return f"{where} is over its limit (429) after {endpoint.limits.attempts} attempts; wait, or check the quota"
+    if isinstance(error, openai.BadRequestError):
+        return f"{where} does not accept the request (400): too long for its context, or it cannot call tools; set FIRSTFAULT_MODEL_CONTEXT, or FIRSTFAULT_MODEL_STRUCTURE=schema"
+    if isinstance(error, openai.APIStatusError):
+        return f"{where} failed ({error.status_code}) {endpoint.limits.attempts} times; look at the server"
+    if isinstance(error, (openai.APIConnectionError, httpx.TransportError)):
+        return f"{where} cannot be reached or broke off; check that the server runs and the address"
+    return f"{where} sent something that is no answer ({type(error).__name__}); check that it speaks the OpenAI protocol"

@@ -1,0 +1,138 @@
+"""Which words, numbers and names does a sentence use that somebody must have said before?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_CLOCK = re.compile(
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
+)
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
+_NUMBER_WORDS = {
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+    "eleven": 11, "twelve": 12, "twice": 2, "dozen": 12, "hundred": 100, "thousand": 1000,
+}  # fmt: skip
+_PLACED = re.compile(
+    r"(?i)\b(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)s?[ #:=]{0,2}(\d+)\b"
+)
+_QUOTED = re.compile(r"`([^`]{2,400})`|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»")
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]{2,}\b")
+_IDENTIFIER = re.compile(
+    r"\b(?:[A-Za-z_]\w*(?:[._][A-Za-z_]\w*)+(?:\(\))?|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|[A-Za-z]+[-_]?\d[\w-]*|(?:\d{1,3}\.){3}\d{1,3}|(?:/[\w.-]+){2,})"
+)
+_PLAIN = re.compile(r"(?i)^(?:e\.g|i\.e|etc)\.?$")
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]{3,}")
+
+
+def clear_marks(text: str) -> str:
+    """`text` without its [n] and [En] marks."""
+    return re.sub(r"\[E?\d{1,4}\]", "", text)
+
+
+def numbers(text: str) -> set[float]:
+    """Numbers that a text states; clock times count as one, words up to twelve as numbers."""
+    out: set[float] = set()
+    for match in _NUMBER.findall(_CLOCK.sub(" ", text)):
+        try:
+            out.add(float(match.replace(",", "")))
+        except ValueError:
+            continue
+    return out
+
+
+def spelled_numbers(text: str) -> set[float]:
+    """Numbers written as words, above one."""
+    return {
+        float(_NUMBER_WORDS[w]) for w in re.findall(r"[a-z]+", text.lower()) if w in _NUMBER_WORDS
+    }
+
+
+def clock_times(text: str) -> set[str]:
+    """Dates and times of day as they stand in a text."""
+    return set(_CLOCK.findall(text))
+
+
+def placed_numbers(text: str) -> set[tuple[str, int]]:
+    """(noun, number) of `rank 3`, `step 400`, `Xid 79` and the like, nouns in lower case."""
+    return {(re.sub(r"\s", "", n.lower()), int(v)) for n, v in _PLACED.findall(text)}
+
+
+def quotes(text: str) -> list[str]:
+    """What stands between quotation marks or backticks."""
+    return [next(g for g in match if g) for match in _QUOTED.findall(text)]
+
+
+def flags(text: str) -> set[str]:
+    """Command-line flags."""
+    return {f for f in _FLAG.findall(text) if len(f) > 1}
+
+
+def variables(text: str) -> set[str]:
+    """Names that look like environment variables."""
+    return set(_VARIABLE.findall(text))
+
+
+def identifiers(text: str) -> set[str]:
+    """Names of modules, functions, hosts, devices, addresses, paths: whatever is no plain word."""
+    return {m.rstrip("()") for m in _IDENTIFIER.findall(text) if not _PLAIN.match(m)}
+
+
+def content_stems(text: str) -> set[str]:
+    """First letters of the words that carry meaning, for a loose comparison."""
+    return {w.lower()[:5] for w in _WORD.findall(text) if w.lower() not in _common()}
+
+
+@cache
+def _common() -> frozenset[str]:
+    return frozenset(_data()["common"].split())
+
+
+@cache
+def _data() -> dict[str, Any]:
+    raw: dict[str, Any] = json.loads(
+        Path(__file__).with_name("cause_words.json").read_text("utf-8")
+    )
+    return raw
+
+
+@cache
+def _groups() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
+    raw = _data()["groups"]
+    out = []
+    for name, group in raw.items():
+        words = "|".join(
+            re.escape(w).replace(r"\*", r"\w*").replace(r"\ ", r"[\s_-]+") for w in group["words"]
+        )
+        out.append(
+            (
+                name,
+                group["category"],
+                re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])"),
+            )
+        )
+    return tuple(out)
+
+
+def cause_groups(text: str) -> frozenset[str]:
+    """Kinds of causes that a text names, by group of cause_words.json."""
+    return frozenset(name for name, _, pattern in _groups() if pattern.search(text))
+
+
+def cause_categories(text: str) -> frozenset[str]:
+    """Categories of the diagnosis contract whose causes a text names."""
+    return frozenset(category for _, category, pattern in _groups() if pattern.search(text))
+
+
+def shingles(texts: Iterable[str], size: int = 7) -> set[tuple[str, ...]]:
+    """Runs of `size` words, to recognise text that is repeated."""
+    out: set[tuple[str, ...]] = set()
+    for text in texts:
+        words = re.findall(r"[a-z0-9]+", text.lower())
+        out |= {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+    return out
