@@ -45,7 +45,7 @@ from firstfault_tools.log.window import read_window
 
 __all__ = ["NamedPath", "NewIncident", "PastedText", "Service", "Upload", "open_service"]
 
-FOLLOW_PAUSE = 0.05
+FOLLOW_PAUSE = 0.1
 MAX_AROUND = 500
 
 
@@ -156,15 +156,15 @@ class Service:
         """Events after `after` as they come; ends when no run is open, or after `timeout` seconds."""
         limit = time.monotonic() + timeout
         while True:
-            settled = self.record.incidents.get(incident).state.is_final
-            found = self.events(incident, after)
-            for event in found:
-                after = event.seq
-                yield event
-            if not found:
-                if settled or time.monotonic() >= limit:
-                    return
-                time.sleep(FOLLOW_PAUSE)
+            now = self.record.incidents.progress(incident)
+            if now.last_event > after:
+                for event in read_events(self.record.database, incident, after):
+                    after = event.seq
+                    yield event
+                continue
+            if now.is_settled or time.monotonic() >= limit:
+                return
+            time.sleep(FOLLOW_PAUSE)
 
     def stop(self, incident: str) -> bool:
         """Stop what runs or waits; what was found stays. False when nothing did."""

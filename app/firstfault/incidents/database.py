@@ -7,10 +7,11 @@ where the callers ask for them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Database:
 
     engine: Engine
     clock: Clock = time.time
+    _writer: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Threads of one process queue here on SQLite: its own waiting sleeps ever longer."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -40,7 +43,12 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that may change rows; committed at the end, rolled back on error."""
-        with self.engine.connect().execution_options(write=True) as connection, connection.begin():
+        turn = self._writer if self.is_sqlite else nullcontext()
+        with (
+            turn,
+            self.engine.connect().execution_options(write=True) as connection,
+            connection.begin(),
+        ):
             yield connection
 
     @contextmanager

@@ -31,6 +31,14 @@ MAX_TITLE, MAX_TEXT, MAX_KEY, MAX_LISTED = 200, 100_000, 200, 500
 
 
 @dataclass(frozen=True, slots=True)
+class IncidentProgress:
+    """Sequence number of the last event, and whether no run is open."""
+
+    last_event: int
+    is_settled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentStore:
     """Incidents and their turns."""
 
@@ -146,6 +154,15 @@ class IncidentStore:
     def get(self, incident: str) -> Incident:
         """One incident. Raises IncidentNotFound."""
         return self._one(select(incidents).where(incidents.c.id == incident), incident)
+
+    def progress(self, incident: str) -> IncidentProgress:
+        """How far an incident is: the cheap question that followers ask again and again."""
+        query = select(incidents.c.last_event, incidents.c.state).where(incidents.c.id == incident)
+        with self.database.read() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise _missing(incident)
+        return IncidentProgress(row[0], IncidentState(row[1]).is_final)
 
     def get_shared(self, token: str) -> Incident:
         """The incident behind a share token."""
