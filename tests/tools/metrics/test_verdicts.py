@@ -351,3 +351,86 @@ def test_empty_and_tiny_logs_say_nothing() -> None:
     assert judge([]) == ()
     assert judge(["step 1 loss 2.0"]) == ()
     assert isinstance(parse_steps([]), StepSeries)
+
+
+# -- found on variants that are not among the shared cases ------------------------------------------
+def test_divergence_by_less_than_half_with_exploding_gradients() -> None:
+    lines = [megatron(s, 5.0 if s < 40 else 6.2, 60.0 if s == 40 else 0.5) for s in range(80)]
+    assert "metrics.divergence" in alarms(lines)
+    assert not alarms([megatron(s, 5.0 if s < 40 else 6.2) for s in range(80)])
+
+
+def test_divergence_that_ends_in_nan_is_one_fault() -> None:
+    loss = [2.0 + (s % 3) / 50 for s in range(30)] + [9.0 + s for s in range(8)] + [math.nan] * 6
+    found = judge([megatron(s, v) for s, v in enumerate(loss)])
+    assert [f.kind for f in found if f.level is Level.CAUSE] == ["metrics.nan_loss"]
+    assert found[0].facts["loss_jump_at"] == "iteration 30"
+
+
+def test_stairs_with_rows_at_whole_epochs() -> None:
+    lines = [
+        f"{{'loss': {(1.3, 1.3, 0.85, 0.5)[-(-s // 20)] + (s % 3) / 100:.4f}, 'learning_rate': 1e-05, "
+        f"'epoch': {s / 20:.2f}}}"
+        for s in range(1, 61)
+    ]
+    assert "epoch_stairs" in kinds(lines)
+    assert not alarms(lines)
+
+
+def test_loss_scale_search_seen_in_the_column_only() -> None:
+    lines = [
+        megatron(s, None if s < 15 else 9.0).replace(
+            "loss scale: 1.0", f"loss scale: {max(2.0**32 / 2**s, 131072.0)}"
+        )
+        for s in range(1, 40)
+    ]
+    assert "loss_scale_warmup" in kinds(lines)
+    assert not alarms(lines)
+
+
+def test_other_trainers_words_for_an_overflow() -> None:
+    lines = [
+        f"Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {2.0 ** (15 - i)}"
+        for i in range(5)
+    ]
+    lines += [f"iter {s}: loss {4 - s / 200:.4f}, time 120.00ms" for s in range(30)]
+    assert "loss_scale_warmup" in kinds(lines)
+    assert not alarms(lines)
+
+
+def test_peak_memory_that_creeps_on_a_full_card() -> None:
+    lines = [
+        f"[step {s}] loss=2.5 | gpu/peak_gb={78.4 + max(0, s - 800) / 1700:.2f}"
+        for s in range(50, 3000, 50)
+    ]
+    assert "metrics.gpu_memory_growth" in alarms(lines)
+
+
+def test_clock_that_falls_with_the_throughput_is_hardware() -> None:
+    lines = [
+        f"step {s} | loss 2.0 | step_time {400 if s < 60 else 640}ms | sm_clock={1980 if s < 60 else 1230} | "
+        f"gpu_temp={64 if s < 60 else 89}"
+        for s in range(120)
+    ]
+    found = next(f for f in judge(lines) if f.kind == "metrics.throughput_drop")
+    assert found.category is Category.HARDWARE
+    assert "1980 to 1230" in found.title
+
+
+def test_schedule_as_written_against_as_logged() -> None:
+    lines = [
+        "learning_rate: 0.0002  warmup_steps: 100",
+        *[megatron(s, 2.0, lr=2e-3) for s in range(1, 200)],
+    ]
+    assert {"lr_overridden", "warmup_missing"} <= kinds(lines)
+    assert not alarms(lines)
+
+
+def test_each_rank_of_a_host_leak() -> None:
+    lines = [
+        f"[rank{r}] step {s * 100} loss 2.5 host_rss_gb={30 + (4.1 * s if r == 3 else 0.02 * s):.2f}"
+        for s in range(30)
+        for r in range(4)
+    ]
+    found = next(f for f in judge(lines) if f.kind == "metrics.host_memory_growth")
+    assert found.rank == 3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Finding, Level
 from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.view import Quote, View, lead_of
 
@@ -18,6 +19,7 @@ JUDGES = (
     ("learning", "judge_dead_gradients"),
     ("learning", "judge_never_learning"),
     ("learning", "judge_rate_schedule"),
+    ("learning", "judge_rate_as_written"),
     ("loss_shape", "judge_divergence"),
     ("loss_shape", "judge_spikes"),
     ("loss_shape", "judge_overfitting"),
@@ -49,4 +51,16 @@ def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tu
     for module, name in JUDGES:
         judge: Judge = getattr(importlib.import_module(f"firstfault_tools.metrics.{module}"), name)
         found.extend(judge(view))
-    return tuple(found)
+    return tuple(_settle(found))
+
+
+def _settle(found: list[Finding]) -> list[Finding]:
+    """A divergence that ended in NaN is one fault: the NaN stands, the way there is context."""
+    if not any(f.kind.startswith("metrics.nan_") and f.level is Level.CAUSE for f in found):
+        return found
+    return [
+        replace(f, level=Level.CONTEXT)
+        if f.kind in ("metrics.divergence", "metrics.loss_zero", "metrics.loss_scale_collapse")
+        else f
+        for f in found
+    ]

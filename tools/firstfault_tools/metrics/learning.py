@@ -208,3 +208,53 @@ def judge_rate_schedule(view: View) -> list[Finding]:
         if len(found) >= 3:
             break
     return found
+
+
+def judge_rate_as_written(view: View) -> list[Finding]:
+    """The schedule in the arguments against the one in the log: a peak or a warm-up that differs."""
+    curve = view.curve("lr")
+    series = view.lead
+    if len(curve) < 10:
+        return []
+    found = []
+    highest = float(curve.values.max())
+    first = int(curve.rows[0])
+    before = [e for e in view.events("peak_lr") if e.row == 0 and e.values.get("lr", 0) > 0]
+    steps = series.step[int(curve.rows[-1])]
+    warm = next((e for e in view.events("warmup") if e.row == 0), None)
+    length = warm.values.get("steps", 0) if warm else 0
+    past_warm_up = steps != NO_STEP and steps > max(50, 1.2 * length)
+    if before and past_warm_up and not 0.5 <= highest / before[0].values["lr"] <= 1.5:
+        written = before[0].values["lr"]
+        found.append(
+            make_finding(
+                "lr_overridden",
+                f"The arguments say learning rate {number(written)}; the highest logged is "
+                f"{number(highest)} up to {series.label(int(curve.rows[-1]))}",
+                Level.CONTEXT,
+                Category.NUMERICAL,
+                view.event_evidence(before[:1])
+                + view.evidence([int(curve.rows[int(curve.values.argmax())])]),
+                page="learning-rate-schedules",
+                facts={"written": written, "highest": highest},
+            )
+        )
+    if (
+        warm
+        and length >= 10
+        and 0 <= series.step[first] <= 2
+        and float(curve.values[0]) >= 0.9 * highest > 0
+    ):
+        found.append(
+            make_finding(
+                "warmup_missing",
+                f"The arguments ask for {length:.0f} warm-up steps, yet the learning rate is "
+                f"{number(float(curve.values[0]))}, its full value, at {series.label(first)}",
+                Level.CONTEXT,
+                Category.NUMERICAL,
+                view.event_evidence([warm]) + view.evidence([first]),
+                page="learning-rate-schedules",
+                facts={"warmup_steps": length, "first_lr": float(curve.values[0])},
+            )
+        )
+    return found

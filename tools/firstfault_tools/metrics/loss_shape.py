@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# A change of data may lift the loss by a quarter for good; more than a third is not that.
+RISE = 0.35
+
+
 def usable_loss(view: View) -> Curve:
     """The loss without placeholder values; empty where it is one throughout or may be negative."""
     import numpy as np
@@ -34,9 +38,12 @@ def usable_loss(view: View) -> Curve:
 
 
 def _find_rise(
-    values: NDArray[np.float64], tail_rows: int
+    values: NDArray[np.float64], tail_rows: int, share: float
 ) -> tuple[int, float, NDArray[np.float64]] | None:
-    """(last row near the old level, best level, tail) of a rise that lasts to the end, or None."""
+    """(last row near the old level, best level, tail) of a rise that lasts to the end, or None.
+
+    share: least rise relative to the best level.
+    """
     import numpy as np
 
     count = len(values)
@@ -50,7 +57,7 @@ def _find_rise(
     rise = high - best
     calm = values[: max(4, best_at + 1)] if best_at >= 3 else values
     noise = max(noise_of(calm), _scatter(values, smooth, best_at))
-    if rise < max(0.5 * abs(best), 3 * noise, 0.05) or low < best + 0.6 * rise:
+    if rise < max(share * abs(best), 3 * noise, 0.05) or low < best + 0.6 * rise:
         return None
     onset = best_at
     for i in range(count - tail_rows - 1, best_at - 1, -1):
@@ -69,6 +76,16 @@ def _find_rise(
     return (onset, best, tail) if rise >= 6 * noise or above else None
 
 
+def _exploded(view: View, row: int) -> bool:
+    """Whether the gradient norm was ten times its usual value within a few rows of `row`."""
+    import numpy as np
+
+    grad = view.curve("grad_norm")
+    past = grad.values[grad.rows < row - 3]
+    near = grad.values[(grad.rows >= row - 3) & (grad.rows <= row + 5)]
+    return len(past) >= 5 and len(near) > 0 and float(np.max(near)) > 10 * float(np.median(past))
+
+
 def judge_divergence(view: View) -> list[Finding]:
     """A loss that rose far above its best level and stayed there to the end of the log."""
     import numpy as np
@@ -79,9 +96,12 @@ def judge_divergence(view: View) -> list[Finding]:
     if count < 8:
         return []
     sizes = sorted({max(4, min(count // 5, 200)), max(4, min(count // 20, 50))}, reverse=True)
-    found = next((f for f in (_find_rise(values, size) for size in sizes) if f), None)
+    found = next((f for f in (_find_rise(values, size, RISE) for size in sizes) if f), None)
     if found is None:
-        return []
+        # A smaller rise is a divergence too where the gradients exploded just then.
+        found = next((f for f in (_find_rise(values, size, 0.15) for size in sizes) if f), None)
+        if found is None or not _exploded(view, int(curve.rows[found[0]])):
+            return []
     onset, best, tail = found
     high = float(np.median(tail))
     rise = high - best
@@ -240,13 +260,14 @@ def judge_epoch_stairs(view: View) -> list[Finding]:
     rows, values, at = curve.rows[good], curve.values[good], at[good]
     if len(values) < 8:
         return []
-    whole = np.floor(at)
+    # A row at epoch 1.00 closes the first epoch.
+    whole = np.ceil(at - 0.005)
     borders = np.flatnonzero(np.diff(whole) == 1) + 1
     if not 1 <= len(borders) <= 50:
         return []
     drops, places = [], []
     for border in borders:
-        left, right = values[max(0, border - 3) : border], values[border : border + 3]
+        left, right = values[max(0, border - 4) : border], values[border : border + 4]
         if len(left) < 2 or len(right) < 2:
             continue
         inside = np.abs(np.diff(left)).mean() + np.abs(np.diff(right)).mean()

@@ -305,6 +305,9 @@ def judge_loss_scale(view: View) -> list[Finding]:
         if event.row > 0 and streak > worst:
             worst, worst_start = streak, start
     at_floor = bool(floor) or (last is not None and last <= 1.0 and (first or 0) > 1.0)
+    span = f"down to {number(last or 0)}"
+    if first is not None:
+        span = f"from {number(first)} to {number(last or 0)}"
     facts: dict[str, Json] = {
         "reductions": count,
         "first_scale": first,
@@ -324,8 +327,7 @@ def judge_loss_scale(view: View) -> list[Finding]:
         return [
             make_finding(
                 "loss_scale_collapse",
-                f"The loss scale collapsed{where}: {count} reductions from {number(first or 0)} to "
-                f"{number(last or 0)}"
+                f"The loss scale collapsed{where}: {count} reductions {span}"
                 + (", its minimum" if at_floor else "")
                 + "; every step overflows, so nothing is learned",
                 Level.CAUSE,
@@ -336,14 +338,22 @@ def judge_loss_scale(view: View) -> list[Finding]:
                 facts=facts,
             )
         ]
-    early = sum(1 for event in reduced if event.row <= max(5, rows // 10))
-    late = count - early if reduced else drops
+    if reduced:
+        early = sum(1 for event in reduced if event.row <= max(5, rows // 10))
+    else:
+        falls = np.flatnonzero(np.diff(curve.values) < 0)
+        # A scale that falls row after row from the first on is still being searched for.
+        run = int(np.flatnonzero(np.diff(np.append(falls, -9)) != 1)[0]) + 1
+        early = int(np.sum(falls <= max(5, rows // 10)))
+        if falls[0] <= 1:
+            early = max(early, run)
+    late = count - early
     if late > max(4, 0.05 * max(rows, 1)) and late > early:
         return []
     return [
         make_finding(
             "loss_scale_warmup",
-            f"{count} loss-scale reduction(s), from {number(first or 0)} to {number(last or 0)}: "
+            f"{count} loss-scale reduction(s), {span}: "
             "normal dynamic loss scaling finding its level; each skips one step",
             Level.BENIGN,
             Category.NUMERICAL,

@@ -228,6 +228,30 @@ def _load_changed(before: str, after: str) -> str:
     return ""
 
 
+def _throttled(view: View, pace: Pace, at: int) -> tuple[str, dict[str, Json]]:
+    """Say when the printed SM clock fell with the throughput; '' otherwise."""
+    import numpy as np
+
+    said: list[str] = []
+    facts: dict[str, Json] = {}
+    fell = False
+    for metric, name, unit in (
+        ("sm_clock_mhz", "SM clock", "MHz"),
+        ("temperature_c", "temperature", "C"),
+        ("power_w", "power", "W"),
+    ):
+        values = view.lead.values(metric)[pace.rows]
+        good = (values != MISSING) & np.isfinite(values)
+        if good[:at].sum() < 3 or good[at:].sum() < 3:
+            continue
+        before = float(np.median(values[:at][good[:at]]))
+        after = float(np.median(values[at:][good[at:]]))
+        facts |= {f"{metric}_before": before, f"{metric}_after": after}
+        said.append(f"{name} {number(before)} to {number(after)} {unit}")
+        fell = fell or (metric == "sm_clock_mhz" and after < 0.92 * before)
+    return ("; ".join(said) if fell else ""), facts
+
+
 def judge_pace(view: View) -> list[Finding]:
     """Throughput that dropped at some step and stayed down, or that drifts down slowly."""
     pace = pace_of(view)
@@ -239,6 +263,7 @@ def judge_pace(view: View) -> list[Finding]:
     unit = " ms" if pace.exact else " (relative)"
     if shift is not None and shift.ratio > 1:
         first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
+        clocks, readings = _throttled(view, pace, shift.index)
         meant = _load_changed(
             view.text(series, int(pace.rows[0])), view.text(series, int(pace.rows[-1]))
         )
@@ -248,12 +273,14 @@ def judge_pace(view: View) -> list[Finding]:
                 f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
                 f"{number(shift.before)}{unit} before, {number(shift.after)}{unit} after, to the "
                 f"end of the log at {series.label(int(pace.rows[-1]))}"
-                + (f"; {meant}, so that is meant" if meant else ""),
-                Level.CONTEXT if meant else Level.FAILURE,
-                Category.PERFORMANCE,
+                + (f"; {meant}, so that is meant" if meant else "")
+                + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
+                Level.CONTEXT if meant else (Level.CAUSE if clocks else Level.FAILURE),
+                Category.HARDWARE if clocks else Category.PERFORMANCE,
                 view.evidence([before, first, int(pace.rows[-1])]),
-                page="throughput-drop",
+                page="thermal-and-power-slowdown" if clocks else "throughput-drop",
                 facts={
+                    **readings,
                     "since": series.label(first),
                     "before": shift.before,
                     "after": shift.after,

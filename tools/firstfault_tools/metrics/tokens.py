@@ -25,7 +25,7 @@ _UNIT = re.compile(
     r"[GMTK]i?B|ms|msec|us|secs|sec|s|%|min|bytes|B)(?![A-Za-z]|\s*[:=])"
 )
 _KEY_UNIT = re.compile(r"\((ms|s|t|sec|us|%|gib|gb|mib|mb|bytes|b)\)[\s:=\"'\[]*$", re.IGNORECASE)
-_CUT = re.compile(r"[|,;{}\[\]()<>]|\s-\s|\t|\s{2,}|[:=](?=\s*\S*\s)")
+_CUT = re.compile(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
 _PROGRESS = re.compile(
     r"(?:\|\s*|\]\[\s*|\[\s*|Batch:?\s+)(\d+)\s*/\s*(\d+)(?=\s*(?:\[|\]|\(\s*\d+%\)|\s*\|))"
 )
@@ -78,6 +78,7 @@ class Vocabulary:
     keys: Mapping[str, tuple[str, str]]
     whole: frozenset[str]
     qualifiers: frozenset[str]
+    settings: frozenset[str]
     units: Mapping[str, float]
     rates: Mapping[str, str]
 
@@ -90,6 +91,7 @@ def vocabulary() -> Vocabulary:
         keys={name: (meaning[0], meaning[1]) for name, meaning in raw["keys"].items()},
         whole=frozenset(raw["whole_key_only"]),
         qualifiers=frozenset(raw["qualifiers"]),
+        settings=frozenset(raw["settings"]),
         units=raw["units"],
         rates=raw["rates"],
     )
@@ -112,6 +114,12 @@ def meaning_of(key: str) -> tuple[str, str] | None:
             continue
         if name in known.whole and not all(w in known.qualifiers for w in words[:start]):
             return None
+        # "warmup_steps: 100" or "max_lr: 1e-3" is an argument and no reading.
+        if found[0] in ("step", "lr", "epoch"):
+            asked = known.settings & set(words[:start])
+            # "eval step 100" may be a reading; "eval_steps: 100" never is.
+            if asked and (words[-1].endswith("s") or asked - {"eval", "log", "logging"}):
+                return None
         evaluation = any(w.startswith(("val", "eval", "test")) for w in words[:start])
         if evaluation and found[0] not in ("step", "global_step", "epoch"):
             return known.keys["eval loss"] if found[0] == "loss" else None
@@ -230,6 +238,8 @@ def _assemble(
         if shown is not None:
             unique["eval_loss"] = replace(shown, metric="eval_loss")
     if not SIGNALS & unique.keys() or "train_runtime" in text:
+        return None
+    if "Arguments(" in text or "Namespace(" in text or "Config(" in text:
         return None
     step = steps.get("global_step") or steps.get("step")
     unit = "step" if "global_step" in steps else word
