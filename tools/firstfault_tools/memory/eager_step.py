@@ -26,7 +26,8 @@ WORKSPACE = 2 * 32 * MIB
 """cuBLAS workspace of Hopper (32 MiB, getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp),
 once for the thread that runs forward and once for the autograd thread."""
 
-_UNSHARDED = (Sharding.FSDP, Sharding.ZERO3, Sharding.ZERO2)
+REDUCE_BUCKET = 500_000_000
+"""DeepSpeed's default reduce_bucket_size, in elements."""
 
 
 def estimate_eager(shape: Architecture, setup: TrainingSetup) -> StepMemory:
@@ -35,9 +36,16 @@ def estimate_eager(shape: Architecture, setup: TrainingSetup) -> StepMemory:
     return _Step(shape, setup).walk()
 
 
+def gathers_weights(setup: TrainingSetup) -> bool:
+    """Whether weights are shards that a wrapper gathers for use (FSDP, and ZeRO-3)."""
+    if setup.sharding is Sharding.ZERO2:
+        return setup.framework is not Framework.DEEPSPEED
+    return setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
+
+
 def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
     """Element widths inside the layers."""
-    wrapped = setup.sharding in _UNSHARDED or setup.framework is Framework.DEEPSPEED
+    wrapped = gathers_weights(setup) or setup.framework is Framework.DEEPSPEED
     frozen = bool(setup.lora_rank)
     keeps = setup.sharding not in (Sharding.DDP, Sharding.ZERO1)
     if wrapped and setup.precision is not Precision.FP32:
@@ -72,13 +80,16 @@ class _Step:
         "head",
         "mask",
         "moments",
+        "prefetch",
         "root",
         "setup",
         "shape",
+        "spare",
         "states",
         "stream",
         "types",
         "unit",
+        "wrapped",
     )
 
     def __init__(self, shape: Architecture, setup: TrainingSetup) -> None:
@@ -104,13 +115,17 @@ class _Step:
             scores = tokens * (setup.sequence // setup.context) * shape.heads
             wide = 4 if shape.softmax_upcast or self.types.residual == 4 else self.types.compute
             self.attention_kept = scores * (wide + self.types.compute * (wide != 2))
-        wrapped = setup.sharding in _UNSHARDED
+        self.wrapped = gathers_weights(setup)
         largest = max(
             (shape.moe_layer_parameters if shape.moe_layers else 0), shape.dense_layer_parameters
         )
         outside = shape.parameters - shape.layer_parameters
-        self.unit = largest * self.types.weight if wrapped else 0
-        self.root = outside * self.types.weight if wrapped else 0
+        self.unit = largest * self.types.weight if self.wrapped else 0
+        self.root = outside * self.types.weight if self.wrapped else 0
+        # SHARD_GRAD_OP keeps every layer unsharded from forward to backward: nothing to prefetch.
+        keeps = setup.sharding is Sharding.ZERO2 and self.wrapped
+        self.spare = self.unit * shape.layers if keeps else 0
+        self.prefetch = 0 if keeps else self.unit
         self.moments: list[Moment] = []
 
     def kept_by(self, span: Span) -> int:
@@ -150,14 +165,14 @@ class _Step:
         # Autocast's cache holds every cast weight until the context ends; without recomputation the
         # same copies are kept by autograd anyway.
         cache = casts if full and not self.types.frozen else 0
-        spare = 0 if setup.sharding is not Sharding.ZERO2 else self.unit * self.shape.layers
+        spare = self.spare
         last = self.groups[-1][0]
         inside = last.transient_peak if full else last.forward_peak
         self.add(
             Phase.FORWARD,
             base,
             gradients=held,
-            unsharded_weights=self.root + 2 * self.unit + spare,
+            unsharded_weights=self.root + self.unit + self.prefetch + spare,
             cast_weights=cache,
             activations=activations - self.kept_by(last) + self.stream + inside,
             attention_mask=self.mask,
@@ -179,12 +194,12 @@ class _Step:
             Phase.LOSS_BACKWARD,
             base,
             gradients=held,
-            unsharded_weights=self.root + self.unit + spare,
+            unsharded_weights=self.root + self.prefetch + spare,
             activations=activations,
             logits_and_loss=head.backward_peak,
             attention_mask=mask,
         )
-        self.walk_backward(base, activations, held, spare)
+        self.walk_backward(base, activations, held)
         after_backward = resident + states.gradients
         self.step(base)
         return StepMemory(
@@ -198,17 +213,20 @@ class _Step:
             ),
         )
 
-    def walk_backward(self, base: dict[str, int], activations: int, held: int, spare: int) -> None:
+    def walk_backward(self, base: dict[str, int], activations: int, held: int) -> None:
         """Backward through the layers: the first and the last of each kind bound the rest."""
         setup, states, head, shape = self.setup, self.states, self.head, self.shape
-        wrapped = bool(self.unit)
         full = setup.recompute is Recompute.FULL
         # Under FSDP the root keeps its unsharded gradient to the end, layers keep their shards.
         produced = 0 if held else head.weight_gradients
         sharded = 0
         remaining = activations
-        unsharded = self.root + 2 * self.unit + spare
-        reduce = 2 * self.unit if wrapped else 0
+        unsharded = self.root + self.prefetch + (self.spare or self.unit)
+        # One layer's packed gradients, in fp32, wait for their reduce-scatter.
+        reduce = 4 * self.unit // self.types.weight
+        bucket = 0
+        if setup.framework is Framework.DEEPSPEED:
+            bucket = min(REDUCE_BUCKET, shape.parameters) * self.types.gradient
         phase = Phase.BACKWARD_START
         for span, count in reversed(self.groups):
             kept = self.kept_by(span)
@@ -220,12 +238,9 @@ class _Step:
                 inside = max(inside, span.forward_peak + self.stream)
             gradient = 0 if held else span.weight_gradients
             shard = 0
-            if wrapped:
-                shard = (
-                    self.states.gradients
-                    * span.weight_gradients
-                    // max(1, shape.parameters * self.types.gradient)
-                )
+            if self.wrapped or setup.sharding is Sharding.ZERO2:
+                whole = max(1, shape.parameters * self.types.gradient)
+                shard = states.gradients * span.weight_gradients // whole
                 gradient = 0
             for position in sorted({0, count - 1}):
                 done = position
@@ -233,8 +248,8 @@ class _Step:
                     phase,
                     base,
                     gradients=held + produced + done * gradient + sharded + done * shard,
-                    unsharded_weights=unsharded,
-                    reduce_scatter=reduce if done else 0,
+                    unsharded_weights=unsharded - (done * self.unit if self.spare else 0),
+                    reduce_scatter=(reduce if done else 0) + bucket,
                     activations=remaining - kept * (done + 1) + inside,
                     attention_mask=self.mask if full else 0,
                 )
@@ -244,25 +259,29 @@ class _Step:
             sharded += count * shard
         table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
         total = held or states.gradients
-        if wrapped:
+        if self.wrapped:
             root_gradient = self.root * self.types.gradient // self.types.weight
             self.add(
                 Phase.EMBEDDING_BACKWARD,
                 base,
                 gradients=sharded,
-                unsharded_weights=self.root + spare,
+                unsharded_weights=self.root,
                 unsharded_gradients=root_gradient + (table if shape.tied else 0),
                 reduce_scatter=reduce,
                 activations=self.stream,
             )
-            # The root reshards before it reduces: its gradient stands beside its fp32 copy.
+            # Its gradients are packed, freed and reduced in fp32. A loop variable in FSDP2's
+            # foreach_reduce still holds the last one, which is the output matrix unless it is tied.
+            last = shape.head_parameters * self.types.gradient
+            outside = self.root // self.types.weight
+            ranks = setup.data * setup.context
+            narrow = 4 * outside // ranks if setup.weight_bytes < 4 else 0
             self.add(
                 Phase.EMBEDDING_BACKWARD,
                 base,
                 gradients=total,
-                unsharded_weights=spare,
-                unsharded_gradients=root_gradient,
-                reduce_scatter=2 * root_gradient,
+                unsharded_gradients=last,
+                reduce_scatter=4 * outside + narrow,
             )
         else:
             extra = table if shape.tied or held or states.buckets else 0
