@@ -134,7 +134,7 @@ def write_bubble(result: Mapping[str, Any]) -> str:
 @click.option("--compare", is_flag=True, help="compare numbers of virtual stages")
 @click.option("--gantt", is_flag=True, help="draw the schedule")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on standard output")
-def COMMAND(as_json: bool, **parameters: Any) -> None:
+def bubble(as_json: bool, **parameters: Any) -> None:
     """How much of a step is pipeline bubble, by exact simulation of the schedule."""
     from firstfault_tools.pipeline.calculator import calculate_bubble
     from firstfault_tools.pipeline.gantt import draw_gantt
@@ -151,3 +151,6 @@ def COMMAND(as_json: bool, **parameters: Any) -> None:
     if parameters["gantt"]:
         bars: Any = result["gantt"]
         click.echo(draw_gantt([Task(**bar) for bar in bars]))
+
+
+COMMAND = bubble

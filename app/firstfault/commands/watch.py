@@ -118,7 +118,7 @@ class Follower:
 @click.option("--stall-after", type=float, help="seconds of silence that count as a stall")
 @click.option("--until-idle", type=float, help="end when the file is silent for so many seconds")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
-def COMMAND(
+def watch(
     path: str,
     baseline: str | None,
     webhook: str | None,
@@ -184,3 +184,6 @@ def _line(finding: Finding) -> str:
     place = next((f"{e.file}:{e.line}" for e in finding.evidence if e.line), "")
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"{stamp} {finding.level.value} {finding.kind}: {finding.title} [{place}]"
+
+
+COMMAND = watch

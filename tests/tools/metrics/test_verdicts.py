@@ -434,3 +434,37 @@ def test_each_rank_of_a_host_leak() -> None:
     ]
     found = next(f for f in judge(lines) if f.kind == "metrics.host_memory_growth")
     assert found.rank == 3
+
+
+@pytest.mark.parametrize("spreads", [True, False])
+def test_nan_names_the_rank_on_which_it_came_first(spreads: bool) -> None:
+    lines = []
+    for s in range(40):
+        for rank in range(4):
+            bad = (rank == 2 and s >= 20) or (spreads and s >= 22)
+            lines.append(f"[rank{rank}] step {s} loss {'nan' if bad else 2.0} grad_norm 1.0")
+    found = next(f for f in judge(lines) if f.kind == "metrics.nan_loss")
+    assert found.rank == 2
+    assert found.facts["first_bad_step"] == 20
+    assert "first on rank 2" in found.title
+    assert all(e.rank == 2 for e in found.evidence)
+
+
+def test_nan_on_all_ranks_at_once_names_none() -> None:
+    lines = [
+        f"[rank{rank}] step {s} loss {'nan' if s >= 20 else 2.0}"
+        for s in range(40)
+        for rank in range(4)
+    ]
+    assert next(f for f in judge(lines) if f.kind == "metrics.nan_loss").rank is None
+
+
+def test_evaluation_nan() -> None:
+    lines = []
+    for epoch in range(1, 5):
+        lines += [
+            f"{{'loss': {2 - epoch / 10:.3f}, 'learning_rate': 1e-05, 'epoch': {epoch - 1 + p}}}"
+            for p in (0.3, 0.6, 0.9)
+        ]
+        lines.append(f"{{'eval_loss': {'nan' if epoch > 2 else 2.0}, 'epoch': {epoch}.0}}")
+    assert "metrics.nan_evaluation" in alarms(lines)

@@ -14,6 +14,7 @@ Judge = Callable[[View], list[Finding]]
 
 JUDGES = (
     ("numerical", "judge_not_finite"),
+    ("numerical", "judge_evaluation"),
     ("numerical", "judge_loss_scale"),
     ("learning", "judge_zero_rate"),
     ("learning", "judge_dead_gradients"),

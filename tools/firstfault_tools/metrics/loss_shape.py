@@ -198,7 +198,7 @@ def judge_spikes(view: View) -> list[Finding]:
             f"loss_spike_{pace}_recovery",
             f"{len(tops)} loss spike(s) that recovered; the largest rose from {number(level)} to "
             f"{number(float(values[top]))} at {series.label(row)} and was back at "
-            f"{series.label(returned)}",
+            f"{series.label(returned)}{_occasion(view, row)}",
             Level.BENIGN if len(tops) <= 5 else Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([row - 1, row, returned]),
@@ -209,6 +209,23 @@ def judge_spikes(view: View) -> list[Finding]:
             },
         )
     ]
+
+
+def _occasion(view: View, row: int) -> str:
+    """What else happened at a spike: a resume, the end of the warm-up; '' when nothing is known."""
+    import numpy as np
+
+    steps = view.lead.steps()
+    near = steps[max(0, row - 4) : row + 1]
+    if len(near) > 1 and np.any(np.diff(near) < 0):
+        return ", right after a resume"
+    rate = view.curve("lr")
+    if len(rate) > 10:
+        peak = int(np.argmax(rate.values))
+        warm = rate.values[0] < 0.5 * rate.values[peak] and peak < len(rate) - 5
+        if warm and abs(int(rate.rows[peak]) - row) <= max(3, len(rate) // 50):
+            return ", at the end of the warm-up"
+    return ""
 
 
 def judge_overfitting(view: View) -> list[Finding]:

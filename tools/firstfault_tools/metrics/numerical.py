@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
-from firstfault_tools.metrics.series import MISSING
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
 
 if TYPE_CHECKING:
@@ -107,8 +107,51 @@ def _jump_before(view: View, row: int) -> tuple[int, float, float] | None:
     return (int(rows[high[0]]), float(values[high[0]]), usual) if len(high) else None
 
 
+def _first_by_rank(view: View) -> dict[int, tuple[int, int]]:
+    """rank -> (step, row of `all`) of its first loss or gradient norm that is not finite."""
+    import numpy as np
+
+    series = view.all
+    bad = np.zeros(len(series), dtype=bool)
+    for metric in ("loss", "grad_norm"):
+        values = series.values(metric)
+        bad |= (values != MISSING) & ~np.isfinite(values)
+    first: dict[int, tuple[int, int]] = {}
+    for row in np.flatnonzero(bad).tolist():
+        first.setdefault(series.rank[row], (series.step[row], row))
+    return first
+
+
 def judge_not_finite(view: View) -> list[Finding]:
-    """NaN or infinite loss or gradients, a loss that vanished, and counters that deny it."""
+    """NaN or infinite loss or gradients, a loss that vanished, and counters that deny it.
+
+    Where ranks print their own values, the rank on which it came first is named: its data or its GPU
+    is the place to look, and the others only averaged it in.
+    """
+    import numpy as np
+
+    first = _first_by_rank(view)
+    ranks = np.unique(view.all.ranks())
+    if len(ranks) < 2 or not first or NO_RANK in ranks or NO_STEP in [s for s, _ in first.values()]:
+        return _not_finite_on(view, None, "")
+    earliest = min(step for step, _ in first.values())
+    guilty = sorted(rank for rank, (step, _) in first.items() if step == earliest)
+    if len(guilty) == len(ranks):
+        return _not_finite_on(view, None, "")
+    rows = np.flatnonzero(view.all.ranks() == guilty[0])
+    alone = View(view.all, view.all.select(rows), view.file, view.quote)
+    later = len(first) - len(guilty)
+    others = f"{later} other rank(s) later" if later else "all other ranks stay finite"
+    names = ", ".join(map(str, guilty[:8]))
+    return _not_finite_on(
+        alone,
+        guilty[0] if len(guilty) == 1 else None,
+        f"first on rank{'s' if len(guilty) > 1 else ''} {names}; {others}",
+    )
+
+
+def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
+    """The verdict on one rank. where: what to say about ranks."""
     import numpy as np
 
     series = view.lead
@@ -205,7 +248,7 @@ def judge_not_finite(view: View) -> list[Finding]:
     return [
         make_finding(
             kind,
-            title + ("" if not parts else "; " + "; ".join(parts)),
+            "; ".join(part for part in (title, where, *parts) if part),
             Level.CAUSE if certain else Level.FAILURE,
             Category.NUMERICAL,
             view.evidence(quoted) + extra,
@@ -214,6 +257,30 @@ def judge_not_finite(view: View) -> list[Finding]:
             if certain and (cause_known or len(lasting_loss) or len(gone))
             else Confidence.LIKELY,
             facts=steps,
+            rank=rank,
+        )
+    ]
+
+
+def judge_evaluation(view: View) -> list[Finding]:
+    """An evaluation loss that is not finite although training goes on."""
+    rows = _not_finite(view, "eval_loss")
+    if not len(rows) or not len(view.curve("loss")):
+        return []
+    last = int(view.lead.rows_with("eval_loss")[-1])
+    if last not in rows:
+        return []
+    first = int(rows[0])
+    return [
+        make_finding(
+            "nan_evaluation",
+            f"The evaluation loss is not finite since {view.lead.label(first)} while the training "
+            "loss is finite: look at empty or fully masked evaluation batches first",
+            Level.FAILURE,
+            Category.NUMERICAL,
+            view.evidence([first, last]),
+            page="loss-nan",
+            facts={"first_bad": view.lead.label(first)},
         )
     ]
 
