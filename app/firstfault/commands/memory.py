@@ -61,6 +61,7 @@ _FLAGS = (
     ("loss-fused", "fused or chunked cross-entropy"),
     ("dropout", "hidden dropout above zero"),
     ("offload-optimizer", "optimizer states in host memory"),
+    ("resume", "count loading a checkpoint as a phase"),
 )
 
 
@@ -161,12 +162,15 @@ def show_check(result: Mapping[str, Any]) -> None:
 
     table = Table("row", "predicted GiB", "measured GiB", "error %")
     for row in result["rows"]:
-        measured, error = row["measured_gib"], row["error"]
-        table.add_row(
-            row["label"], f"{row['predicted_gib']:.3f}",
-            "" if measured is None else f"{measured:.3f}",
-            "" if error is None else f"{100 * error:+.2f}",
-        )  # fmt: skip
+        cells = [
+            "" if value is None else form.format(value)
+            for value, form in (
+                (row["predicted_gib"], "{:.3f}"),
+                (row["measured_gib"], "{:.3f}"),
+                (None if row["error"] is None else 100 * row["error"], "{:+.2f}"),
+            )
+        ]
+        table.add_row(row.get("label") or f"not read: {row['problem']}", *cells)
     console = _console()
     console.print(table)
     if result["rows_measured"]:

@@ -77,7 +77,7 @@ def test_files_then_flags(tmp_path):
                 "intermediate_size": 512,
                 "vocab_size": 1000,
             }
-        )  # fmt: skip
+        )
     )
     answer = json.loads(
         run(MEMORY, str(config), "--layers", "4", "--tied", "--json", "--no-changes").stdout

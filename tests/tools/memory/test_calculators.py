@@ -7,7 +7,7 @@ import pytest
 from firstfault_tools.checkpoint import folder_calculator, interval_calculator, size_calculator
 from firstfault_tools.errors import InvalidParameter, ToolError
 from firstfault_tools.memory import memory_calculator, oom_calculator
-from firstfault_tools.memory.check import read_rows, score_rows
+from firstfault_tools.memory.check import read_rows, score_row, score_rows
 from firstfault_tools.memory.configuration import build_run
 from firstfault_tools.memory.memory_calculator import run_memory
 from firstfault_tools.memory.models import find_model
@@ -115,9 +115,15 @@ def test_check_with_and_without_measurement():
         {"optimizer": "hope"}, {"heads": 3}, {"hidden": "wide"},
     ],
 )  # fmt: skip
-def test_bad_rows_name_the_field(change):
+def test_a_bad_row_names_its_field_and_never_helps_the_score(change):
+    measured = {"measured": {"peak_allocated": 1.0}}
     with pytest.raises(ToolError):
-        score_rows([{**ROW, **change}])
+        score_row({**ROW, **change})
+    result = score_rows([ROW, {**ROW, **measured, **change}])
+    assert result["rows_failed"] == 1
+    assert next(iter(change)) in result["rows"][1]["problem"] or "heads" in change
+    assert result["worst_error"] == 1.0
+    assert result["rows"][0]["predicted_gib"] > 0
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '"x"'])

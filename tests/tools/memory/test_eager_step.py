@@ -175,6 +175,36 @@ def test_lora_trains_adapters_only():
     assert adapter.peak.total < estimate_eager(shape, setup).peak.total
 
 
+@pytest.mark.parametrize(
+    ("change", "gb"),
+    [
+        ({"quantized_bits": 4}, 6.03),
+        ({"quantized_bits": 4, "double_quant": True}, 5.70),
+        ({}, 16.06),
+    ],
+)
+def test_adapters_and_quantised_bases(change, gb):
+    """41,943,040 adapter parameters on an 8 B base; NF4 with and without double quantisation."""
+    from firstfault_tools.memory.configuration import build_run
+    from firstfault_tools.memory.models import find_model
+    from firstfault_tools.memory.states import count_lora, size_states
+
+    run = build_run(find_model("llama-3-8b"))
+    setup = replace(run.setup, lora_rank=16, **change)
+    assert count_lora(run.shape, setup) == 41_943_040
+    states = size_states(run.shape, setup)
+    assert (states.weights - 4 * 41_943_040) / 1e9 == pytest.approx(gb, abs=0.01)
+    assert states.moments == 8 * 41_943_040
+
+
+def test_loading_a_checkpoint_is_a_phase_where_asked():
+    shape, setup = llama(mbs=1, seq=128)
+    loading = estimate_eager(shape, replace(setup, resume=True))
+    assert loading.peak.phase is Phase.LOAD
+    assert loading.peak.total == loading.after_step + shape.parameters * 4
+    assert not estimate_eager(shape, setup).highest(Phase.LOAD)
+
+
 def test_zero2_and_zero3_constants_of_deepspeed():
     """2N + 18N/d at the step, fp32 gradient copy included (31.78 GiB for 8 B on 8), and between
     18N/d and that plus its largest layer under stage 3."""

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,14 @@ def test_wrapped_lines_and_several_messages():
     found = find_messages(wrapped + "\n" + MESSAGES["torch 1.10"][0])
     assert [message.gpu for message in found] == [2, 3]
     assert found[0].free == int(1.21 * GIB)
+
+
+def test_a_message_at_the_end_of_a_long_log_is_found_fast():
+    noise = "iteration 10/100 | loss 2.1 | Tried to allocate nothing\n" * 400_000
+    start = time.perf_counter()
+    (found,) = find_messages(noise + MESSAGES["torch 1.10"][0])
+    assert found.gpu == 3
+    assert time.perf_counter() - start < 5
 
 
 def test_absurd_process_size_is_dropped():

@@ -45,6 +45,9 @@ _ATTENTION = {
     "flash_attention_2": "flash",
     "flash_attention_3": "flash",
     "flex_attention": "flash",
+    "flash_attn": "flash",
+    "fa2": "flash",
+    "flex": "flash",
 }
 _PARALLEL = {
     "none": "none",
@@ -58,6 +61,9 @@ _PARALLEL = {
     "fsdp1": "fsdp",
     "full_shard": "fsdp",
     "shard_grad_op": "zero2",
+    "fsdp_shard_grad_op": "zero2",
+    "fsdp_full_shard": "fsdp",
+    "false": "none",
 }
 _SIZES = {
     "hidden": "hidden",
@@ -113,7 +119,13 @@ def read_row(row: Mapping[str, Any]) -> Run:
         "recompute": _choose(
             "recompute",
             row.get("recompute", "none"),
-            {"none": "none", "full": "full", "selective": "selective"},
+            {
+                "none": "none",
+                "false": "none",
+                "full": "full",
+                "true": "full",
+                "selective": "selective",
+            },
         ),
         "sharding": _choose("parallel", row.get("parallel", "none"), _PARALLEL),
         "optimizer": read_optimizer(str(row.get("optimizer", "adamw_fused"))),
@@ -148,18 +160,21 @@ def list_phases(step: StepMemory) -> dict[str, float]:
     return {name: round(size / GIB, 4) for name, size in sizes.items()}
 
 
+def _read_measured(row: Mapping[str, Any]) -> float | None:
+    measured = row.get("measured")
+    value = measured.get("peak_allocated") if isinstance(measured, Mapping) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    return None
+
+
 def score_row(row: Mapping[str, Any]) -> Scored:
     """Predict one row and compare."""
     run = read_row(row)
     step = estimate_step(run.shape, run.setup)
     predicted = step.peak.total / GIB
-    measured = row.get("measured")
-    value = measured.get("peak_allocated") if isinstance(measured, Mapping) else None
-    error = None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        error = predicted / value - 1
-    else:
-        value = None
+    value = _read_measured(row)
+    error = None if value is None else predicted / value - 1
     setup = run.setup
     label = (
         f"{run.shape.family} {run.shape.parameters / 1e9:.2f}B {setup.precision} {setup.attention} "
@@ -169,7 +184,7 @@ def score_row(row: Mapping[str, Any]) -> Scored:
     return Scored(
         label,
         round(predicted, 4),
-        float(value) if value is not None else None,
+        value,
         round(error, 6) if error is not None else None,
         list_phases(step),
     )
@@ -194,22 +209,41 @@ def read_rows(text: str, name: str) -> list[Mapping[str, Any]]:
 
 
 def score_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every row and, over those measured, mean and worst absolute relative error."""
-    scored = [score_row(row) for row in rows]
-    errors = [abs(row.error) for row in scored if row.error is not None]
+    """Every row and, over those measured, mean and worst absolute relative error.
+
+    A row that cannot be read keeps its place with a `problem`; if it was measured it counts as an
+    error of 1, so that refusing a row never improves the score.
+    """
+    out: list[dict[str, Any]] = []
+    errors: list[float] = []
+    failed = 0
+    for row in rows:
+        try:
+            scored = score_row(row)
+        except InvalidParameter as error:
+            failed += 1
+            value = _read_measured(row)
+            errors += [1.0] if value is not None else []
+            out.append(
+                {"predicted_gib": None, "measured_gib": value, "error": None, "problem": str(error)}
+            )
+            continue
+        if scored.error is not None:
+            errors.append(abs(scored.error))
+        out.append(
+            {
+                "label": scored.label,
+                "predicted_gib": scored.predicted_gib,
+                "measured_gib": scored.measured_gib,
+                "error": scored.error,
+                "phases_gib": dict(scored.phases_gib),
+            }
+        )
     return {
         "schema": "firstfault.memory-check/1",
-        "rows": [
-            {
-                "label": row.label,
-                "predicted_gib": row.predicted_gib,
-                "measured_gib": row.measured_gib,
-                "error": row.error,
-                "phases_gib": dict(row.phases_gib),
-            }
-            for row in scored
-        ],
+        "rows": out,
         "rows_measured": len(errors),
+        "rows_failed": failed,
         "mean_error": round(sum(errors) / len(errors), 6) if errors else None,
         "worst_error": round(max(errors), 6) if errors else None,
     }

@@ -20,7 +20,7 @@ from firstfault_tools.memory.configuration_huggingface import (
     read_training_arguments,
 )
 from firstfault_tools.memory.configuration_megatron import (
-    DUMP_START,
+    find_dump,
     read_megatron_arguments,
     read_megatron_dump,
 )
@@ -34,7 +34,7 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
     """Draft of any supported configuration text. Raises UnreadableArtefact where none fits."""
     if len(text) > MAX_BYTES:
         raise UnreadableArtefact(f"{name}: larger than 64 MiB; give the part with the arguments")
-    if DUMP_START.search(text):
+    if find_dump(text) >= 0:
         draft = read_megatron_dump(text, name)
         if draft is not None:
             return draft

@@ -18,6 +18,8 @@ DUMP_START = re.compile(r"-{10,60} arguments -{10,60}")
 DUMP_END = re.compile(r"-{10,60} end of arguments -{10,60}")
 _LINE = re.compile(r"(?:^|[ \]:])([A-Za-z0-9_]{1,60}) \.{2,50} ?(.{0,400})$")
 MAX_LINES = 5000
+MAX_DUMP = 2 * 1024 * 1024
+MARK = "- arguments -"
 
 _SHAPE = {
     "hidden_size": "hidden",
@@ -44,18 +46,28 @@ _SETUP = {
 
 def read_megatron_dump(text: str, source: str = "argument dump") -> Draft | None:
     """Draft of the first argument dump in a log, None where there is none."""
-    lines = text.splitlines()
-    for index, line in enumerate(lines):
-        if DUMP_START.search(line) and "end of" not in line:
-            found: dict[str, str] = {}
-            for inner in lines[index + 1 : index + 1 + MAX_LINES]:
-                if DUMP_END.search(inner):
-                    break
-                match = _LINE.search(inner)
-                if match:
-                    found.setdefault(match[1], match[2].strip())
-            return read_megatron(found, source) if found else None
-    return None
+    start = find_dump(text)
+    if start < 0:
+        return None
+    found: dict[str, str] = {}
+    for line in text[start : start + MAX_DUMP].splitlines()[1:MAX_LINES]:
+        if DUMP_END.search(line):
+            break
+        match = _LINE.search(line)
+        if match:
+            found.setdefault(match[1], match[2].strip())
+    return read_megatron(found, source) if found else None
+
+
+def find_dump(text: str) -> int:
+    """Where the first argument dump begins, -1 where there is none. Linear in the text."""
+    place = text.find(MARK)
+    while place >= 0:
+        line = text.rfind("\n", max(0, place - 400), place) + 1
+        if DUMP_START.search(text[max(line, place - 400) : place + 80]):
+            return place
+        place = text.find(MARK, place + len(MARK))
+    return -1
 
 
 def read_megatron_arguments(text: str, source: str = "command line") -> Draft:

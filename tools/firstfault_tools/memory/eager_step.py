@@ -202,6 +202,9 @@ class _Step:
         self.walk_backward(base, activations, held)
         after_backward = resident + states.gradients
         self.step(base)
+        if setup.resume:
+            # torch.load with map_location on the device: the read states stand beside their copies.
+            self.add(Phase.LOAD, base, loaded_states=states.moments + states.master)
         return StepMemory(
             moments=tuple(self.moments),
             weights=states.weights + states.rounding + states.buckets + states.master,

@@ -60,6 +60,7 @@ PARAMETERS: dict[str, Any] = {
         "lora_rank": _SIZE,
         "quantized_bits": {"enum": [0, 4, 8]},
         "offload_optimizer": {"type": "boolean"},
+        "resume": {"type": "boolean", "description": "count the checkpoint load as a phase"},
         "imbalance": {"type": "number", "minimum": 1},
     },
 }

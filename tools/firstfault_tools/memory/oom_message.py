@@ -14,7 +14,7 @@ from functools import cache
 
 from firstfault_tools.errors import UnreadableArtefact
 
-MAX_TEXT = 1 << 20
+MARK = "Tried to allocate"
 MESSAGE_WINDOW = 4096
 _UNITS = {
     "bytes": 1,
@@ -92,18 +92,21 @@ def parse_size(number: str, unit: str) -> int:
 
 
 def find_messages(text: str, limit: int = 1000) -> tuple[OomMessage, ...]:
-    """Every out-of-memory message in a text, at most `limit`; text past 1 MiB is not read."""
-    text = text[:MAX_TEXT]
+    """Every out-of-memory message in a text, at most `limit`. Linear in the text."""
     head = _patterns()["head"]
+    starts: list[int] = []
+    place = text.find(MARK)
+    while place >= 0 and len(starts) <= limit:
+        # The mark is rare and the search for it fast; the wording around it decides.
+        begin = max(0, place - 64)
+        for match in head.finditer(text[begin : place + 64]):
+            if not starts or begin + match.start() > starts[-1]:
+                starts.append(begin + match.start())
+        place = text.find(MARK, place + len(MARK))
     found = []
-    matches = []
-    for match in head.finditer(text):
-        matches.append(match)
-        if len(matches) >= limit:
-            break
-    for index, match in enumerate(matches):
-        end = matches[index + 1].start() if index + 1 < len(matches) else len(text)
-        found.append(_read(text[match.start() : min(end, match.start() + MESSAGE_WINDOW)]))
+    for index, start in enumerate(starts[:limit]):
+        end = starts[index + 1] if index + 1 < len(starts) else len(text)
+        found.append(_read(text[start : min(end, start + MESSAGE_WINDOW)]))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from firstfault_tools.findings import Json
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.configuration import Draft, Run, build_run
 from firstfault_tools.memory.configuration_files import read_configuration
-from firstfault_tools.memory.configuration_megatron import DUMP_START
+from firstfault_tools.memory.configuration_megatron import find_dump
 from firstfault_tools.memory.estimate import GIB
 from firstfault_tools.memory.models import find_model
 from firstfault_tools.memory.oom_books import Books, close_books
@@ -79,7 +79,7 @@ def _find_run(
     found: Draft | None = None
     if configuration:
         found = read_configuration(configuration, name)
-    elif DUMP_START.search(text):
+    elif find_dump(text) >= 0:
         found = read_configuration(text, "argument dump in the log")
     if found is not None:
         draft = draft.merge(found) if draft else found

@@ -106,6 +106,7 @@ class TrainingSetup:
     micro_batches: micro-batches per step (accumulation, or in flight under pipelining).
     gradient_bytes: width of the accumulation buffer, 0 for the framework's own default.
     loss_fused: logits never stand in fp32 (chunked or fused cross-entropy).
+    resume: the run loads a checkpoint with its optimizer states onto the GPU first.
     """
 
     sequence: int
@@ -133,7 +134,6 @@ class TrainingSetup:
     loss_fused: bool = False
     loss_bytes: float = 0.0
     fused_activation: bool = True
-    cross_entropy_keep: bool = True
     recompute_layers: int = 0
     recompute_modules: tuple[str, ...] = ("core_attn",)
     lora_rank: int = 0
@@ -143,8 +143,7 @@ class TrainingSetup:
     offload_optimizer: bool = False
     imbalance: float = 1.0
     pad_vocab: int = 0
-    prefetch: int = 1
-    gradients_set_to_none: bool = True
+    resume: bool = False
 
     def __post_init__(self) -> None:
         for name in (
