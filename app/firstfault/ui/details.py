@@ -17,9 +17,7 @@ MAX_ROWS = 200
 def show_details(diagnosis: Diagnosis) -> None:
     """Folds under the answer."""
     if diagnosis.cascade:
-        with st.expander(
-            f"Chain of events: {len(diagnosis.cascade)} lines", icon=":material/timeline:"
-        ):
+        with st.expander(f"Chain of events: {len(diagnosis.cascade)}", icon=":material/timeline:"):
             st.html(write_chain(diagnosis))
     findings = [(p.name.value.replace("_", " "), f) for p in diagnosis.phases for f in p.findings]
     if findings:

@@ -21,6 +21,7 @@ class Effect(StrEnum):
     STARTS = "starts the job"
     CHANGES = "changes state"
     CODE = "code to put in"
+    SETTING = "settings to change"
     UNCLEAR = "read it before you run it"
 
 
@@ -38,10 +39,13 @@ LOOKS = {
     Effect.STARTS: Look("play_arrow", "warn"),
     Effect.CHANGES: Look("edit", "warn"),
     Effect.CODE: Look("code", "plain"),
+    Effect.SETTING: Look("tune", "plain"),
     Effect.UNCLEAR: Look("help", "plain"),
 }
 
-_STARTS = re.compile(r"\b(?:torchrun|deepspeed|accelerate launch|mpirun|sbatch|train\w*\.py)\b")
+_STARTS = re.compile(
+    r"\b(?:rerun|torchrun|deepspeed|accelerate launch|mpirun|sbatch|train\w*\.py)\b"
+)
 _LOADS = re.compile(
     r"\b(?:ib_(?:write|read|send)_\w+|\w+_perf|dcgmi diag|firstfault probe|stress)\b"
 )
@@ -57,6 +61,7 @@ _CHANGES = re.compile(
 _CODE = re.compile(
     r"^\s*(?:import |from \w+ import |\w+ = |@|def |with |if |for |dist\.|torch\.|model\.)"
 )
+_SETTING = re.compile(r"(?:\s*#[^\n]*\n)*\s*--[\w-]+")
 _READING_PYTHON = re.compile(r"^python3?\s+-(?:c|m)\s")
 
 
@@ -70,6 +75,8 @@ def judge_command(command: str, changes_state: bool = False) -> Effect:
     """Effect of a command. changes_state: its page says that it changes something."""
     if changes_state or _CHANGES.search(command):
         return Effect.CHANGES
+    if _SETTING.match(command):
+        return Effect.SETTING
     if _STARTS.search(command):
         return Effect.STARTS
     if _LOADS.search(command):

@@ -13,7 +13,7 @@ from firstfault.ui.door import read_windows
 from firstfault.ui.marks import icon, link_mark, place_of
 from firstfault.ui.words import ROLES, Look
 
-MAX_SHOWN = 5
+MAX_SHOWN = 4
 AROUND = 2
 MAX_LINE = 1_200
 
@@ -35,8 +35,9 @@ def evidence_of(diagnosis: Diagnosis) -> tuple[Citation, ...]:
 
 
 def show_evidence(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
-    """The three to five windows that carry the verdict."""
-    chosen = evidence_of(diagnosis)[:MAX_SHOWN]
+    """The few windows that carry the verdict; cited lines close to each other share one."""
+    found = evidence_of(diagnosis)
+    chosen = found[:MAX_SHOWN]
     if not chosen:
         return
     citations = {c.n: c for c in diagnosis.citations}
@@ -44,19 +45,35 @@ def show_evidence(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
     places = tuple((c.file or "", c.line or 0) for c in chosen)
     windows = read_windows(incident, places, AROUND, last_turn)
     figures = [
-        write_window(c, w, citations, roles.get((c.file or "", c.line or 0)), brief=True)
-        for c, w in zip(chosen, windows, strict=True)
+        write_window(cited, window, citations, roles, brief=True)
+        for cited, window in merge_windows(list(zip(chosen, windows, strict=True)))
     ]
-    total = len(evidence_of(diagnosis))
-    note = (
-        f"{len(chosen)} of {total} quoted lines; the rest is under Sources"
-        if total > len(chosen)
-        else ""
-    )
+    left = len(found) - len(chosen)
+    note = f"{left} more quoted line{'s' if left > 1 else ''} under Sources" if left else ""
     st.html(
         f'<section class="ff" aria-label="Evidence"><h3 class="ff-title">Evidence<small>{note}</small></h3>'
         f'<div style="margin-top:.5rem">{"".join(figures)}</div></section>'
     )
+
+
+def merge_windows(
+    pairs: Sequence[tuple[Citation, Window | None]],
+) -> list[tuple[tuple[Citation, ...], Window | None]]:
+    """Windows of one file that touch become one; the order is that of their first citation."""
+    out: list[tuple[tuple[Citation, ...], Window | None]] = []
+    for citation, window in pairs:
+        for at, (cited, other) in enumerate(out):
+            if window is None or other is None or window.file != other.file:
+                continue
+            lines = dict(other.lines) | dict(window.lines)
+            if len(lines) <= max(lines) - min(lines):
+                continue
+            merged = Window(other.file, other.cited, tuple(sorted(lines.items())))
+            out[at] = ((*cited, citation), merged)
+            break
+        else:
+            out.append(((citation,), window))
+    return out
 
 
 def role_by_place(diagnosis: Diagnosis) -> Mapping[tuple[str, int], Look]:
@@ -65,38 +82,48 @@ def role_by_place(diagnosis: Diagnosis) -> Mapping[tuple[str, int], Look]:
 
 
 def write_window(
-    citation: Citation,
+    cited: Sequence[Citation],
     window: Window | None,
     citations: Mapping[int, Citation],
-    role: Look | None = None,
+    roles: Mapping[tuple[str, int], Look],
     brief: bool = False,
-    scope: str = "src",
 ) -> str:
-    """One window as HTML. brief: neighbours on one row each. No window: the quote alone."""
-    rows: Sequence[tuple[int, str]] = ((citation.line or 0, citation.quote),)
+    """One window as HTML. brief: neighbours on one row each. No window: the quote alone.
+
+    citations: those a mark in the gutter may open; empty inside the list of sources itself.
+    """
+    rows: Sequence[tuple[int, str]] = tuple((c.line or 0, c.quote) for c in cited)
     if window is not None:
         rows = window.lines
-    place = escape(place_of(citation))
-    told = (
-        f'<span class="role ff-tone-{role.tone}">{icon(role.icon)} {role.word}</span>'
-        if role
-        else ""
-    )
-    body = "".join(_row(n, text, n == (citation.line or 0)) for n, text in rows)
-    label = escape(f"{place_of(citation)} with the lines around it", quote=True)
-    style = " ff-brief" if brief else ""
+    numbers = {c.line or 0: c.n for c in cited}
+    file = cited[0].file or ""
+    first = roles.get((file, cited[0].line or 0))
+    told = ""
+    if first is not None:
+        told = f'<span class="role ff-tone-{first.tone}">{icon(first.icon)} {first.word}</span>'
+    body = ""
+    for number, text in rows:
+        at = numbers.get(number)
+        look = roles.get((file, number)) if at is not None else None
+        mark = link_mark(at, citations) if at is not None else ""
+        body += _row(number, text, at is not None, mark, look)
+    place = place_of(cited[0])
+    if len(cited) > 1:
+        place = f"{file}:{min(numbers)}–{max(numbers)}"
+    label = escape(f"{place} with the lines around it", quote=True)
     return (
-        f'<figure class="ff ff-window{style}"><figcaption>{link_mark(citation.n, citations, scope)}'
-        f'<span class="where">{place}</span>{told}</figcaption>'
+        f'<figure class="ff ff-window{" ff-brief" if brief else ""}"><figcaption>'
+        f'<span class="where">{escape(place)}</span>{told}</figcaption>'
         f'<div class="ff-log" tabindex="0" role="group" aria-label="{label}">{body}</div></figure>'
     )
 
 
-def _row(number: int, text: str, cited: bool) -> str:
+def _row(number: int, text: str, cited: bool, mark: str, look: Look | None) -> str:
     shown = text if len(text) <= MAX_LINE else text[:MAX_LINE] + " … (line goes on)"
     said = '<span class="ff-hidden">cited line: </span>' if cited else ""
-    label = str(number) if number else "–"
+    tone = f" {look.tone}" if look is not None else ""
     return (
-        f'<div class="ff-row{" cited" if cited else ""}"><span class="no">{label}</span>'
+        f'<div class="ff-row{" cited" if cited else ""}{tone}"><span class="mk">{mark}</span>'
+        f'<span class="no">{number or "–"}</span>'
         f'<span class="tx">{said}{escape(shown) or " "}</span></div>'
     )

@@ -8,15 +8,26 @@ from html import escape
 import streamlit as st
 
 from firstfault.errors import FirstfaultError
-from firstfault.incidents.events import Event, Failed, PhaseReached, Progress, ReceiptWritten
+from firstfault.incidents.events import (
+    Event,
+    Failed,
+    PhaseReached,
+    Progress,
+    ReceiptWritten,
+    RelatedFound,
+)
 from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident
-from firstfault.investigation.diagnosis import Diagnosis, Phase
+from firstfault.investigation.diagnosis import Phase
 from firstfault.ui.details import show_details
 from firstfault.ui.door import service
 from firstfault.ui.evidence import role_by_place, show_evidence
+from firstfault.ui.feedback_form import show_feedback
+from firstfault.ui.figures import show_curves, show_lanes, show_memory, tells_by_curve
 from firstfault.ui.fixes import show_fixes
 from firstfault.ui.hypotheses import show_disproof, show_hypotheses
+from firstfault.ui.incident_header import show_header
+from firstfault.ui.marks import icon
 from firstfault.ui.next_step import show_next_step
 from firstfault.ui.phases import write_phases
 from firstfault.ui.receipt import show_receipt
@@ -26,27 +37,33 @@ from firstfault.ui.verdict_card import write_verdict
 
 def show_incident(incident: Incident, events: Sequence[Event]) -> None:
     """Everything of an incident above its conversation."""
+    show_header(incident)
+    show_answer(incident, events)
+    if incident.verdict is not None and incident.state.is_final:
+        show_feedback(incident)
+
+
+def show_answer(incident: Incident, events: Sequence[Event]) -> None:
+    """Receipt, phases and verdict, or how far the worker is."""
     diagnosis = service().diagnosis(incident.id)
-    running = not incident.state.is_final
-    st.html(
-        f'<h1 class="ff" style="font-size:1.05rem;font-weight:600">{escape(incident.title)}</h1>'
-    )
     if diagnosis is None:
-        _show_without_verdict(incident, events, running)
+        _show_without_verdict(incident, events, not incident.state.is_final)
         return
     show_receipt(diagnosis.input)
     st.html(write_phases(diagnosis.phases))
-    show_diagnosis(incident, diagnosis)
-
-
-def show_diagnosis(incident: Incident, diagnosis: Diagnosis) -> None:
-    """The answer, in the order a tired person needs it."""
     st.html(write_verdict(diagnosis))
+    _show_related(incident, events)
     show_evidence(incident.id, diagnosis, incident.last_turn)
+    if tells_by_curve(diagnosis):
+        show_curves(incident.id, diagnosis, incident.last_turn)
+    show_lanes(incident.id, diagnosis, incident.last_turn)
+    show_memory(diagnosis)
     show_next_step(diagnosis)
     show_fixes(diagnosis)
     show_disproof(diagnosis)
     show_hypotheses(diagnosis)
+    if not tells_by_curve(diagnosis):
+        show_curves(incident.id, diagnosis, incident.last_turn)
     show_sources(
         incident.id,
         diagnosis.citations,
@@ -55,6 +72,14 @@ def show_diagnosis(incident: Incident, diagnosis: Diagnosis) -> None:
         role_by_place(diagnosis),
     )
     show_details(diagnosis)
+
+
+def _show_related(incident: Incident, events: Sequence[Event]) -> None:
+    found = [e.body for e in events if isinstance(e.body, RelatedFound)]
+    if not found:
+        return
+    with st.container(key="related"):
+        st.html(f'<p class="ff ff-note">{icon("history")} {escape(found[-1].summary)}</p>')
 
 
 def _show_without_verdict(incident: Incident, events: Sequence[Event], running: bool) -> None:

@@ -10,8 +10,10 @@ from firstfault.ui.door import service
 from firstfault.ui.inbox import show_inbox
 from firstfault.ui.incident_view import read_incident_events, show_incident
 from firstfault.ui.navigation import Place, View, read_place, set_place
+from firstfault.ui.share_view import show_shared
 from firstfault.ui.sidebar import show_sidebar
 from firstfault.ui.theme import logo_file, style_sheet
+from firstfault.ui.what_if import show_what_if
 
 
 def main() -> None:
@@ -22,7 +24,10 @@ def main() -> None:
     )  # fmt: skip
     st.html(style_sheet())
     place = read_place()
-    show_sidebar(place)
+    if place.view is not View.SHARED:
+        show_sidebar(place)
+    if notice := st.session_state.pop("notice", ""):
+        st.toast(notice)
     try:
         _show(place)
     except IncidentNotFound:
@@ -41,5 +46,9 @@ def _show(place: Place) -> None:
         events = read_incident_events(place.id)
         show_incident(incident, events)
         show_conversation(incident, events)
-    elif place.view is View.INBOX:
+    elif place.view is View.SHARED:
+        show_shared(place.id)
+    elif place.view is View.WHAT_IF:
+        show_what_if()
+    else:
         show_inbox()

@@ -32,7 +32,7 @@ def write_phases(phases: Sequence[Phase], running: bool = False) -> str:
 
 def _item(name: PhaseName, status: PhaseStatus, summary: str) -> str:
     look = PHASE_STATES[status]
-    return _line(name, look.icon, look.word, look.tone, summary)
+    return _line(name, look.icon, look.word, look.tone, summary[:1].upper() + summary[1:])
 
 
 def _line(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 from firstfault.incidents.records import Incident
 from firstfault.ui.door import service
+from firstfault.ui.incident_header import name_incident
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.theme import write_brand
 from firstfault.ui.words import STATES, VERDICTS
@@ -52,7 +55,7 @@ def show_sidebar(place: Place) -> None:
 def _show_row(incident: Incident, current: bool) -> None:
     look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
     st.button(
-        incident.title.replace("[", "\\[") or "Untitled",
+        _plain(name_incident(incident)),
         icon=f":material/{look.icon}:",
         key=f"open-{'current-' if current else ''}{incident.id}",
         help=f"{look.word}. {incident.root_cause or ''}"[:300],
@@ -60,3 +63,8 @@ def _show_row(incident: Incident, current: bool) -> None:
         on_click=set_place,
         args=(Place(View.INCIDENT, incident.id),),
     )
+
+
+def _plain(text: str) -> str:
+    """Text that a label shows as it is: labels read Markdown."""
+    return re.sub(r"([\\`*_\[\]$:<>~#|])", r"\\\1", text)

@@ -20,6 +20,7 @@ from firstfault.ui.marks import icon, render_markdown
 from firstfault.ui.words import Look
 
 AROUND = 8
+MAX_SNIPPET = 90
 MANY_LINES = 400_000
 """Above this, windows of sources are not read ahead: the quote stands alone."""
 
@@ -65,15 +66,16 @@ def _source(
         what, symbol = "knowledge page", "menu_book"
         body = _passage(citation, passage)
     else:
-        role = roles.get((citation.file or "", citation.line or 0))
         at = f"<code>{escape(citation.file or '')}{f':{citation.line}' if citation.line else ''}</code>"
         what, symbol = (
             ("your log" if citation.kind is CitationKind.LOG else "tool result"),
             "description",
         )
-        body = write_window(citation, window, {}, role)
+        body = write_window((citation,), window, {}, roles)
+    quote = " ".join(citation.quote.split())
     return (
-        f'<details class="ff-src"><summary><span class="n">{citation.n}</span><span class="at">{at}</span>'
+        f'<details class="ff-src"><summary><span class="n">{citation.n}</span><span class="at">{at} '
+        f'<span class="snip">{escape(quote[:MAX_SNIPPET])}{"…" if len(quote) > MAX_SNIPPET else ""}</span></span>'
         f'<span class="what">{icon(symbol)} {what}</span></summary>'
         f'<div class="body" id="{scope}-{citation.n}">{body}</div></details>'
     )

@@ -1,0 +1,127 @@
+"""Which curves does a log hold? Step metrics of the lead rank, thinned so that a chart stays light."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstfault_tools.log import secrets
+from firstfault_tools.log.line import normalise
+from firstfault_tools.metrics.log_lines import rank_of
+from firstfault_tools.metrics.series import MISSING, NO_STEP
+from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.view import lead_of
+
+MAX_BYTES = 48 * 1024 * 1024
+MAX_POINTS = 800
+MIN_POINTS = 5
+METRICS: tuple[tuple[str, str], ...] = (
+    ("loss", "Loss"),
+    ("grad_norm", "Gradient norm"),
+    ("step_time_ms", "Step time (ms)"),
+    ("data_time_ms", "Data wait (ms)"),
+    ("tokens_per_s", "Tokens per second"),
+    ("samples_per_s", "Samples per second"),
+    ("tflops", "TFLOP/s"),
+    ("mem_allocated_gib", "GPU memory allocated (GiB)"),
+    ("mem_reserved_gib", "GPU memory reserved (GiB)"),
+    ("host_mem_gib", "Host memory (GiB)"),
+    ("loss_scale", "Loss scale"),
+    ("lr", "Learning rate"),
+    ("eval_loss", "Evaluation loss"),
+)
+MAX_CURVES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One printed value. value is None where NaN or infinity was printed. line: 1-based."""
+
+    step: int
+    value: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One metric of one file."""
+
+    file: str
+    metric: str
+    title: str
+    unit: str
+    points: tuple[Point, ...]
+
+
+def read_curves(artefacts: Mapping[str, Path]) -> tuple[Curve, ...]:
+    """Curves of the log that holds the most step lines; empty where no log holds any."""
+    best: tuple[Curve, ...] = ()
+    left = MAX_BYTES
+    for name, path in artefacts.items():
+        try:
+            left -= path.stat().st_size
+        except OSError:
+            continue
+        if left < 0:
+            break
+        found = _curves_of(name, path)
+        if sum(len(c.points) for c in found) > sum(len(c.points) for c in best):
+            best = found
+    return best
+
+
+def _curves_of(name: str, path: Path) -> tuple[Curve, ...]:
+    series = parse_steps(_lines(path), rank_of)
+    if len(series) < MIN_POINTS:
+        return ()
+    lead = lead_of(series)
+    out = []
+    for metric, title in METRICS:
+        if not lead.has(metric):
+            continue
+        values = lead.columns[metric]
+        rows = [r for r in range(len(lead)) if values[r] != MISSING]
+        numbers = [values[r] for r in rows if math.isfinite(values[r])]
+        steady = len(set(numbers)) <= 1 and len(numbers) == len(rows)
+        if len(rows) < MIN_POINTS or steady:
+            continue
+        points = [
+            Point(
+                lead.step[r] if lead.step[r] != NO_STEP else r,
+                values[r] if math.isfinite(values[r]) else None,
+                lead.line[r],
+            )
+            for r in rows
+        ]
+        out.append(Curve(name, metric, title, lead.step_unit, tuple(thin_points(points))))
+    return tuple(out[:MAX_CURVES])
+
+
+def thin_points(points: list[Point]) -> list[Point]:
+    """At most about MAX_POINTS points: the lowest and highest of each bucket, and every NaN border."""
+    if len(points) <= MAX_POINTS:
+        return points
+    size = math.ceil(len(points) / (MAX_POINTS // 2))
+    kept: list[Point] = []
+    for start in range(0, len(points), size):
+        bucket = points[start : start + size]
+        finite = [p for p in bucket if p.value is not None]
+        chosen = {id(p): p for p in bucket if p.value is None}
+        chosen = dict(list(chosen.items())[:1])
+        if finite:
+            low = min(finite, key=lambda p: p.value or 0.0)
+            high = max(finite, key=lambda p: p.value or 0.0)
+            chosen |= {id(low): low, id(high): high}
+        kept += [p for p in bucket if id(p) in chosen]
+    return kept
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as stream:
+        if b"\0" in stream.read(4096):
+            return
+        stream.seek(0)
+        for number, raw in enumerate(stream, 1):
+            yield number, secrets.redact(normalise(raw[:8192]))

@@ -1,0 +1,119 @@
+"""Which charts belong to this incident? Lanes, curves and the memory of an out-of-memory message."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.ui.charts import draw_curve, draw_lanes, draw_shares
+from firstfault.ui.curves import Curve, read_curves
+from firstfault.ui.door import service
+from firstfault.ui.lanes import LAUNCHER, Lanes, read_lanes
+from firstfault.ui.marks import sentence
+from firstfault_tools.errors import ToolError
+from firstfault_tools.findings import Category
+
+BUCKETS = (
+    ("allocated_gib", "tensors"),
+    ("fragmentation_gib", "cached, not usable"),
+    ("context_nccl_gib", "context, NCCL, libraries"),
+    ("other_processes_gib", "other processes"),
+    ("unexplained_gib", "unexplained"),
+    ("free_gib", "free"),
+)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _lanes(incident: str, last_turn: int, _diagnosis: Diagnosis) -> Lanes | None:
+    return read_lanes(_diagnosis, service().record.shelf.artefacts(incident))
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _curves(incident: str, last_turn: int) -> tuple[Curve, ...]:
+    return read_curves(service().record.shelf.artefacts(incident))
+
+
+def show_lanes(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
+    """The lanes, with the same in words for those who cannot see them."""
+    lanes = _lanes(incident, last_turn, diagnosis)
+    if lanes is None:
+        return
+    left_out = f"{lanes.ranks_left_out} more ranks are not drawn" if lanes.ranks_left_out else ""
+    st.html(f'<h3 class="ff ff-title">Who stopped where<small>{left_out}</small></h3>')
+    st.altair_chart(draw_lanes(lanes), width="stretch", alt=describe_lanes(lanes))
+
+
+def describe_lanes(lanes: Lanes) -> str:
+    """The chart in a sentence or two."""
+    first = [s for s in lanes.stops if s.role.value == "initiating"]
+    ranks = sum(1 for lane in lanes.order if lane != LAUNCHER)
+    begun = f"The first fault is on {_name(first[0].lane)}, at {first[0].where}. " if first else ""
+    follow = sorted({_name(s.lane) for s in lanes.stops if s.role.value == "cascade"})
+    after = f"What follows is reported by {', '.join(follow[:12])}." if follow else ""
+    return f"Lanes of {ranks} ranks over time. {begun}{after}"
+
+
+def _name(lane: str) -> str:
+    return "the launcher" if lane == LAUNCHER else f"rank {lane}"
+
+
+def show_curves(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
+    """Small multiples of what the step lines print."""
+    curves = _curves(incident, last_turn)
+    if not curves:
+        return
+    st.html(
+        f'<h3 class="ff ff-title">Curves<small>step lines of {escape(curves[0].file)}</small></h3>'
+    )
+    first = diagnosis.first_line
+    for row in range(0, len(curves), 2):
+        for column, curve in zip(st.columns(2, gap="medium"), curves[row : row + 2], strict=False):
+            cited = first.line if first is not None and first.file == curve.file else None
+            lost = sum(1 for p in curve.points if p.value is None)
+            values = [p.value for p in curve.points if p.value is not None]
+            told = f"{curve.title}: {len(curve.points)} points"
+            if values:
+                told += f", from {values[0]:g} to {values[-1]:g}, highest {max(values):g}"
+            told += f", {lost} not a number" if lost else ""
+            with column:
+                st.altair_chart(draw_curve(curve, cited), width="stretch", alt=told)
+
+
+def show_memory(diagnosis: Diagnosis) -> None:
+    """Where the memory of the card went, by the out-of-memory message itself."""
+    if diagnosis.category is not Category.OOM:
+        return
+    message = next(
+        (c.quote for c in diagnosis.citations if c.file and "Tried to allocate" in c.quote), None
+    )
+    if message is None:
+        return
+    from firstfault_tools.memory.oom_calculator import CALCULATOR
+
+    try:
+        result = CALCULATOR.run(text=message)
+    except ToolError:
+        return
+    books = result.get("books")
+    if not isinstance(books, dict) or not books.get("capacity_gib"):
+        return
+    parts = [(name, float(books[key])) for key, name in BUCKETS if books.get(key)]
+    st.html(
+        '<h3 class="ff ff-title">Where the memory went<small>the books of the message, closed</small></h3>'
+        f'<p class="ff" style="margin-top:.3rem">{escape(sentence(str(books["reason"])))}. '
+        f"{escape(str(books['fix']))}</p>"
+    )
+    told = ", ".join(f"{name} {size:.2f} GiB" for name, size in parts)
+    st.altair_chart(
+        draw_shares(parts, float(books["capacity_gib"])),
+        width="stretch",
+        alt=f"Memory of the GPU, {books['capacity_gib']} GiB in all: {told}",
+    )
+
+
+def tells_by_curve(diagnosis: Diagnosis) -> bool:
+    """Whether the curves are the evidence, and belong beside it."""
+    by_metric = (diagnosis.signature or "").startswith("metrics.")
+    return by_metric or diagnosis.category in (Category.NUMERICAL, Category.PERFORMANCE)
