@@ -5,16 +5,17 @@ The items are data in checklists.yaml; the automatic ones are answered from a ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.findings import Finding, Level
+from firstfault_tools.findings import Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.metrics.view import View, lead_of
+from firstfault_tools.registry import Calculator
 
 
 class CheckState(StrEnum):
@@ -193,3 +194,34 @@ def run_checklist(
             run = _Run(View(series, lead_of(series), ""), findings)
             checked.append(CheckedItem(item, *CHECKS[item.check](run)))
     return checked
+
+
+def calculate_checklist(phase: str = "before_start") -> Mapping[str, Json]:
+    """Items of a phase for the command line, MCP and the model; no run is at hand there."""
+    return {
+        "phase": phase,
+        "items": [
+            {
+                "id": c.item.id,
+                "text": c.item.text,
+                "automatic": c.item.check is not None,
+                "page": c.item.page,
+            }
+            for c in run_checklist(phase)
+        ],
+    }
+
+
+CALCULATOR = Calculator(
+    name="prevention_checklist",
+    summary="What to check before the start, in the first steps, during a run and after a fix.",
+    parameters={
+        "type": "object",
+        "required": ["phase"],
+        "additionalProperties": False,
+        "properties": {
+            "phase": {"enum": ["before_start", "first_steps", "during", "after_a_fix"]},
+        },
+    },
+    run=calculate_checklist,
+)

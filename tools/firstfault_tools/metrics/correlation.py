@@ -9,10 +9,12 @@ incidents of a database.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.findings import Json
+from firstfault_tools.registry import Calculator
 
 LEAST = 5
 Z = 1.959964
@@ -218,3 +220,75 @@ def describe_precursor(found: Precursor) -> str:
         f"{seen}; risk ratio {found.ratio:.1f} (95 % interval {found.low:.1f} to {found.high:.1f})"
         + ("" if found.raises_risk else ", not distinguishable from chance")
     )
+
+
+def calculate_correlation(
+    events: Sequence[Mapping[str, object]] = (),
+    failures: Sequence[float] = (),
+    window_s: float = 300.0,
+) -> Mapping[str, Json]:
+    """Precursors, rhythm and bursts for the command line, MCP and the model."""
+    timed = []
+    for entry in events:
+        kind, time = entry.get("kind"), entry.get("time_s")
+        if not isinstance(kind, str) or not isinstance(time, int | float):
+            raise InvalidParameter("events", "each needs a kind (text) and a time_s (number)")
+        timed.append(TimedEvent(kind[:100], float(time)))
+    times = [float(t) for t in failures]
+    if not all(map(math.isfinite, [*times, *(e.time for e in timed)])):
+        raise InvalidParameter("failures", "times must be finite")
+    found = find_precursors(timed, times, window_s)
+    bursts = find_clustering(times)
+    return {
+        "precursors": [
+            {
+                "kind": p.kind,
+                "risk_ratio": p.ratio,
+                "low_95": p.low,
+                "high_95": p.high,
+                "enough": p.enough,
+                "sentence": describe_precursor(p),
+            }
+            for p in found
+        ],
+        "rhythms": [
+            {"name": r.name, "period_s": r.period, "phase_s": r.phase, "p_value": r.p_value}
+            for r in find_rhythm(times)
+        ],
+        "clustering": None
+        if bursts is None
+        else {
+            "clustered": bursts.clustered,
+            "dispersion": bursts.dispersion,
+            "p_value": bursts.p_value,
+            "bursts": [
+                {"first_s": first, "last_s": last, "count": count}
+                for first, last, count in bursts.bursts
+            ],
+        },
+    }
+
+
+CALCULATOR = Calculator(
+    name="correlate_failures",
+    summary="Which events come before failures more often than chance (risk ratios with intervals), "
+    "and do failures keep to a period or come in bursts?",
+    parameters={
+        "type": "object",
+        "required": ["events", "failures"],
+        "additionalProperties": False,
+        "properties": {
+            "events": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["kind", "time_s"],
+                    "properties": {"kind": {"type": "string"}, "time_s": {"type": "number"}},
+                },
+            },
+            "failures": {"type": "array", "items": {"type": "number"}, "description": "times in s"},
+            "window_s": {"type": "number", "exclusiveMinimum": 0},
+        },
+    },
+    run=calculate_correlation,
+)

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Finding, Json
 from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.view import View, lead_of
+from firstfault_tools.registry import Calculator
 
 
 class FixVerdict(StrEnum):
@@ -171,3 +173,73 @@ def trial_of(series: StepSeries, findings: Sequence[Finding], kinds: Sequence[st
             part = curve.values[len(curve) // 5 :]
             metrics[name] = float(np.max(part) if name.endswith("_gib") else np.median(part))
     return Trial(any(f.kind in kinds for f in findings), metrics)
+
+
+def _trial(entry: object) -> Trial:
+    if isinstance(entry, bool):
+        return Trial(entry, {})
+    if isinstance(entry, Mapping) and isinstance(entry.get("problem"), bool):
+        metrics = entry.get("metrics", {})
+        if isinstance(metrics, Mapping) and all(
+            isinstance(v, int | float) and not isinstance(v, bool) for v in metrics.values()
+        ):
+            return Trial(entry["problem"], {str(k): float(v) for k, v in metrics.items()})
+    raise InvalidParameter(
+        "trials", "each is true, false or {problem: bool, metrics: {name: number}}"
+    )
+
+
+def calculate_verification(
+    before: Sequence[object] = (), after: Sequence[object] = (), tolerance: float = 0.05
+) -> Mapping[str, Json]:
+    """`verify_fix` for the command line, MCP and the model."""
+    made = verify_fix(
+        [_trial(entry) for entry in before], [_trial(entry) for entry in after], tolerance
+    )
+    return {
+        "verdict": made.verdict.value,
+        "reason": made.reason,
+        "p_value": made.p_value,
+        "changes": [
+            {
+                "name": c.name,
+                "before": c.before,
+                "after": c.after,
+                "change": c.change,
+                "worse": c.worse,
+            }
+            for c in made.changes
+        ],
+    }
+
+
+_TRIALS: dict[str, Any] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "anyOf": [
+            {"type": "boolean", "description": "whether the problem showed"},
+            {
+                "type": "object",
+                "required": ["problem"],
+                "properties": {"problem": {"type": "boolean"}, "metrics": {"type": "object"}},
+            },
+        ]
+    },
+}
+
+CALCULATOR = Calculator(
+    name="verify_fix",
+    summary="Did a fix work? Trials before and after give fixed, not_fixed, regression or inconclusive.",
+    parameters={
+        "type": "object",
+        "required": ["before", "after"],
+        "additionalProperties": False,
+        "properties": {
+            "before": _TRIALS,
+            "after": _TRIALS,
+            "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        },
+    },
+    run=calculate_verification,
+)
