@@ -1,0 +1,23 @@
+"""Do the metric verdicts keep their false-alarm budget? A small, seeded part of the measurement.
+
+The whole of it, 1,000 healthy runs and 40 of each fault: `python -m evals.metrics_alarms`.
+"""
+
+from evals.metrics_alarms import FAULTS, healthy_run, judge_lines, measure_alarms, write_run
+
+
+def test_budget_on_a_small_sample() -> None:
+    result = measure_alarms(healthy=150, faults=4, seed=11)
+    print(f"alarmed {result.alarmed} of {result.healthy}, found {result.found_rate:.1%}")
+    # 1 % of 150 allows one; two have a chance of one in eight at exactly the budget.
+    assert result.alarmed <= 2
+    assert result.found_rate >= 0.95
+    assert len(result.found) == len(FAULTS)
+
+
+def test_simulated_logs_are_read_whole() -> None:
+    for seed in range(40):
+        run = healthy_run(seed)
+        lines = write_run(run)
+        assert len(lines) >= len(run.rows)
+        assert isinstance(judge_lines(lines), tuple)
