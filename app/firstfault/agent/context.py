@@ -15,7 +15,7 @@ from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault_tools.findings import Confidence, Verdict
 
 if TYPE_CHECKING:
-    from firstfault.agent.probe import ProbeRunner
+    from firstfault.agent.probe import OnceOnly
     from firstfault.conversation.answerer import Question
     from firstfault.incidents.records import Related
     from firstfault.knowledge_base.search import Found
@@ -32,10 +32,11 @@ class TurnContext:
     endpoint: Endpoint
     search: Search
     related: tuple[Related, ...] = ()
-    probe: ProbeRunner | None = None
+    probe: OnceOnly | None = None
     book: EvidenceBook = field(default_factory=EvidenceBook)
     veil: Veil = field(default_factory=lambda: Veil(frozenset()))
     private: tuple[str, ...] = ()
+    thread: str = ""
 
     @property
     def tool_chars(self) -> int:
@@ -101,8 +102,9 @@ def open_context(
     endpoint: Endpoint,
     search: Search,
     related: tuple[Related, ...] = (),
-    probe: ProbeRunner | None = None,
+    probe: OnceOnly | None = None,
     private: tuple[str, ...] = (),
+    thread: str = "",
 ) -> TurnContext:
     """Context of a new turn."""
     diagnosis = question.diagnosis
@@ -116,4 +118,5 @@ def open_context(
         book=open_book(diagnosis),
         veil=Veil(endpoint.hidden, hosts),
         private=private,
+        thread=thread,
     )

@@ -45,10 +45,14 @@ _ASKS = re.compile(
     r"(?i)\?\s*$|^\s*(?:what|why|how|which|where|when|who|can|could|should|is|are|does|do|did|show|explain|tell|give|list|find|search)\b"
 )
 _CHECKED = re.compile(
-    r"(?i)\b(?:already|have|we'?ve|i'?ve) (?:already )?(?:checked|verified|tested|ruled out|excluded|looked at|replaced|swapped)\b|\bruled out\b|\b(?:it|that|this)(?:'s| is|s)?(?: definitely| certainly)? not\b|\bisn'?t\b|\bnot (?:the|a|an) \w+|\b(?:network|memory|hardware|disk|storage|data|code|driver|gpu|nic)s? (?:is|are|was|were|looks?) (?:fine|ok|okay|good|clean|healthy)\b"
+    r"(?i)\b(?:already|have|we'?ve|i'?ve) (?:already )?(?:checked|verified|tested|ruled out|excluded|looked at|replaced|swapped)\b|"
+    r"\bruled out\b|\b(?:it|that|this)(?:'s| is|s)?(?: definitely| certainly)? not\b|"
+    r"\bisn'?t\b|\bnot (?:the|a|an) \w+|"
+    r"\b(?:network|memory|hardware|disk|storage|data|code|driver|gpu|nic)s? (?:is|are|was|were|looks?) (?:fine|ok|okay|good|clean|healthy)\b"
 )
 _BACK = re.compile(
-    r"(?i)\b(?:go|went|step|roll|back up|return|restart|start (?:again|over)|re-?open)\b[^.\n]{0,30}\b(?P<phase>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)\b|\bback to (?:the )?(?P<phase2>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)"
+    r"(?i)\b(?:go|went|step|roll|back up|return|restart|start (?:again|over)|re-?open)\b[^.\n]{0,30}\b(?P<phase>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)\b|"
+    r"\bback to (?:the )?(?P<phase2>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)"
 )
 _RANK = re.compile(
     r"(?i)\b(?:it(?:'s| is| was)|actually|really|no,?)\b[^.\n]{0,30}\brank (?P<rank>\d{1,6})\b(?:[^.\n]{0,20}\bnot (?:rank )?(?P<not>\d{1,6}))?"
@@ -102,6 +106,8 @@ class Asked:
     phase: PhaseName
     text: str
     default: str
+    shown: bool = False
+    """The person has seen it; only then can a statement of theirs be its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ def take(dialogue: Dialogue, text: str) -> Dialogue:
         return _correct(dialogue, text)
     if _NO_ANSWER.match(text):
         return replace(dialogue, last=Move.UNANSWERED)
-    if dialogue.asked is not None and not _ASKS.search(text):
+    if dialogue.asked is not None and dialogue.asked.shown and not _ASKS.search(text):
         return answer(dialogue, text)
     return replace(dialogue, last=Move.ASKED)
 
@@ -184,6 +190,24 @@ def roll_back(dialogue: Dialogue, to: PhaseName) -> Dialogue:
 def ask(dialogue: Dialogue, asked: Asked) -> Dialogue:
     """Put a better question in place of the default one; only for the phase that is open."""
     return replace(dialogue, asked=asked) if asked.phase is dialogue.current else dialogue
+
+
+def show_question(dialogue: Dialogue) -> tuple[str, Dialogue]:
+    """Line with the phase and its open question, and the state in which it has been shown."""
+    if dialogue.asked is None:
+        return "", dialogue
+    asked = dialogue.asked
+    number = ORDER.index(asked.phase) + 1
+    text = (
+        f"Phase {number} of {len(ORDER)}, {asked.phase.value.replace('_', ' ')}, is open: {asked.text} "
+        f"If you do not know: {asked.default}"
+    )
+    return text, replace(dialogue, asked=replace(asked, shown=True))
+
+
+def refresh(dialogue: Dialogue, diagnosis: Diagnosis | None) -> Dialogue:
+    """State after a new diagnosis: its phases, with what the person had said before."""
+    return replace(begin(diagnosis), corrections=dialogue.corrections)
 
 
 def describe(dialogue: Dialogue) -> str:

@@ -1,0 +1,41 @@
+"""Which answerer does this installation have? The door through which the other rooms enter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firstfault.agent.endpoint import read_endpoint
+
+if TYPE_CHECKING:
+    from firstfault.agent.answerer import AgentAnswerer
+    from firstfault.agent.model import Model
+    from firstfault.incidents.record import Record
+
+
+def open_answerer(record: Record, model: Model | None = None) -> AgentAnswerer:
+    """Answerer over a record: with the model of the settings (or `model`), else by rule alone.
+
+    Opens no connection to an endpoint.
+    """
+    from firstfault.agent.answerer import AgentAnswerer
+    from firstfault.agent.model import EndpointModel
+    from firstfault.agent.probe import run_local_probe
+    from firstfault.agent.store import open_store
+    from firstfault.investigation.diagnosis import Diagnosis
+
+    settings = record.settings
+    endpoint = read_endpoint(settings)
+    if model is None and endpoint is not None:
+        model = EndpointModel(endpoint)
+
+    def history(incident: str, diagnosis: Diagnosis):  # type: ignore[no-untyped-def]
+        with record.database.read() as connection:
+            return record.verdicts.related(connection, incident, diagnosis)
+
+    return AgentAnswerer(
+        settings=settings,
+        store=open_store(settings),
+        model=model,
+        history=history,
+        run_probe=run_local_probe if settings.model_probe else None,
+    )

@@ -1,0 +1,273 @@
+"""What must outlive the process? Consent, pending approvals, probes begun, the dialogue's state.
+
+Beside the checkpoints of the graph, in the same place: a file of its own by default, the team's
+PostgreSQL where the incidents are there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    Column,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    select,
+)
+from sqlalchemy.exc import IntegrityError
+
+from firstfault.agent.dialogue import Dialogue
+from firstfault.incidents.plain import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from firstfault.settings import Settings
+
+metadata = MetaData()
+consents = Table(
+    "agent_consents", metadata,
+    Column("incident", String(64), primary_key=True), Column("endpoint", String(500), primary_key=True),
+    Column("created", Float, nullable=False),
+)  # fmt: skip
+approvals = Table(
+    "agent_approvals", metadata,
+    Column("thread", String(100), primary_key=True), Column("incident", String(64), nullable=False, index=True),
+    Column("request", Text, nullable=False), Column("decision", String(16)), Column("decided_in", Integer),
+    Column("created", Float, nullable=False),
+)  # fmt: skip
+probes = Table(
+    "agent_probes", metadata,
+    Column("call", String(200), primary_key=True), Column("result", Text), Column("created", Float, nullable=False),
+)  # fmt: skip
+dialogues = Table(
+    "agent_dialogues", metadata,
+    Column("incident", String(64), primary_key=True), Column("turn", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+)  # fmt: skip
+
+
+class ProbeState(StrEnum):
+    """Whether a call of the probe may run."""
+
+    NEW = "new"
+    BEGUN = "begun"
+    DONE = "done"
+
+
+class Decision(StrEnum):
+    """What a person said to a probe."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingProbe:
+    """A probe that waits for a person. `thread` is the turn of the graph that stands still."""
+
+    incident: str
+    thread: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AgentStore:
+    """Small tables of the agent."""
+
+    engine: Engine
+
+    def has_consent(self, incident: str, endpoint: str) -> bool:
+        """A person saw what would be sent to this endpoint and let it go."""
+        query = select(consents).where(
+            consents.c.incident == incident, consents.c.endpoint == endpoint
+        )
+        with self.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def give_consent(self, incident: str, endpoint: str) -> None:
+        """Remember the consent."""
+        row = {"incident": incident, "endpoint": endpoint, "created": time.time()}
+        with self._insert() as connection:
+            connection.execute(consents.insert().values(**row))
+
+    def withdraw_consent(self, incident: str) -> None:
+        """Forget every consent of an incident."""
+        with self.engine.begin() as connection:
+            connection.execute(consents.delete().where(consents.c.incident == incident))
+
+    def ask_approval(self, incident: str, thread: str, request: dict[str, Any]) -> None:
+        """Remember that a thread waits for a person."""
+        with self._insert() as connection:
+            connection.execute(
+                approvals.insert().values(
+                    thread=thread,
+                    incident=incident,
+                    request=json.dumps(request),
+                    created=time.time(),
+                )
+            )
+
+    def pending(self, incident: str) -> PendingProbe | None:
+        """The probe of an incident that waits, the newest."""
+        query = (
+            select(approvals)
+            .where(approvals.c.incident == incident, approvals.c.decision.is_(None))
+            .order_by(approvals.c.created.desc())
+        )
+        with self.engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        return (
+            PendingProbe(incident, row["thread"], json.loads(row["request"]))
+            if row is not None
+            else None
+        )
+
+    def decided_in(self, incident: str, turn: int) -> tuple[PendingProbe, Decision] | None:
+        """The probe that was decided in this turn: a turn that is taken over decides nothing anew."""
+        query = select(approvals).where(
+            approvals.c.incident == incident, approvals.c.decided_in == turn
+        )
+        with self.engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        if row is None:
+            return None
+        probe = PendingProbe(incident, row["thread"], json.loads(row["request"]))
+        return probe, Decision(row["decision"])
+
+    def decide(self, thread: str, decision: Decision, turn: int) -> bool:
+        """Write a decision down; False when another one came first."""
+        with self.engine.begin() as connection:
+            done = connection.execute(
+                approvals.update()
+                .where(approvals.c.thread == thread, approvals.c.decision.is_(None))
+                .values(decision=decision.value, decided_in=turn)
+            )
+            return done.rowcount == 1
+
+    def begin_probe(self, call: str) -> tuple[ProbeState, str]:
+        """Claim a call: NEW exactly once, afterwards what became of it."""
+        try:
+            with self.engine.begin() as connection:
+                connection.execute(probes.insert().values(call=call, created=time.time()))
+            return ProbeState.NEW, ""
+        except IntegrityError:
+            with self.engine.connect() as connection:
+                result = connection.execute(
+                    select(probes.c.result).where(probes.c.call == call)
+                ).scalar()
+            return (ProbeState.BEGUN, "") if result is None else (ProbeState.DONE, str(result))
+
+    def end_probe(self, call: str, result: str) -> None:
+        """Keep the result of a call."""
+        with self.engine.begin() as connection:
+            connection.execute(probes.update().where(probes.c.call == call).values(result=result))
+
+    def save_dialogue(self, incident: str, turn: int, dialogue: Dialogue) -> None:
+        """State after a turn; the same turn again replaces it."""
+        state = json.dumps(to_plain(dialogue))
+        with self.engine.begin() as connection:
+            connection.execute(
+                dialogues.delete().where(dialogues.c.incident == incident, dialogues.c.turn == turn)
+            )
+            connection.execute(dialogues.insert().values(incident=incident, turn=turn, state=state))
+
+    def dialogue_before(self, incident: str, turn: int) -> Dialogue | None:
+        """State before a turn; None at the beginning."""
+        query = (
+            select(dialogues.c.state)
+            .where(dialogues.c.incident == incident, dialogues.c.turn < turn)
+            .order_by(dialogues.c.turn.desc())
+        )
+        with self.engine.connect() as connection:
+            state = connection.execute(query).scalar()
+        if state is None:
+            return None
+        dialogue: Dialogue = from_plain(Dialogue, json.loads(state))
+        return dialogue
+
+    def delete_incident(self, incident: str) -> None:
+        """Forget an incident."""
+        with self.engine.begin() as connection:
+            for table in (consents, approvals, dialogues):
+                connection.execute(table.delete().where(table.c.incident == incident))
+
+    def close(self) -> None:
+        """Give connections back."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _insert(self) -> Iterator[Any]:
+        """A transaction in which finding the row there already is fine."""
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            return
+
+
+def open_store(settings: Settings) -> AgentStore:
+    """Store of an installation; its tables are made where they are missing."""
+    url = settings.database if is_postgres(settings) else f"sqlite:///{agent_file(settings)}"
+    if not is_postgres(settings):
+        agent_file(settings).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = create_engine(url, connect_args={} if is_postgres(settings) else {"timeout": 30})
+    if not is_postgres(settings):
+
+        def prepare(connection: Any, _record: Any) -> None:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+
+        event.listen(engine, "connect", prepare)
+    metadata.create_all(engine, checkfirst=True)
+    return AgentStore(engine)
+
+
+def is_postgres(settings: Settings) -> bool:
+    """The incidents are in PostgreSQL, so the agent's state is there too."""
+    return settings.database.startswith("postgresql")
+
+
+def agent_file(settings: Settings) -> Path:
+    """SQLite file of the agent."""
+    return settings.data / "agent.sqlite"
+
+
+@contextmanager
+def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
+    """Checkpointer of the graph, in SQLite or PostgreSQL."""
+    if is_postgres(settings):
+        from langgraph.checkpoint.postgres import PostgresSaver
+
+        url = settings.database.replace("postgresql+psycopg://", "postgresql://")
+        with PostgresSaver.from_conn_string(url) as saver:
+            saver.setup()
+            yield saver
+        return
+    import sqlite3
+
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    file = settings.data / "agent_checkpoints.sqlite"
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    connection = sqlite3.connect(file, check_same_thread=False, timeout=30)
+    try:
+        saver_lite = SqliteSaver(connection)
+        saver_lite.setup()
+        yield saver_lite
+    finally:
+        connection.close()

@@ -1,0 +1,1 @@
+"""What may the model look at? Read-only tools over the evidence, the pages, and the calculators."""
