@@ -1,21 +1,22 @@
 """What is kept of one log after a scan? A small digest that holds everything the diagnosis needs.
 
-A digest never holds a whole large log: of files beyond `COMPLETE_BYTES` only the head, the tail and
-windows round interesting lines stay. What was passed over is said in `complete` and `lines_total`.
+A digest never holds a whole large log: of large incidents only the head, the tail and windows round
+interesting lines stay (plan.py says how much). What was passed over is said in `complete`,
+`lines_total` and `sampled`. Digests of adjacent parts of one log merge, in any grouping.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from firstfault_tools.findings import Evidence
+from firstfault_tools.log.kept import KeptLines, Run
 from firstfault_tools.log.speaker import Speaker
 
-COMPLETE_BYTES = 24 * 1024 * 1024
-"""Logs up to this size are kept line by line."""
+MARKS_PER_KIND = 20_000
 
 
 class Mark(StrEnum):
@@ -91,6 +92,12 @@ class FileDigest:
     offsets: Sequence[tuple[int, int]] = ()
     """(lines before, byte offset) of places in the raw file, about one a MiB, to seek by line."""
 
+    sampled: frozenset[int] = frozenset()
+    """Signatures that so many lines matched that the rest was counted by samples of each block."""
+
+    hit_limit: int = 96
+    """Hits kept per signature, besides the first of every rank."""
+
     def lines_after(self, number: int, limit: int) -> Iterator[tuple[int, str]]:
         """Kept lines that follow line `number`, at most `limit`, stopping at a gap."""
         start = self.position(number) + 1
@@ -110,6 +117,8 @@ class FileDigest:
 
     def position(self, number: int) -> int:
         """Index in `kept` of line `number`, or of the last kept line before it."""
+        if isinstance(self.kept, KeptLines):
+            return self.kept.position(number)
         low, high = 0, len(self.kept)
         while low < high:
             middle = (low + high) // 2
@@ -118,3 +127,75 @@ class FileDigest:
             else:
                 high = middle
         return low - 1
+
+
+def trim_hits(hits: Sequence[Hit], limit: int) -> tuple[Hit, ...]:
+    """The first `limit` hits of every signature, and the first of every rank beyond them.
+
+    Trimming trimmed lists again gives what trimming the whole would have given, so merging is
+    associative.
+    """
+    counts: Counter[int] = Counter()
+    ranks: set[tuple[int, int | None]] = set()
+    out = []
+    for hit in hits:
+        counts[hit.index] += 1
+        key = (hit.index, hit.line.speaker.rank)
+        if counts[hit.index] <= limit or key not in ranks:
+            out.append(hit)
+        ranks.add(key)
+    return tuple(out)
+
+
+def merge_parts(one: FileDigest, other: FileDigest) -> FileDigest:
+    """Digest of two adjacent parts of one log; `other` follows `one`. Associative."""
+    shift = one.lines_total
+    marked = {
+        mark: (
+            *one.marked.get(mark, ()),
+            *(number + shift for number in other.marked.get(mark, ())),
+        )[:MARKS_PER_KIND]
+        for mark in dict.fromkeys((*one.marked, *other.marked))
+    }
+    ranks = dict(one.ranks)
+    for rank, trace in other.ranks.items():
+        known = ranks.get(rank)
+        ranks[rank] = RankTrace(
+            rank,
+            known.first if known is not None else trace.first + shift,
+            trace.last + shift,
+            trace.lines + (known.lines if known is not None else 0),
+        )
+    moved = (replace(h, line=replace(h.line, number=h.line.number + shift)) for h in other.hits)
+    return replace(
+        one,
+        bytes_total=one.bytes_total + other.bytes_total,
+        lines_total=one.lines_total + other.lines_total,
+        kept=KeptLines.of((*_runs(one.kept, 0), *_runs(other.kept, shift))),
+        complete=one.complete and other.complete,
+        hits=trim_hits((*one.hits, *moved), one.hit_limit),
+        hit_counts=dict(Counter(one.hit_counts) + Counter(other.hit_counts)),
+        conditions=one.conditions | other.conditions,
+        marked=marked,
+        ranks=dict(sorted(ranks.items())),
+        redactions=dict(Counter(one.redactions) + Counter(other.redactions)),
+        offsets=(*one.offsets, *((lines + shift, offset) for lines, offset in other.offsets)),
+        sampled=one.sampled | other.sampled,
+    )
+
+
+def _runs(kept: Sequence[tuple[int, str]], shift: int) -> Iterator[Run]:
+    if isinstance(kept, KeptLines):
+        yield from (Run(r.first + shift, r.data) for r in kept.runs)
+    else:
+        yield from (Run(number + shift, (text,)) for number, text in kept)
+
+
+def merge_digests(
+    one: Mapping[str, FileDigest], other: Mapping[str, FileDigest]
+) -> dict[str, FileDigest]:
+    """Digests by file of two sets of parts, each in the order of the logs. Associative."""
+    out = dict(one)
+    for file, digest in other.items():
+        out[file] = merge_parts(out[file], digest) if file in out else digest
+    return out

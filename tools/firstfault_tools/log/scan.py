@@ -1,31 +1,46 @@
 """What interesting lines does a log hold? One pass over the bytes, signatures and structure together.
 
-The file is read in blocks cut at line ends; each block is tried as a whole against one google-re2
-set, and only blocks with a match are looked at line by line.
+The log is read in blocks cut at line ends. A gate of literals (gate.py) lets ordinary lines pass; what
+it stops at is tried against one google-re2 set, line by line. Of what so many lines match that more of
+them tell nothing (an error storm), the rest is counted by samples of each block, and said to be.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from firstfault_tools.log import secrets
-from firstfault_tools.log.clock import find_year, read_time
-from firstfault_tools.log.digest import COMPLETE_BYTES, FileDigest, Hit, Line, Mark, RankTrace
-from firstfault_tools.log.line import is_plain, normalise, strip_ansi
-from firstfault_tools.log.signature import Signature, SignatureSet
+from firstfault_tools.log.blocks import read_blocks
+from firstfault_tools.log.census import Census, rank_of_name
+from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.digest import (
+    MARKS_PER_KIND,
+    FileDigest,
+    Hit,
+    Line,
+    Mark,
+    merge_parts,
+    trim_hits,
+)
+from firstfault_tools.log.gate import Gate, OpenGate
+from firstfault_tools.log.keeper import Keeper
+from firstfault_tools.log.line import MAX_LINE, normalise, strip_ansi
+from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, share_budget
+from firstfault_tools.log.signature import Matches, Signature, SignatureSet
 from firstfault_tools.log.speaker import read_speaker
 
-BLOCK = 64 * 1024
 OFFSET_EVERY = 1024 * 1024
-HITS_PER_SIGNATURE = 96
-MARKS_PER_KIND = 20_000
-WINDOW_BEFORE, WINDOW_AFTER = 12, 80
-HEAD_LINES, TAIL_LINES, KEPT_LINES = 4_000, 6_000, 60_000
+SETTLED_HITS = 40
+"""Matching lines per kept one after which a signature is settled: counted by samples from then on."""
+
+SETTLED_MARKS = 4_000
+UNGATED_BYTES = 384 * 1024
+"""Logs up to this size are tried without a gate: building one takes longer."""
+
+SAMPLE_BYTES = 4 * 1024
 
 STRUCTURE: tuple[tuple[Mark, str], ...] = (
     (Mark.TRACEBACK, r"Traceback \(most recent call last\)|Original Traceback"),
@@ -45,12 +60,6 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     ),
     (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
 )
-_CENSUS = re.compile(
-    rb"\[(?:rank|default|Rank )(\d{1,6})\]|\bRank (\d{1,6})\]|\[\d+,(\d+)\]<std|\"(?:global_)?rank\": ?\"?(\d{1,6})"
-)
-_NAME_RANK = re.compile(
-    r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
-)
 
 
 def build_set(signatures: tuple[Signature, ...]) -> SignatureSet:
@@ -62,156 +71,223 @@ def build_set(signatures: tuple[Signature, ...]) -> SignatureSet:
 class _Scan:
     """State of one pass; everything that grows is bounded."""
 
-    name: str
+    part: Part
     signatures: SignatureSet
-    complete: bool
-    year: int
-    kept: dict[int, str] = field(default_factory=dict)
+    opened: OpenGate | None
+    keeper: Keeper
     hits: list[Hit] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
-    per_rank: Counter[tuple[int, int | None]] = field(default_factory=Counter)
+    refused: Counter[int] = field(default_factory=Counter)
+    estimates: Counter[int] = field(default_factory=Counter)
+    ranks: set[tuple[int, int | None]] = field(default_factory=set)
     conditions: set[int] = field(default_factory=set)
     marked: dict[Mark, list[int]] = field(default_factory=lambda: defaultdict(list))
-    redactions: Counter[str] = field(default_factory=Counter)
-    recent: list[tuple[int, bytes]] = field(default_factory=list)
-    window_until: int = 0
+    secret_lines: int = 0
+    secret: bool = False
+    """The block in hand holds a secret."""
+
+    @property
+    def enough(self) -> int:
+        return SETTLED_HITS * self.part.budget.hits
 
 
-def rank_of_name(name: str) -> int | None:
-    """Rank that a file name tells, or None."""
-    match = _NAME_RANK.search(name)
-    return int(next(g for g in match.groups() if g is not None)) if match else None
-
-
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """Blocks of a file, each cut at a line end; a line longer than 16 blocks is split."""
-    rest = b""
-    with path.open("rb") as stream:
-        while chunk := stream.read(BLOCK):
-            data = rest + chunk
-            cut = data.rfind(b"\n") + 1
-            if cut == 0 and len(data) < 16 * BLOCK:
-                rest = data
-                continue
-            cut = cut or len(data)
-            rest = data[cut:]
-            yield data[:cut]
-    if rest:
-        yield rest
-
-
-def scan_file(path: Path, name: str, signatures: SignatureSet) -> FileDigest:
-    """Scan one log. `name` is what citations call it."""
+def scan_file(
+    path: Path, name: str, signatures: SignatureSet, budget: Budget | None = None
+) -> FileDigest:
+    """Scan one log in this process. `name` is what citations call it."""
     size = path.stat().st_size
     with path.open("rb") as stream:
-        head = stream.read(256 * 1024).decode("utf-8", errors="replace")
-    scan = _Scan(
-        name=name,
-        signatures=signatures,
-        complete=size <= COMPLETE_BYTES,
-        year=find_year(head) or datetime.now(UTC).year,
+        head = stream.read(HEAD_BYTES)
+    parts = cut_log(path, name, size, head, budget or share_budget(size, size, 1))
+    digest = scan_part(parts[0], signatures)
+    for part in parts[1:]:
+        digest = merge_parts(digest, scan_part(part, signatures))
+    return digest
+
+
+def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
+    """Scan one part of a log; line numbers count from the part's first line."""
+    gated = part.size > UNGATED_BYTES
+    redactions: Counter[str] = Counter()
+    keeper = Keeper(
+        part.budget, part.wrapped, part.start == 0, part.end >= part.size, redactions
     )
-    wrapped = head.lstrip().startswith("{")
-    number = offset = 0
+    scan = _Scan(part, signatures, OpenGate(signatures.gates) if gated else None, keeper)
+    census = Census(part.budget.complete)
+    number = 0
     offsets: list[tuple[int, int]] = []
-    ranks: dict[int, list[int]] = {}
-    for raw in read_blocks(path):
+    for offset, raw in read_blocks(part.path, part.start, part.end):
         if not offsets or offset - offsets[-1][1] >= OFFSET_EVERY:
             offsets.append((number, offset))
-        offset += len(raw)
         block = strip_ansi(raw)
         count = block.count(b"\n") + (0 if block.endswith(b"\n") else 1)
-        _scan_block(scan, block, number, wrapped)
-        _count_ranks(ranks, block, number)
+        # once secrets are settled every kept line is looked through for them
+        scan.secret = scan.secret_lines >= SETTLED_MARKS
+        _scan_block(scan, block, number)
+        keeper.keep(block, number, count, scan.secret)
+        census.count(block, number)
         number += count
-    _close_tail(scan)
+    scan.counts.update(scan.estimates)
+    sampled = {i for i in scan.estimates if scan.estimates[i] > 0}
     return FileDigest(
-        file=name,
-        bytes_total=size,
+        file=part.name,
+        bytes_total=part.end - part.start,
         lines_total=number,
-        kept=sorted(scan.kept.items()),
-        complete=scan.complete,
-        year=scan.year,
-        hits=tuple(scan.hits),
-        hit_counts=dict(scan.counts),
+        kept=keeper.close(),
+        complete=part.budget.complete,
+        year=part.year,
+        hits=trim_hits(sorted(scan.hits, key=lambda h: h.line.number), part.budget.hits),
+        hit_counts={i: n for i, n in scan.counts.items() if n > 0},
         conditions=frozenset(scan.conditions),
-        marked={mark: tuple(lines) for mark, lines in scan.marked.items()},
-        ranks={r: RankTrace(r, *values) for r, values in sorted(ranks.items())},
-        redactions=dict(scan.redactions),
-        name_rank=rank_of_name(name),
+        marked={mark: tuple(sorted(set(lines))) for mark, lines in scan.marked.items()},
+        ranks=census.traces(),
+        redactions=dict(redactions),
+        name_rank=rank_of_name(part.name),
         offsets=offsets,
+        sampled=frozenset(sampled),
+        hit_limit=part.budget.hits,
     )
 
 
-def _scan_block(scan: _Scan, block: bytes, number: int, wrapped: bool) -> None:
-    found = scan.signatures.match(block)
-    if found is not None and not (found.signatures or found.marks):
-        # a condition that is known to hold needs no second look
-        found = None if scan.conditions.issuperset(found.conditions) else found
-    if found is None and scan.complete and not wrapped and is_plain(block):
-        for index, text in enumerate(block.decode("utf-8", errors="replace").split("\n")):
-            scan.kept[number + index + 1] = text
-        if block.endswith(b"\n"):
-            del scan.kept[number + block.count(b"\n") + 1]
+def _scan_block(scan: _Scan, block: bytes, number: int) -> None:
+    opened = scan.opened
+    if opened is None:
+        if not scan.part.wrapped and scan.signatures.match(block) is None:
+            return
+        for at, raw in enumerate(_split(block), number + 1):
+            _visit(scan, at, raw)
         return
-    if found is None and not scan.complete and number > HEAD_LINES:
-        _remember_tail(scan, block, number)
-        return
-    secret = found is not None and any(m >= len(STRUCTURE) for m in found.marks)
+    if scan.part.wrapped:
+        for at, raw in enumerate(_split(block), number + 1):
+            # an escape may hide a literal
+            if b"\\" in raw:
+                _visit(scan, at, raw)
+            elif (place := opened.current.search(raw)) is not None:
+                _visit(scan, at, raw, raw[place[0] : place[1]])
+    else:
+        _walk_gate(scan, opened, block, number)
+    if opened.settled:
+        _sample(scan, opened, block, number)
+
+
+def _walk_gate(scan: _Scan, opened: OpenGate, block: bytes, number: int) -> None:
+    position = counted = 0
+    at = number + 1
+    while (place := opened.current.search(block, position)) is not None:
+        start = block.rfind(b"\n", 0, place[0]) + 1
+        end = block.find(b"\n", place[0])
+        end = len(block) if end < 0 else end
+        at += block.count(b"\n", counted, start)
+        counted = start
+        _visit(scan, at, block[start:end], block[place[0] : place[1]])
+        position = end + 1
+        if position >= len(block):
+            return
+
+
+def _split(block: bytes) -> list[bytes]:
     lines = block.split(b"\n")
-    if lines and not lines[-1]:
+    if not lines[-1]:
         lines.pop()
-    for index, raw in enumerate(lines):
-        at = number + index + 1
-        matched = scan.signatures.match(raw) if found is not None else None
-        if wrapped or (matched is None and not scan.complete and at > HEAD_LINES):
-            if not wrapped:
-                _remember_line(scan, at, raw)
-                continue
-            matched = scan.signatures.match(normalise(raw).encode())
+    return lines
+
+
+def _visit(scan: _Scan, at: int, raw: bytes, opened: bytes | None = None) -> None:
+    """Try one line against all patterns. opened: the text at which the gate stopped."""
+    text: str | None = None
+    if scan.part.wrapped:
         text = normalise(raw)
-        if secret or (wrapped and matched and any(m >= len(STRUCTURE) for m in matched.marks)):
-            text = secrets.redact(text, scan.redactions)
-        if matched is not None:
-            _note_matches(scan, at, text, matched.signatures, matched.conditions, matched.marks)
-        if len(scan.kept) < KEPT_LINES or scan.complete:
-            scan.kept[at] = text
-
-
-def _note_matches(
-    scan: _Scan,
-    at: int,
-    text: str,
-    signatures: tuple[int, ...],
-    conditions: tuple[int, ...],
-    marks: tuple[int, ...],
-) -> None:
-    scan.conditions.update(conditions)
-    for mark in marks:
-        if mark < len(STRUCTURE):
-            numbers = scan.marked[STRUCTURE[mark][0]]
-            if len(numbers) < MARKS_PER_KIND:
-                numbers.append(at)
-    if (signatures or marks) and not scan.complete:
-        for earlier, raw in scan.recent[-WINDOW_BEFORE:]:
-            scan.kept.setdefault(earlier, secrets.redact(normalise(raw)))
-        scan.window_until = at + WINDOW_AFTER
-    if not signatures:
+        found = scan.signatures.match(text.encode())
+    else:
+        found = scan.signatures.match(raw[: 4 * MAX_LINE])
+    if found is None:
+        if opened is not None and scan.opened is not None:
+            scan.opened.note_vain(opened, ())
         return
+    news = _note_marks(scan, at, found)
+    if found.signatures:
+        news = _note_hits(scan, at, raw, text, found.signatures) or news
+    if not news and opened is not None and scan.opened is not None:
+        scan.opened.note_vain(opened, found.patterns)
+
+
+def _note_marks(scan: _Scan, at: int, found: Matches) -> bool:
+    """Note conditions and marks; False where nothing new was learnt."""
+    news = not scan.conditions.issuperset(found.conditions)
+    scan.conditions.update(found.conditions)
+    for mark in found.marks:
+        if mark >= len(STRUCTURE):
+            scan.secret = True
+            scan.secret_lines += 1
+            news = news or scan.secret_lines < SETTLED_MARKS
+            continue
+        numbers = scan.marked[STRUCTURE[mark][0]]
+        if len(numbers) < MARKS_PER_KIND:
+            numbers.append(at)
+        if len(numbers) < SETTLED_MARKS:
+            news = True
+            scan.keeper.want(at)
+    return news
+
+
+def _note_hits(
+    scan: _Scan, at: int, raw: bytes, text: str | None, signatures: Iterable[int]
+) -> bool:
+    """Note hits of signatures; False where enough is known of all of them."""
+    news = False
     line: Line | None = None
     for index in signatures:
-        scan.counts[index] += 1
-        if scan.counts[index] > HITS_PER_SIGNATURE * 40:
+        count = scan.counts[index] = scan.counts[index] + 1
+        if count > scan.enough:
             continue
+        text = secrets.redact(normalise(raw)) if line is None else line.text
         captures = scan.signatures.captures(index, text)
         if captures is None:
             scan.counts[index] -= 1
+            scan.refused[index] += 1
+            news = news or scan.refused[index] <= 4 * scan.enough
             continue
-        line = line or make_line(scan.name, at, text, scan.year)
+        news = True
+        line = line or make_line(scan.part.name, at, text, scan.part.year)
         key = (index, line.speaker.rank)
-        scan.per_rank[key] += 1
-        if scan.counts[index] <= HITS_PER_SIGNATURE or scan.per_rank[key] == 1:
+        if count <= scan.part.budget.hits or key not in scan.ranks:
             scan.hits.append(Hit(index, line, captures))
+            scan.ranks.add(key)
+            scan.keeper.want(at)
+    return news
+
+
+def _sample(scan: _Scan, opened: OpenGate, block: bytes, number: int) -> None:
+    """Count settled signatures in one piece of the block and reckon up from it."""
+    owners = scan.signatures.owners
+    storm = {owners[i] for i in opened.settled if i < len(owners)}
+    if not storm:
+        return
+    # another place in each block, the same for everyone who scans it
+    start = (number * 7919) % max(1, len(block) - SAMPLE_BYTES)
+    start = block.find(b"\n", start) + 1
+    end = block.find(b"\n", start + SAMPLE_BYTES)
+    piece = block[start : end if end > 0 else len(block)]
+    if not piece:
+        return
+    scale = len(block) / len(piece)
+    at = number + 1 + block.count(b"\n", 0, start)
+    gate: Gate = opened.book.gate(frozenset(), frozenset())
+    seen: Counter[int] = Counter()
+    for offset, raw in enumerate(_split(piece)):
+        found = scan.signatures.match(raw) if gate.search(raw) is not None else None
+        for index in storm.intersection(found.signatures) if found is not None else ():
+            seen[index] += 1
+            rank = read_speaker(normalise(raw))[0].rank
+            if (index, rank) not in scan.ranks and len(scan.ranks) < MARKS_PER_KIND:
+                text = secrets.redact(normalise(raw))
+                captures = scan.signatures.captures(index, text)
+                scan.ranks.add((index, rank))
+                if captures is not None:
+                    line = make_line(scan.part.name, at + offset, text, scan.part.year)
+                    scan.hits.append(Hit(index, line, captures))
+    for index, count in seen.items():
+        scan.estimates[index] += round(count * scale)
 
 
 def make_line(name: str, number: int, text: str, year: int) -> Line:
@@ -220,35 +296,7 @@ def make_line(name: str, number: int, text: str, year: int) -> Line:
     return Line(name, number, text, speaker, body, read_time(text, year))
 
 
-def _remember_line(scan: _Scan, at: int, raw: bytes) -> None:
-    if at <= scan.window_until and len(scan.kept) < KEPT_LINES:
-        scan.kept[at] = secrets.redact(normalise(raw))
-    scan.recent.append((at, raw))
-    if len(scan.recent) > 2 * TAIL_LINES:
-        del scan.recent[:TAIL_LINES]
-
-
-def _remember_tail(scan: _Scan, block: bytes, number: int) -> None:
-    for offset, raw in enumerate(block.split(b"\n")):
-        if raw:
-            _remember_line(scan, number + offset + 1, raw)
-
-
-def _close_tail(scan: _Scan) -> None:
-    for at, raw in scan.recent[-TAIL_LINES:]:
-        scan.kept.setdefault(at, secrets.redact(normalise(raw)))
-
-
-def _count_ranks(ranks: dict[int, list[int]], block: bytes, number: int) -> None:
-    seen: dict[int, list[int]] = {}
-    for match in _CENSUS.finditer(block):
-        rank = int(match[match.lastindex or 1])
-        trace = seen.setdefault(rank, [match.start(), match.start(), 0])
-        trace[1] = match.start()
-        trace[2] += 1
-    for rank, (first, last, count) in seen.items():
-        first_line = number + block.count(b"\n", 0, first) + 1
-        last_line = number + block.count(b"\n", 0, last) + 1
-        known = ranks.setdefault(rank, [first_line, last_line, 0])
-        known[1] = last_line
-        known[2] += count
+def scan_parts(parts: Iterable[Part], signatures: SignatureSet) -> Iterator[FileDigest]:
+    """Digest of every part, in order."""
+    for part in parts:
+        yield scan_part(part, signatures)

@@ -16,6 +16,7 @@ from typing import Any
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
+from firstfault_tools.log.gate import GateBook
 
 _FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
 
@@ -95,6 +96,8 @@ class Matches:
     signatures: tuple[int, ...]
     conditions: tuple[int, ...]
     marks: tuple[int, ...]
+    patterns: tuple[int, ...] = ()
+    """Indices into `SignatureSet.patterns` of everything that matched."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,23 @@ class SignatureSet:
         return tuple(seen)
 
     @cached_property
-    def _owners(self) -> tuple[int, ...]:
+    def patterns(self) -> tuple[str, ...]:
+        """Every pattern of signatures, conditions and marks, in the order of the compiled set."""
+        own = (p for s in self.signatures for p in s.patterns)
+        return (*own, *self.conditions, *self.marks)
+
+    @cached_property
+    def gates(self) -> GateBook:
+        """Gates of all patterns, compiled when a large log needs them."""
+        return GateBook(self.patterns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only the data: what is compiled is compiled again where a copy arrives."""
+        return {"signatures": self.signatures, "marks": self.marks}
+
+    @cached_property
+    def owners(self) -> tuple[int, ...]:
+        """Index of the signature of every pattern; those beyond are conditions and marks."""
         return tuple(i for i, s in enumerate(self.signatures) for _ in s.patterns)
 
     @cached_property
@@ -129,8 +148,7 @@ class SignatureSet:
         options.log_errors = False
         options.encoding = re2.Options.Encoding.LATIN1
         compiled = re2.Set.SearchSet(options)
-        patterns = [p for s in self.signatures for p in s.patterns]
-        for pattern in (*patterns, *self.conditions, *self.marks):
+        for pattern in self.patterns:
             # (?m) lets ^ and $ mean lines when a whole block is tried at once
             compiled.Add(f"(?m:{pattern})".encode())
         compiled.Compile()
@@ -153,12 +171,13 @@ class SignatureSet:
         found = self._set.Match(text)
         if not found:
             return None
-        owners = self._owners
+        owners = self.owners
         conditions_end = len(owners) + len(self.conditions)
         return Matches(
             tuple(sorted({owners[i] for i in found if i < len(owners)})),
             tuple(i - len(owners) for i in found if len(owners) <= i < conditions_end),
             tuple(i - conditions_end for i in found if i >= conditions_end),
+            tuple(found),
         )
 
     def captures(self, index: int, text: str) -> dict[str, str] | None:
@@ -185,6 +204,10 @@ def fill_template(template: str, values: Mapping[str, object]) -> str:
             return match[0]
         return match[1] if all(values.get(n) not in (None, "") for n in names) else ""
 
+    def known(match: re.Match[str]) -> str:
+        value = values.get(match[1])
+        return "?" if value is None or value == "" else str(value)
+
     text = re.sub(r"\[([^\[\]]*)\]", optional, template)
-    text = re.sub(r"\{(\w+)\}", lambda m: str(values.get(m[1]) or "?"), text)
+    text = re.sub(r"\{(\w+)\}", known, text)
     return re.sub(r"\s{2,}", " ", text).strip()

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firstfault_tools.log import secrets
+from firstfault_tools.log.blocks import LONGEST
 from firstfault_tools.log.line import normalise
 
 MAX_LINES = 2_000
-_CHUNK = 256 * 1024
 
 
 def read_window(
@@ -27,9 +27,12 @@ def read_window(
     with path.open("rb") as stream:
         stream.seek(offset)
         while number < last:
-            raw = stream.readline(16 * 1024 * 1024)
+            raw = stream.readline(LONGEST)
             if not raw:
                 break
+            rest = raw
+            while rest and not rest.endswith(b"\n"):
+                rest = stream.readline(LONGEST)
             number += 1
             if number >= first:
                 out.append((number, secrets.redact(normalise(raw))))

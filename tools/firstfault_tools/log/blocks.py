@@ -1,0 +1,78 @@
+"""How is a log read piece by piece? Blocks cut at line ends, overlong lines cut to what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+BLOCK = 256 * 1024
+LONGEST = 1024 * 1024
+"""Bytes of one line that are looked at; what follows up to its end is passed over."""
+
+
+def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, block) of the lines that begin between `start` and `end`, in order.
+
+    A block holds whole lines, except that a line beyond `LONGEST` bytes is cut and ends its block.
+    """
+    with path.open("rb") as stream:
+        offset = _seek_line(stream, start, end)
+        if offset is None:
+            return
+        rest = b""
+        while end is None or offset < end:
+            chunk = stream.read(BLOCK)
+            if not chunk:
+                break
+            data = rest + chunk if rest else chunk
+            cut = data.rfind(b"\n") + 1
+            if end is not None and offset + cut >= end:
+                # the last line of this part is the one that begins before `end`
+                line_end = data.find(b"\n", max(end - offset - 1, 0)) + 1
+                cut = line_end or cut
+                if line_end:
+                    yield offset, data[:cut]
+                    return
+            if cut:
+                yield offset, data[:cut]
+                rest = data[cut:]
+                offset += cut
+            elif len(data) >= LONGEST:
+                yield offset, data
+                skipped, rest = _skip_line(stream)
+                offset += len(data) + skipped
+            else:
+                rest = data
+        if rest and (end is None or offset < end):
+            yield offset, rest
+
+
+def _seek_line(stream: BinaryIO, start: int, end: int | None) -> int | None:
+    """Offset of the first line that begins at or after `start`; None where there is none before `end`."""
+    if start == 0:
+        return 0
+    stream.seek(start - 1)
+    offset = start - 1
+    while end is None or offset < end:
+        chunk = stream.read(BLOCK)
+        if not chunk:
+            return None
+        at = chunk.find(b"\n")
+        if at >= 0:
+            offset += at + 1
+            stream.seek(offset)
+            return offset if end is None or offset < end else None
+        offset += len(chunk)
+    return None
+
+
+def _skip_line(stream: BinaryIO) -> tuple[int, bytes]:
+    """Read on to the line's end: bytes passed over, and what was read beyond it."""
+    skipped = 0
+    while chunk := stream.read(BLOCK):
+        at = chunk.find(b"\n")
+        if at >= 0:
+            return skipped + at + 1, chunk[at + 1 :]
+        skipped += len(chunk)
+    return skipped, b""

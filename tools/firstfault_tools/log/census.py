@@ -1,0 +1,67 @@
+"""Which ranks speak in a log? Counts of the labels that launchers put in front of lines.
+
+Large logs are counted by samples: every rank speaks thousands of times there, or its matching lines
+name it anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from firstfault_tools.log.digest import RankTrace
+
+WHOLE_BYTES = 512 * 1024
+SAMPLE_BYTES = 2 * 1024
+
+_LABEL = re.compile(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
+_NAME = re.compile(
+    r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
+)
+
+
+def rank_of_name(name: str) -> int | None:
+    """Rank that a file name tells, or None."""
+    match = _NAME.search(name)
+    return int(next(g for g in match.groups() if g is not None)) if match else None
+
+
+@dataclass(slots=True)
+class Census:
+    """Ranks seen so far in one log: first line, last line, lines counted."""
+
+    complete: bool
+    seen: dict[int, list[int]] = field(default_factory=dict)
+    counted: int = 0
+
+    def count(self, block: bytes, number: int) -> None:
+        """Count the labels of a block whose first line is `number` + 1."""
+        if self.complete or self.counted < WHOLE_BYTES:
+            self._count(block, 0, len(block), number)
+            self.counted += len(block)
+        else:
+            self._count(block, 0, SAMPLE_BYTES, number)
+
+    def _count(self, block: bytes, start: int, end: int, number: int) -> None:
+        found: dict[int, list[int]] = {}
+        for match in _LABEL.finditer(block, start, end):
+            rank = int(match[match.lastindex or 1])
+            trace = found.get(rank)
+            if trace is None:
+                found[rank] = [match.start(), match.start(), 1]
+            else:
+                trace[1] = match.start()
+                trace[2] += 1
+        for rank, (first, last, count) in found.items():
+            last_line = number + block.count(b"\n", 0, last) + 1
+            known = self.seen.get(rank)
+            if known is None:
+                first_line = number + block.count(b"\n", 0, first) + 1
+                self.seen[rank] = [first_line, last_line, count]
+            else:
+                known[1] = last_line
+                known[2] += count
+
+    def traces(self) -> dict[int, RankTrace]:
+        """What was seen, by rank."""
+        return {rank: RankTrace(rank, *values) for rank, values in sorted(self.seen.items())}

@@ -1,0 +1,124 @@
+"""Can this block hold a known line at all? One automaton of literals that lets ordinary lines pass.
+
+A gate is built from the patterns' required literals; patterns without a telling literal stand in it
+whole. It may open in vain, never stay shut: whoever matches a pattern passes its gate. Two things
+adapt to the log in hand: literals that keep opening in vain (`hot`) are replaced by the patterns they
+stand for, and patterns of which enough is known (`settled`) are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firstfault_tools.log.literals import Literal, required_literals
+
+VAIN_OPENINGS = 12
+"""Openings for nothing after which a literal or pattern is treated as ordinary in this log."""
+
+CACHED_GATES = 48
+
+
+@dataclass(slots=True)
+class GateBook:
+    """Gates of one list of patterns, compiled once per state and kept."""
+
+    patterns: Sequence[str]
+    gates: dict[tuple[frozenset[int], frozenset[Literal]], Gate] = field(default_factory=dict)
+
+    def gate(self, settled: frozenset[int], hot: frozenset[Literal]) -> Gate:
+        """Gate without the `settled` patterns and with the patterns of `hot` literals whole."""
+        key = (settled, hot)
+        found = self.gates.get(key)
+        if found is None:
+            if len(self.gates) >= CACHED_GATES:
+                self.gates.pop(next(iter(self.gates)))
+            found = self.gates[key] = Gate(self.patterns, settled, hot)
+        return found
+
+
+class Gate:
+    """Finds places that may hold a match. Latin-1 bytes, like the pattern set behind it."""
+
+    def __init__(
+        self, patterns: Sequence[str], settled: frozenset[int], hot: frozenset[Literal]
+    ) -> None:
+        self.literals: set[Literal] = set()
+        self.whole: set[str] = set()
+        for index, pattern in enumerate(patterns):
+            if index in settled:
+                continue
+            literals = required_literals(pattern)
+            if literals is None or literals & hot:
+                self.whole.add(pattern)
+            else:
+                self.literals |= literals
+        self._expression = _compile(self.literals, self.whole)
+
+    def search(self, block: bytes, position: int = 0) -> tuple[int, int] | None:
+        """Place of the first literal or whole pattern at or after `position`, or None."""
+        found = self._expression.search(block, position)
+        return None if found is None else (found.start(), found.end())
+
+    def literal_at(self, text: bytes) -> Literal | None:
+        """The literal that opened the gate, None where a whole pattern did."""
+        said = text.decode("utf-8", errors="replace")
+        if (said, False) in self.literals:
+            return (said, False)
+        folded = said.lower()
+        return next((x for x in self.literals if x[1] and x[0].lower() == folded), None)
+
+
+def _compile(literals: set[Literal], whole: set[str]) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.max_mem = 512 << 20
+    options.log_errors = False
+    options.never_capture = True
+    options.encoding = re2.Options.Encoding.LATIN1
+    parts = [
+        f"(?i:{re.escape(text)})" if any_case else re.escape(text)
+        for text, any_case in sorted(literals)
+    ]
+    parts += [f"(?m:{pattern})" for pattern in sorted(whole)]
+    return re2.compile("|".join(parts or [r"[^\x00-\xff]"]).encode(), options)
+
+
+@dataclass(slots=True)
+class OpenGate:
+    """The gate of one pass over one log, with what it has learnt about it."""
+
+    book: GateBook
+    settled: set[int] = field(default_factory=set)
+    hot: set[Literal] = field(default_factory=set)
+    vain_literals: Counter[Literal] = field(default_factory=Counter)
+    vain_patterns: Counter[int] = field(default_factory=Counter)
+    current: Gate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.current = self.book.gate(frozenset(), frozenset())
+
+    def note_vain(self, opened: bytes, known: Sequence[int]) -> None:
+        """The gate opened at text `opened` for nothing, or only for the `known` patterns."""
+        fresh = [index for index in known if index not in self.settled]
+        if fresh:
+            self.vain_patterns.update(fresh)
+            ripe = {i for i in fresh if self.vain_patterns[i] >= VAIN_OPENINGS}
+            if ripe:
+                self.settled |= ripe
+                self._rebuild()
+            return
+        literal = self.current.literal_at(opened)
+        if literal is None:
+            return
+        self.vain_literals[literal] += 1
+        if self.vain_literals[literal] >= VAIN_OPENINGS:
+            self.hot.add(literal)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.current = self.book.gate(frozenset(self.settled), frozenset(self.hot))

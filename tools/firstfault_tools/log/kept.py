@@ -1,0 +1,134 @@
+"""Which lines does a digest keep, and how small? Runs of lines as bytes, split only when looked at."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import overload
+
+SPLIT_BYTES = 64 * 1024 * 1024
+"""Text of this many bytes stays split in memory over all digests; older runs are split again."""
+
+_split: deque[Run] = deque()
+
+
+class Run:
+    """Consecutive lines: `first` is the number of the first one, `data` their text.
+
+    data: bytes of plain lines (split at line ends when needed), or texts that were changed.
+    """
+
+    __slots__ = ("_texts", "count", "data", "first")
+
+    def __init__(self, first: int, data: bytes | tuple[str, ...]) -> None:
+        self.first = first
+        self.data = data
+        if isinstance(data, bytes):
+            self.count = data.count(b"\n") + (0 if data.endswith(b"\n") else 1)
+        else:
+            self.count = len(data)
+        self._texts: list[str] | None = None
+
+    def __reduce__(self) -> tuple[type[Run], tuple[int, bytes | tuple[str, ...]]]:
+        return Run, (self.first, self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and (self.first, self.data) == (other.first, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def texts(self) -> Sequence[str]:
+        """Texts of the lines."""
+        if not isinstance(self.data, bytes):
+            return self.data
+        texts = self._texts
+        if texts is None:
+            texts = self.data.decode("utf-8", errors="replace").split("\n")
+            del texts[self.count :]
+            self._texts = texts
+            _remember(self)
+        return texts
+
+
+def _remember(run: Run) -> None:
+    _split.append(run)
+    total = sum(len(r.data) for r in _split)
+    while total > SPLIT_BYTES and len(_split) > 1:
+        oldest = _split.popleft()
+        oldest._texts = None
+        total -= len(oldest.data)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLines(Sequence[tuple[int, str]]):
+    """(line number, text) of all kept lines, in order."""
+
+    runs: tuple[Run, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> KeptLines:
+        found = tuple(r for r in runs if r.count)
+        return cls(found, tuple(accumulate(r.count for r in found)))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, str]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, str] | list[tuple[int, str]]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return list(self._between(start, stop))
+            return [self[i] for i in range(start, stop, step)]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        at = bisect_right(self.ends, index)
+        run = self.runs[at]
+        offset = index - (self.ends[at] - run.count)
+        return run.first + offset, run.texts()[offset]
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        for run in self.runs:
+            yield from enumerate(run.texts(), run.first)
+
+    def _between(self, start: int, stop: int) -> Iterator[tuple[int, str]]:
+        at = bisect_right(self.ends, start)
+        while start < stop and at < len(self.runs):
+            run = self.runs[at]
+            before = self.ends[at] - run.count
+            texts = run.texts()[start - before : stop - before]
+            yield from enumerate(texts, run.first + start - before)
+            start += len(texts)
+            at += 1
+
+    def position(self, number: int) -> int:
+        """Index of line `number`, or of the last kept line before it; -1 where there is none."""
+        low, high = 0, len(self.runs)
+        while low < high:
+            middle = (low + high) // 2
+            if self.runs[middle].first <= number:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return -1
+        run = self.runs[low - 1]
+        return self.ends[low - 1] - run.count + min(number - run.first, run.count - 1)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of text held, for budgets and receipts."""
+        return sum(
+            len(r.data) if isinstance(r.data, bytes) else sum(map(len, r.data)) for r in self.runs
+        )
