@@ -125,3 +125,13 @@ def test_a_long_line_and_many_shapes_stay_cheap() -> None:
     start = time.process_time()
     parse_steps(enumerate(lines, 1))
     assert time.process_time() - start < 5
+
+
+def test_table_of_a_notebook() -> None:
+    lines = ["Step\tTraining Loss\tValidation Loss"]
+    lines += [f"{s}\t{2 - s / 100:.6f}\t{2.1 - s / 200:.6f}" for s in range(10, 60, 10)]
+    lines += ["", "TrainOutput(global_step=60)", "10 20 30"]
+    series = parse_steps(enumerate(lines, 1))
+    assert list(series.step) == [10, 20, 30, 40, 50]
+    assert series.values("loss").tolist() == pytest.approx([1.9, 1.8, 1.7, 1.6, 1.5])
+    assert series.values("eval_loss")[0] == pytest.approx(2.05)

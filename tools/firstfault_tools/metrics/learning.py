@@ -21,15 +21,17 @@ def judge_zero_rate(view: View) -> list[Finding]:
     import numpy as np
 
     curve = view.curve("lr")
-    if len(curve) < FEW:
+    if len(curve) < FEW - 1:
         return []
     zero = curve.values == 0.0
-    if not zero[-1] or zero.sum() < FEW:
+    if not zero[-1] or zero.sum() < FEW - 1:
         return []
+    if zero.sum() < FEW and view.lead.step[int(curve.rows[-1])] < 20:
+        return []  # the first steps of a warm-up, or skipped ones
     series = view.lead
     alive = np.flatnonzero(~zero)
     start = int(alive[-1]) + 1 if len(alive) else 0
-    if len(zero) - start < FEW:
+    if len(zero) - start < FEW - 1:
         return []
     row, last = int(curve.rows[start]), int(curve.rows[-1])
     total, at = series.total_steps, series.step[row]

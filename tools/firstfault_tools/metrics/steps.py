@@ -23,7 +23,7 @@ from firstfault_tools.metrics.series import (
     StepSeries,
 )
 from firstfault_tools.metrics.templates import BAR, MAX_LINE, STAMP, Template, make_template
-from firstfault_tools.metrics.tokens import LineReading, read_line, to_number
+from firstfault_tools.metrics.tokens import Field, LineReading, read_line, to_number
 
 MAX_TEMPLATES = 48
 MAX_SHAPES = 20_000
@@ -36,6 +36,10 @@ STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
 _EVENT_WORDS = ("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart")
+_HEADING = re.compile(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
+_COLUMN = re.compile(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
+_ROW = re.compile(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)
+_TABLE = {"step": "step", "epoch": "epoch", "training loss": "loss", "validation loss": "eval_loss"}
 _WHOLE = {f"{second:02d}": float(second) for second in range(61)}
 _NO_DIGITS = {ord(c): None for c in "0123456789.+-"} | {ord(" "): None}
 
@@ -168,6 +172,7 @@ class StepParser:
         self.numbers: list[int] = []
         self.lines: list[str] = []
         self.bars: list[int] = []
+        self.heading: tuple[str, ...] = ()
 
     def rows(self) -> int:
         """Rows read so far and not forgotten."""
@@ -326,6 +331,28 @@ class StepParser:
         else:
             self.bars.append(self.bar_step)
 
+    def _take_table_row(self, number: int, text: str) -> bool:
+        """Read a row of the table that a notebook prints: a step or epoch, then its losses."""
+        cells = text.replace("|", " ").split()
+        if len(cells) != len(self.heading) or not _ROW.match(text):
+            if text.strip():
+                self.heading = ()
+            return False
+        fields, step, at = [], None, 0
+        for name, cell in zip(self.heading, cells, strict=True):
+            start = text.index(cell, at)
+            at = start + len(cell)
+            metric = _TABLE.get(name)
+            if metric is None or cell == "No":
+                continue
+            item = Field(metric, to_number(cell), start, at, 1.0)
+            if metric == "step":
+                step = item
+            else:
+                fields.append(item)
+        self._add_reading(number, text, LineReading(tuple(fields), step, None, "step", None))
+        return True
+
     def _other(self, number: int, text: str) -> None:
         """Read a line that does not look like the step line before."""
         for index, other in enumerate(self.templates):
@@ -342,6 +369,8 @@ class StepParser:
             self.lines.append(text)
             if other.aside:
                 self._note_bar(other, found)
+            return
+        if self.heading and self._take_table_row(number, text):
             return
         lower = text.lower()
         # Ahead of the first step a log prints its arguments; later only some words matter.
@@ -360,6 +389,9 @@ class StepParser:
         ):
             return
         if len(text) > 4 * MAX_LINE:
+            return
+        if "training loss" in lower and _HEADING.match(text):
+            self.heading = tuple(_COLUMN.findall(text.strip().lower()))
             return
         bar = BAR.search(text)
         if bar:

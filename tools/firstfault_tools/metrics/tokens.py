@@ -22,7 +22,7 @@ NUMBER = re.compile(
 _UNIT = re.compile(
     r"\s?(samples/sec|samples/s|tokens/s/gpu|tokens/gpu/s|tokens/sec|tokens/s|tok/s/gpu|tok/sec|"
     r"tok/s|images/s|imgs/s|img/s|steps/s|step/s|its/s|it/s|sec/it|s/step|ms/step|ms/it|s/it|/s|"
-    r"[GMTK]i?B|ms|msec|us|secs|sec|s|%|min|bytes|B)(?![A-Za-z]|\s*[:=])"
+    r"[GMTK]i?B|[GMT]i|G|ms|msec|us|secs|sec|s|%|min|bytes|B)(?![A-Za-z]|\s*[:=])"
 )
 _KEY_UNIT = re.compile(r"\((ms|s|t|sec|us|%|gib|gb|mib|mb|bytes|b)\)[\s:=\"'\[]*$", re.IGNORECASE)
 _CUT = re.compile(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
@@ -107,6 +107,13 @@ def meaning_of(key: str) -> tuple[str, str] | None:
     """(metric, default unit) of a name as logged, or None for a name that means nothing here."""
     words = [word for word in _SPLIT.split(key.lower().strip(" :='\"*#>")) if word]
     known = vocabulary()
+    if len(words) > 1 and words[-1] == "step" and " ".join(words) not in known.keys:
+        # Lightning's "train_loss_step" is a loss of this step and no step.
+        rest = meaning_of(" ".join(words[:-1]))
+        if rest is not None and rest[0] not in ("step", "global_step", "epoch", "batch"):
+            return rest
+    if len(words) > 1 and words[-1] == "epoch" and words[-2] in ("loss", "acc", "accuracy", "lr"):
+        return None
     for start in range(max(0, len(words) - 6), len(words)):
         name = " ".join(words[start:])
         found = known.keys.get(name)
