@@ -7,6 +7,7 @@ from pathlib import Path
 
 from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.artefacts import choose_artefacts
+from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
 from firstfault.investigation.diagnosis import (
     ChainLink,
@@ -20,6 +21,7 @@ from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.fixes import choose_fixes, evidence_numbers
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.phases import describe_phases
+from firstfault.investigation.place import find_place
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.verdict import Judgement, judge, possible_cause
 from firstfault.investigation.wording import (
@@ -95,12 +97,15 @@ def _assemble(
         # nothing quotable holds: the finding may not be shown as a verdict
         judgement = Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
         finding = None
+    place = find_place(examination, finding) if finding is not None else None
+    calculations = calculate(examination, finding)
     text, cause, category = _wording(examination, judgement, knowledge, book, main)
+    text = " ".join([text, *describe_calculations(calculations)])
     fault = judgement.verdict in (Verdict.FAULT, Verdict.WARNING)
     fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and fault else ()
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
     artefacts = choose_artefacts(examination, judgement, knowledge)
-    phases = describe_phases(examination, judgement, fixes, hypotheses, artefacts)
+    phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
     links = _links(examination, judgement)
     first = finding.evidence[0] if finding is not None and finding.evidence else None
     return Diagnosis(
@@ -110,8 +115,8 @@ def _assemble(
         signature=finding.kind.removeprefix("signature.") if finding is not None else None,
         confidence=judgement.confidence,
         first_failing_rank=finding.rank if finding is not None and fault else None,
-        host=finding.host if finding is not None and fault else None,
-        gpu=finding.gpu if finding is not None and fault else None,
+        host=place.host if place is not None and fault else None,
+        gpu=place.gpu if place is not None and fault else None,
         first_line=FirstLine(first.file, first.line, first.text) if first and fault else None,
         explanation=text,
         fixes=fixes,
@@ -122,7 +127,7 @@ def _assemble(
         next_artefacts=artefacts,
         input=write_receipt(examination, skipped),
         disproof=state_disproof(judgement, knowledge),
-        tools={name: reading.data for name, reading in examination.readings.items()},
+        tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
 
 

@@ -11,6 +11,7 @@ from firstfault.investigation.diagnosis import (
     PhaseStatus,
 )
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.place import Place
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.findings import Confidence, Level, Verdict
 
@@ -18,6 +19,7 @@ from firstfault_tools.findings import Confidence, Level, Verdict
 def describe_phases(
     examination: Examination,
     judgement: Judgement,
+    place: Place | None,
     fixes: tuple[Fix, ...],
     hypotheses: tuple[Hypothesis, ...],
     next_artefacts: tuple[NextArtefact, ...],
@@ -37,7 +39,7 @@ def describe_phases(
         )
     return (
         _triage(examination, judgement),
-        _localize(examination, judgement),
+        _localize(examination, judgement, place),
         _isolate(judgement, hypotheses, next_artefacts),
         _root_cause(judgement),
         _resolve(judgement, fixes),
@@ -62,19 +64,19 @@ def _triage(examination: Examination, judgement: Judgement) -> Phase:
     return Phase(PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{ranks}", tuple(symptoms))
 
 
-def _localize(examination: Examination, judgement: Judgement) -> Phase:
+def _localize(examination: Examination, judgement: Judgement, place: Place | None) -> Phase:
     finding = judgement.finding
-    if finding is None:
+    if finding is None or place is None:
         return Phase(
             PhaseName.LOCALIZE, PhaseStatus.OPEN, "No rank, host or component stands out yet."
         )
     parts = []
-    if finding.rank is not None:
-        parts.append(f"rank {finding.rank}")
-    if finding.host:
-        parts.append(f"host {finding.host}")
-    if finding.gpu:
-        parts.append(f"GPU {finding.gpu}")
+    if place.rank is not None:
+        parts.append(f"rank {place.rank}" + (f" ({place.mesh})" if place.mesh else ""))
+    if place.host:
+        parts.append(f"host {place.host}")
+    if place.gpu:
+        parts.append(place.gpu if place.gpu.startswith(("GPU", "PCI")) else f"GPU {place.gpu}")
     seen, world = len(examination.logs.ranks_seen), examination.logs.world_size
     missing = (
         f"; only {seen} of {world} ranks wrote to these logs" if world and 0 < seen < world else ""

@@ -19,10 +19,10 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
 
-PAGE_MISMATCH = "collective-mismatch"
-PAGE_NEVER_ENTERED = "collective-never-entered"
-PAGE_BUSY = "rank-busy-past-timeout"
-PAGE_ALL_WAIT = "watchdog-timeout"
+PAGE_MISMATCH = "collective-divergence"
+PAGE_NEVER_ENTERED = "collective-divergence"
+PAGE_BUSY = "rank-zero-work"
+PAGE_ALL_WAIT = "collective-timeout"
 
 _WORDS_DATA = re.compile(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"

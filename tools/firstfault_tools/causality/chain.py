@@ -7,7 +7,7 @@ survived is no cause of its end. Everything else becomes cascade, teardown or no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Finding, Level
 
@@ -18,6 +18,14 @@ DEPTH = {
     Level.TEARDOWN: 3,
     Level.BENIGN: 4,
     Level.CONTEXT: 5,
+}
+
+
+_ABSENCES = {
+    "collective.missing",
+    "collective.never_entered",
+    "collective.no_dump",
+    "collective.not_started",
 }
 
 
@@ -36,7 +44,7 @@ class Chain:
 
 def order_findings(findings: Sequence[Finding]) -> Chain:
     """Chain of all findings, whatever tool they come from."""
-    live = [f for f in findings if not _survived(f)]
+    live = [_explain_absence(f, findings) for f in findings if not _survived(f)]
     survived = tuple(f for f in findings if _survived(f) and DEPTH[f.level] <= 2)
     candidates = [
         f
@@ -75,6 +83,17 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
         )
 
     return sorted(items, key=place)
+
+
+def _explain_absence(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """A rank that is missing from a collective because it failed is the victim of that failure."""
+    if finding.kind not in _ABSENCES or finding.rank is None:
+        return finding
+    for other in findings:
+        own = other.rank == finding.rank and DEPTH[other.level] <= DEPTH[Level.FAILURE]
+        if own and other.kind not in _ABSENCES and not _survived(other):
+            return replace(finding, level=Level.SYMPTOM)
+    return finding
 
 
 def _survived(finding: Finding) -> bool:

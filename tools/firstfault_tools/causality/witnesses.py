@@ -37,9 +37,10 @@ _SYMPTOM_TYPES = re.compile(
     r"DistBackendError|DistStoreError|DistNetworkError|BrokenPipeError|ConnectionResetError"
 )
 _PAGES = {
-    Category.DATA: "data-pipeline-exception",
-    Category.CHECKPOINT: "checkpoint-load-exception",
-    Category.ENVIRONMENT: "missing-python-module",
+    Category.DATA: "dataset-worker-exception",
+    Category.CHECKPOINT: "checkpoint-resume",
+    Category.ENVIRONMENT: "missing-python-package",
+    Category.CODE_BUG: "python-error",
 }
 
 
@@ -271,11 +272,11 @@ def _signal_finding(exits: list[Exit]) -> Finding:
         else (f"a process on {lead.host}" if lead.host else "a process")
     )
     told = {
-        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "killed-by-sigkill"),
-        11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segmentation-fault"),
+        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "exit-codes"),
+        11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
         7: ("died of SIGBUS (signal 7, bus error): usually /dev/shm or a memory-mapped file ran out of space", Category.ENVIRONMENT, Level.FAILURE, "shared-memory-too-small"),
-        8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segmentation-fault"),
-        4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segmentation-fault"),
+        8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
+        4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
     }.get(lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None))  # fmt: skip
     return Finding(
         kind=f"exit.{name.lower()}",

@@ -1,0 +1,74 @@
+"""Where is the suspect? Rank, mesh coordinate, host and GPU, put together from all artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from firstfault.investigation.examination import Examination
+from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
+from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.bus import number_gpus
+from firstfault_tools.log.digest import Mark
+
+MAX_LINES = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known of where a fault struck; `mesh` is words such as `TP 1, PP 0, DP 3`."""
+
+    rank: int | None
+    host: str | None
+    gpu: str | None
+    mesh: str | None
+
+
+def find_place(examination: Examination, finding: Finding) -> Place:
+    """Place of a finding. Hosts and GPUs of a rank come from the roster, mesh from the log."""
+    finding = _numbered(examination, finding)
+    rank = finding.rank
+    roster = examination.logs.roster
+    host = finding.host or (roster.host_of(rank) if rank is not None else None)
+    gpu = finding.gpu
+    if gpu is not None and gpu.isdigit():
+        gpu = f"GPU {gpu}"
+    if gpu is None and rank is not None and (bus := roster.bus_of(rank)) is not None:
+        gpu = f"PCI {bus}"
+    return Place(rank, host, gpu, _mesh_words(examination, rank))
+
+
+def _numbered(examination: Examination, finding: Finding) -> Finding:
+    """The finding with its GPU's index where one nvidia-smi listing in the incident gives it."""
+    reading = examination.readings.get("nvidia_smi")
+    listings = reading.data.get("gpus") if reading is not None else None
+    if not isinstance(listings, Mapping) or len(listings) != 1:
+        return finding
+    rows = next(iter(listings.values()))
+    indices = {
+        str(row["pci_address"]): int(str(row["index"]))
+        for row in (rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ())
+        if isinstance(row, Mapping) and row.get("pci_address") and str(row.get("index")).isdigit()
+    }
+    return number_gpus([finding], indices)[0]
+
+
+def _mesh_words(examination: Examination, rank: int | None) -> str | None:
+    if rank is None:
+        return None
+    mesh = read_mesh(examination)
+    if mesh is None or rank >= mesh.world:
+        return None
+    position = locate(rank, mesh)
+    parts = [
+        f"{name.upper()} {index}" for name, index in {**position.dense, **position.expert}.items()
+    ]
+    return ", ".join(parts) or None
+
+
+def read_mesh(examination: Examination) -> Mesh | None:
+    """Parallel mesh that the logs state (Megatron's argument dump or summary), or None."""
+    heads = (text for d in examination.logs.digests[:4] for _, text in d.kept[:MAX_LINES])
+    marked = (text for d in examination.logs.digests[:64] for _, text in d.marked_lines(Mark.WORLD))
+    return mesh_of_text(islice(chain(marked, heads), 4 * MAX_LINES), examination.logs.world_size)
