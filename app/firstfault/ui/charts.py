@@ -17,12 +17,12 @@ SHAPES = {ChainRole.INITIATING: "diamond", ChainRole.CASCADE: "circle", ChainRol
 LIGHT = {
     "fault": "#b3261e", "warn": "#b07400", "plain": "#7b8798", "accent": "#2456c7",
     "line": "#c6cdd9", "text": "#161b24",
-    "series": ("#2456c7", "#b07400", "#0a7d56", "#8a4fc4", "#b3261e", "#3a7f9e", "#7b8798", "#5f6b1d"),
+    "series": ("#3f6fd8", "#d08a1d", "#2f9e77", "#9a6bd6", "#3f9cb5", "#c2649b", "#8792a4", "#8a9a3b", "#5b4f9e", "#b58863", "#d4574e"),
 }  # fmt: skip
 DARK = {
     "fault": "#ff8f84", "warn": "#f0bd5f", "plain": "#8b96a8", "accent": "#8fb4ff",
     "line": "#3c4553", "text": "#e7eaf0",
-    "series": ("#8fb4ff", "#f0bd5f", "#67d3a4", "#c9a1f5", "#ff9d93", "#7fc3e0", "#9da7b8", "#c5cf7a"),
+    "series": ("#6f97ee", "#dba94f", "#56bd92", "#ad88e0", "#6cb0cd", "#dc8fbb", "#8d98aa", "#b1bb69", "#9488d0", "#c4a07b", "#ee8a80"),
 }  # fmt: skip
 
 
@@ -78,6 +78,7 @@ def draw_lanes(lanes: Lanes) -> Drawn:
                 "part": ROLES[s.role].word,
                 "where": s.where,
                 "text": s.text,
+                "size": 230 if s.role is ChainRole.INITIATING else 100,
             }
             for s in sorted(lanes.stops, key=lambda s: s.role is ChainRole.INITIATING)
         ]
@@ -95,16 +96,17 @@ def draw_lanes(lanes: Lanes) -> Drawn:
     )
     points = (
         alt.Chart(stops)
-        .mark_point(filled=True, size=120, opacity=1)
+        .mark_point(filled=True, opacity=1)
         .encode(
             x=alt.X("at", type=x_type, axis=axis, scale=scale_x),
             y=lane,
             color=alt.Color("part:N", scale=alt.Scale(domain=roles, range=tones), legend=_legend()),
             shape=alt.Shape("part:N", scale=alt.Scale(domain=roles, range=list(SHAPES.values())), legend=_legend()),
+            size=alt.Size("size:Q", scale=None, legend=None),
             tooltip=[alt.Tooltip("where:N", title="line"), alt.Tooltip("part:N"), alt.Tooltip("text:N")],
         )
     )  # fmt: skip
-    return alt.layer(bars, points).properties(height=95 + 24 * len(lanes.order))
+    return alt.layer(bars, points).properties(height=120 + 26 * len(lanes.order))
 
 
 def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
@@ -152,7 +154,7 @@ def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
 
 
 def draw_shares(
-    parts: Sequence[tuple[str, float]], capacity: float | None, height: int = 128
+    parts: Sequence[tuple[str, float]], capacity: float | None, height: int = 150
 ) -> Drawn:
     """One stacked bar of sizes in GiB; the rule is the capacity of the card."""
     look = colours()
@@ -164,7 +166,7 @@ def draw_shares(
         .encode(
             x=alt.X("gib:Q", stack="zero", title="GiB"),
             order=alt.Order("order:Q"),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(4)),
+            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(3)),
             tooltip=[alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
     )  # fmt: skip
@@ -191,7 +193,7 @@ def draw_phases(phases: Sequence[Mapping[str, Any]], capacity: float | None) -> 
         .encode(
             x=alt.X("gib:Q", stack="zero", title="GiB"),
             y=alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(4)),
+            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(3)),
             tooltip=[alt.Tooltip("phase:N"), alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
     )  # fmt: skip
@@ -199,7 +201,7 @@ def draw_phases(phases: Sequence[Mapping[str, Any]], capacity: float | None) -> 
     if capacity:
         mark = alt.Chart(_data([{"gib": capacity}]))
         layers.append(mark.mark_rule(color=look["text"], strokeWidth=2).encode(x="gib:Q"))
-    return alt.layer(*layers).properties(height=30 * len(order) + 110)
+    return alt.layer(*layers).properties(height=28 * len(order) + 150)
 
 
 def draw_gantt(rows: Sequence[Mapping[str, Any]], stages: int) -> Drawn:
@@ -219,5 +221,5 @@ def draw_gantt(rows: Sequence[Mapping[str, Any]], stages: int) -> Drawn:
             color=alt.Color("what:N", scale=alt.Scale(domain=[words[k] for k in kinds], range=[tones[k] for k in kinds]), legend=_legend()),
             tooltip=["stage:O", "microbatch:Q", "what:N", "start:Q", "end:Q"],
         )
-        .properties(height=100 + 26 * stages)
+        .properties(height=120 + 30 * stages)
     )  # fmt: skip

@@ -70,7 +70,8 @@ def _take(identity: str, given: object) -> None:
         if new.inputs:
             service().add_evidence(identity, new.inputs, new.question, key=next_key(purpose))
         else:
-            service().ask(identity, new.question, key=next_key(purpose))
+            turn = service().ask(identity, new.question, key=next_key(purpose))
+            st.session_state["jump"] = f"turn-{turn}"
     except FirstfaultError as error:
         st.error(str(error), icon=":material/error:")
         return
@@ -81,7 +82,7 @@ def _take(identity: str, given: object) -> None:
 def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None:
     received = next((e.body for e in events if isinstance(e.body, Received)), None)
     if received is not None:
-        st.html(_write_received(received))
+        st.html(_write_received(received, number))
     parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
     last = max((p.attempt for p in parts), default=1)
     for index, part in enumerate(p for p in parts if p.attempt == last):
@@ -91,14 +92,29 @@ def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None
             st.error(event.body.message, icon=":material/report:")
         elif isinstance(event.body, RelatedFound):
             continue
-    if events and not any(e.is_closing for e in events):
+    _jump_to(number)
+    if any(e.is_closing for e in events):
+        if st.session_state.get("jump") == f"turn-{number}":
+            del st.session_state["jump"]
+    elif events:
         steps = [e.body for e in events if isinstance(e.body, Progress)]
         st.caption(
             f"Working: {steps[-1].detail or steps[-1].step}" if steps else "Waiting for a worker"
         )
 
 
-def _write_received(received: Received) -> str:
+def _jump_to(turn: int) -> None:
+    """Bring a turn that was just asked, or just answered, into view. Once."""
+    if st.session_state.get("jump") != f"turn-{turn}":
+        return
+    # the id is a number of ours; nothing that a person or a log wrote is in the script
+    st.html(
+        f"<script>document.getElementById('turn-{turn:d}')?.scrollIntoView({{block: 'start'}})</script>",
+        unsafe_allow_javascript=True,
+    )
+
+
+def _write_received(received: Received, number: int) -> str:
     names = ", ".join(escape(i.name) for i in received.inputs[:5])
     told = {
         TurnKind.REPORT: "",
@@ -107,7 +123,7 @@ def _write_received(received: Received) -> str:
         TurnKind.AGAIN: "asked for the diagnosis once more",
     }[received.turn]
     text = escape(received.text)
-    return f'<div class="ff ff-turn">{text}<small>{told}</small></div>'
+    return f'<div class="ff ff-turn" id="turn-{number}">{text}<small>{told}</small></div>'
 
 
 def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:

@@ -87,7 +87,7 @@ def _show_share(incident: Incident) -> None:
                 args=(incident.id,),
             )
             return
-        st.code(f"{_address()}?share={incident.share}", language=None, wrap_lines=True)
+        st.code(f"{_address()}/?share={incident.share}", language=None, wrap_lines=True)
         st.button(
             "Withdraw the link",
             key="share-withdraw",
@@ -98,7 +98,7 @@ def _show_share(incident: Incident) -> None:
 
 
 def _address() -> str:
-    return (st.context.url or "").split("?")[0].split("#")[0]
+    return (st.context.url or "").split("?")[0].split("#")[0].rstrip("/")
 
 
 def _show_more(incident: Incident) -> None:

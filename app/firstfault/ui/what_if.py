@@ -55,7 +55,7 @@ def _calculate(name: str, **values: Any) -> Mapping[str, Any] | None:
 def write_figures(figures: Sequence[tuple[str, str, str]]) -> str:
     """Large numbers: (name, value, unit)."""
     items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)} <small>{escape(unit)}</small></dd></div>"
+        f"<div><dt>{escape(name)}</dt><dd{'' if value[:1].isdigit() else ' class=words'}>{escape(value)} <small>{escape(unit)}</small></dd></div>"
         for name, value, unit in figures
     )
     return f'<dl class="ff ff-figures">{items}</dl>'
@@ -70,7 +70,10 @@ def _show_memory() -> None:
     models = list_models()
     with left:
         model = st.selectbox("Model", list(models), key="memory-model")
-        card = st.selectbox("GPU", list(list_cards()), key="memory-card")
+        cards = list_cards()
+        card = st.selectbox(
+            "GPU", list(cards), format_func=lambda key: cards[key].name, key="memory-card"
+        )
         gpus = st.select_slider("GPUs", [1, 2, 4, 8, 16, 32, 64, 128], 8, key="memory-gpus")
         sequence = st.select_slider(
             "Sequence length", [1024, 2048, 4096, 8192, 16384, 32768, 65536], 4096, key="memory-seq"
@@ -98,7 +101,7 @@ def _show_memory() -> None:
         symbol, word, tone = FITS.get(str(result["fit"]), ("help", str(result["fit"]), "plain"))
         st.html(
             f'<p class="ff" style="font-size:1.02rem;font-weight:620"><span class="ff-tag ff-tone-{tone}" '
-            f'style="font-size:1.02rem">{icon(symbol)} {escape(word)}</span> on {escape(str(card))}</p>'
+            f'style="font-size:1.02rem">{icon(symbol)} {escape(word)}</span> on {escape(cards[card].name)}</p>'
         )
         needed, capacity = result["needed_gib"], float(result["capacity_gib"])
         st.html(
