@@ -468,3 +468,41 @@ def test_evaluation_nan() -> None:
         ]
         lines.append(f"{{'eval_loss': {'nan' if epoch > 2 else 2.0}, 'epoch': {epoch}.0}}")
     assert "metrics.nan_evaluation" in alarms(lines)
+
+
+def test_trials_of_a_sweep_are_judged_one_by_one() -> None:
+    def trial(ms: int, top: float) -> list[str]:
+        return [
+            f"step {s} | loss {top - s / 20:.3f} | lr 1e-4 | step_time {ms + s % 3}ms"
+            for s in range(80)
+        ]
+
+    assert not alarms(trial(400, 6.0) + trial(700, 9.0) + trial(400, 9.0)[:30])
+    sick = [f"step {s} | loss {2.0 if s < 40 else 9.0} | lr 1e-1" for s in range(80)]
+    assert alarms(trial(400, 6.0) + sick) == ["metrics.divergence"]
+
+
+def test_restart_from_nothing_within_a_log_where_a_resume_was_asked() -> None:
+    lines = [megatron(s, 10.0 - s / 20) for s in range(1, 120)]
+    lines += ["resume_from_checkpoint: latest", "No checkpoint found, starting from scratch"]
+    lines += [megatron(s, 10.0 - s / 20) for s in range(1, 40)]
+    assert alarms(lines) == ["metrics.restarted_from_scratch"]
+    assert not alarms([line for line in lines if "iteration" in line])
+
+
+def test_learned_by_heart_is_no_dead_gradient() -> None:
+    lines = [
+        f"step {s} loss {max(0.0, 1.5 - s / 20):.4f} grad_norm {max(0.0, 1 - s / 30):.4f}"
+        for s in range(60)
+    ]
+    assert not alarms(lines)
+
+
+def test_wait_at_the_start_of_each_epoch_is_context() -> None:
+    lines = [
+        f"Epoch: [{i // 20}][{i % 20:3d}/20] Time {0.3 if i % 20 else 2.1:.3f} Data {0.03 if i % 20 else 1.8:.3f} "
+        f"Loss {3 - i / 100:.4f}"
+        for i in range(100)
+    ]
+    assert not alarms(lines)
+    assert "epoch_start_wait" in kinds(lines)

@@ -8,35 +8,44 @@ from dataclasses import replace
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.metrics.series import StepSeries
-from firstfault_tools.metrics.view import Quote, View, lead_of
+from firstfault_tools.metrics.view import Quote, View, lead_of, split_runs
 
 Judge = Callable[[View], list[Finding]]
 
+# module, function; judges of the whole log
 JUDGES = (
     ("numerical", "judge_not_finite"),
     ("numerical", "judge_evaluation"),
     ("numerical", "judge_loss_scale"),
-    ("learning", "judge_zero_rate"),
-    ("learning", "judge_dead_gradients"),
-    ("learning", "judge_never_learning"),
     ("learning", "judge_rate_schedule"),
-    ("learning", "judge_rate_as_written"),
-    ("loss_shape", "judge_divergence"),
-    ("loss_shape", "judge_spikes"),
-    ("loss_shape", "judge_overfitting"),
-    ("loss_shape", "judge_epoch_stairs"),
     ("loss_shape", "judge_placeholder_loss"),
-    ("loss_shape", "judge_inflated_loss"),
     ("resume", "judge_restart_from_scratch"),
     ("resume", "judge_resume_seam"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
     ("memory_trend", "judge_memory_step"),
+    ("throughput", "judge_straggler"),
+)
+# judges of one run at a time, where a log holds several
+RUN_JUDGES = (
+    ("learning", "judge_zero_rate"),
+    ("learning", "judge_dead_gradients"),
+    ("learning", "judge_never_learning"),
+    ("learning", "judge_rate_as_written"),
+    ("loss_shape", "judge_divergence"),
+    ("loss_shape", "judge_spikes"),
+    ("loss_shape", "judge_overfitting"),
+    ("loss_shape", "judge_epoch_stairs"),
+    ("loss_shape", "judge_inflated_loss"),
     ("throughput", "judge_data_stall"),
     ("throughput", "judge_pauses"),
     ("throughput", "judge_pace"),
-    ("throughput", "judge_straggler"),
 )
+
+
+def _judge(module: str, name: str) -> Judge:
+    found: Judge = getattr(importlib.import_module(f"firstfault_tools.metrics.{module}"), name)
+    return found
 
 
 def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tuple[Finding, ...]:
@@ -50,8 +59,14 @@ def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tu
     view = View(all=series, lead=lead_of(series), file=file, quote=quote)
     found: list[Finding] = []
     for module, name in JUDGES:
-        judge: Judge = getattr(importlib.import_module(f"firstfault_tools.metrics.{module}"), name)
-        found.extend(judge(view))
+        found.extend(_judge(module, name)(view))
+    seen: set[str] = set()
+    for run in split_runs(view):
+        for module, name in RUN_JUDGES:
+            for finding in _judge(module, name)(run):
+                if finding.kind not in seen:
+                    found.append(finding)
+        seen.update(finding.kind for finding in found)
     return tuple(_settle(found))
 
 

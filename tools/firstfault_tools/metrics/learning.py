@@ -92,8 +92,10 @@ def judge_dead_gradients(view: View) -> list[Finding]:
 
     series = view.lead
     found = []
-    grad = view.curve("grad_norm")
-    if len(grad) >= FEW and np.all(grad.values[-FEW:] == 0.0):
+    grad, loss = view.curve("grad_norm"), view.curve("loss")
+    # A model that has learned its data by heart has no gradient left, and no loss.
+    learned = len(loss) > 0 and float(np.max(loss.values[-FEW:])) < 0.01
+    if len(grad) >= FEW and np.all(grad.values[-FEW:] == 0.0) and not learned:
         alive = np.flatnonzero(grad.values != 0.0)
         start = int(alive[-1]) + 1 if len(alive) else 0
         row = int(grad.rows[start])
@@ -109,7 +111,6 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 facts={"since": series.label(row), "rows": len(grad) - start},
             )
         )
-    loss = view.curve("loss")
     if len(loss) >= FEW and np.all(loss.values[-FEW:] == 0.0) and not found:
         alive = np.flatnonzero(loss.values != 0.0)
         start = int(alive[-1]) + 1 if len(alive) else 0

@@ -40,13 +40,19 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
         start, reached, again = float(ahead[0]), float(min(ahead[-3:])), float(behind[0])
         if again - reached < 0.6 * (start - reached) or start - reached < 0.1 * abs(start):
             continue
+        # Without a word of a restart it may as well be the next trial of a sweep.
+        told = bool(missing or asked)
         found.append(
             make_finding(
-                "restarted_from_scratch",
+                "restarted_from_scratch" if told else "new_run",
                 f"The run began again at {series.label(after)} with loss {number(again)} after it "
-                f"had reached {series.label(before)} with loss {number(reached)}: no checkpoint "
-                "was loaded, the earlier progress is not in the model",
-                Level.CAUSE,
+                f"had reached {series.label(before)} with loss {number(reached)}: "
+                + (
+                    "no checkpoint was loaded, the earlier progress is not in the model"
+                    if told
+                    else "a new run, or one that found no checkpoint"
+                ),
+                Level.CAUSE if told else Level.CONTEXT,
                 Category.CHECKPOINT,
                 view.evidence([before, after]) + view.event_evidence(missing[:2]),
                 page="checkpoint-not-found",

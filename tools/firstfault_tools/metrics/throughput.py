@@ -93,6 +93,10 @@ def judge_data_stall(view: View) -> list[Finding]:
     usual = float(np.median(wait))
     stalls = np.flatnonzero((wait > 4 * max(usual, 1.0)) & (wait > 0.5 * whole))
     rest = whole - wait
+    epoch = series.values("epoch")
+    starts = [r for r in rows[stalls].tolist() if r and epoch[r] > epoch[r - 1] != MISSING]
+    if len(starts) >= 0.8 * len(stalls) > 0:
+        return _epoch_starts(view, starts, share)
     facts: dict[str, Json] = {
         "data_share": share,
         "median_data_ms": usual,
@@ -147,6 +151,23 @@ def judge_data_stall(view: View) -> list[Finding]:
             page="dataloader-stall",
             confidence=Confidence.CONFIRMED,
             facts=facts,
+        )
+    ]
+
+
+def _epoch_starts(view: View, rows: list[int], share: float) -> list[Finding]:
+    """Waits at the first batch of an epoch only, where loader workers start anew."""
+    label = view.lead.label(rows[0])
+    return [
+        make_finding(
+            "epoch_start_wait",
+            f"The first batch of an epoch waits for the data loader ({len(rows)} epochs, first at "
+            f"{label}; {share:.0%} of all time): the workers start anew each epoch",
+            Level.FAILURE if share >= 0.5 else Level.CONTEXT,
+            Category.PERFORMANCE,
+            view.evidence([r for row in rows[:3] for r in (row - 1, row)]),
+            page="dataloader-stall",
+            facts={"data_share": share, "epochs": len(rows)},
         )
     ]
 

@@ -172,6 +172,32 @@ def lead_of(series: StepSeries) -> StepSeries:
     return series.select(np.flatnonzero(ranks == best))
 
 
+MAX_RUNS = 20
+
+
+def split_runs(view: View) -> list[View]:
+    """One view for each run that a log holds: a new one begins where the counter falls to 0 or 1.
+
+    A sweep or a restart from nothing writes several runs into one log; a curve is judged within one.
+    At most the last twenty.
+    """
+    import numpy as np
+
+    lead = view.lead
+    if lead.step_unit not in ("step", "iteration"):
+        return [view]
+    steps = lead.steps()
+    named = np.flatnonzero(steps != NO_STEP)
+    fresh = np.flatnonzero((np.diff(steps[named]) < 0) & (steps[named][1:] <= 1))
+    if not len(fresh):
+        return [view]
+    borders = [0, *named[fresh + 1].tolist(), len(lead)][-MAX_RUNS - 1 :]
+    return [
+        View(view.all, lead.select(np.arange(a, b)), view.file, view.quote)
+        for a, b in itertools.pairwise(borders)
+    ]
+
+
 def number(value: float) -> str:
     """A number as a sentence shows it."""
     if value != value:
