@@ -6,6 +6,7 @@ everybody follows the same events. A refresh, a second tab or the death of a cal
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -35,15 +36,28 @@ from firstfault.incidents.records import (
     Turn,
     TurnKind,
 )
+from firstfault.incidents.verdicts import say_related
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.search import Found
+from firstfault.postmortem.draft import Draft, draft_report
+from firstfault.postmortem.impact import GivenFigures
+from firstfault.postmortem.rendering import ReportFormat, render_report
+from firstfault.postmortem.report import Report
 from firstfault.settings import Settings, WorkerMode
 from firstfault.worker import Worker
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category
 from firstfault_tools.log.window import read_window
 
-__all__ = ["NamedPath", "NewIncident", "PastedText", "Service", "Upload", "open_service"]
+__all__ = [
+    "GivenFigures",
+    "NamedPath",
+    "NewIncident",
+    "PastedText",
+    "Service",
+    "Upload",
+    "open_service",
+]
 
 FOLLOW_PAUSE = 0.1
 MAX_AROUND = 500
@@ -290,6 +304,38 @@ class Service:
         """
         self.record.incidents.get(incident)
         return self.record.shelf.delete_incident(incident)
+
+    def report(self, incident: str, figures: GivenFigures | None = None) -> Report:
+        """The post-mortem. figures: what a person knows and the evidence may not say."""
+        known, diagnosis = self.incident(incident), self.diagnosis(incident)
+        if diagnosis is None:
+            raise CannotAnalyse(f"incident {incident} has no diagnosis yet; wait for its verdict")
+        given = self.feedback_given(incident)
+        return draft_report(
+            Draft(
+                title=known.title,
+                incident=incident,
+                diagnosis=diagnosis,
+                files={
+                    n: p for n, p in self.record.shelf.artefacts(incident).items() if p.is_file()
+                },
+                knowledge=self.workspace.knowledge_path,
+                figures=figures or GivenFigures(),
+                related=say_related(self.related(incident), diagnosis),
+                really=tuple(f.really for f in given if f.really),
+            )
+        )
+
+    def export(self, incident: str, form: str, figures: GivenFigures | None = None) -> bytes:
+        """The incident as a file: json (the diagnosis), or the post-mortem as md, html, docx, pdf."""
+        if form == "json":
+            diagnosis = self.diagnosis(incident)
+            if diagnosis is None:
+                raise CannotAnalyse(f"incident {incident} has no diagnosis yet")
+            return json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1).encode()
+        if form not in set(ReportFormat):
+            raise UsageError(f"no format {form!r}; use json, md, html, docx or pdf")
+        return render_report(self.report(incident, figures), ReportFormat(form))
 
     # running
 

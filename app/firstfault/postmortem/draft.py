@@ -1,0 +1,282 @@
+"""How does an incident become a post-mortem? Everything known is filled in, everything else left blank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firstfault import __version__
+from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
+from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
+from firstfault.postmortem.impact import GivenFigures, measure_impact
+from firstfault.postmortem.pace import Pace, check_fix, read_pace
+from firstfault.postmortem.prevention import choose_prevention
+from firstfault.postmortem.report import (
+    Action,
+    Cited,
+    FixCheck,
+    FixState,
+    Impact,
+    Report,
+    Severity,
+    TimelineRow,
+)
+from firstfault.postmortem.timeline import is_action, is_alert, short_text, write_timeline
+from firstfault.postmortem.whys import ask_whys
+from firstfault_tools.findings import Confidence, Verdict
+
+MAJOR_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a report is written from. related: the sentence on earlier incidents, if any."""
+
+    title: str
+    incident: str
+    diagnosis: Diagnosis
+    files: Mapping[str, Path]
+    knowledge: Path
+    figures: GivenFigures = field(default_factory=GivenFigures)
+    related: str = ""
+    really: Sequence[str] = ()
+    """What people said it really was."""
+
+
+def draft_report(draft: Draft) -> Report:
+    """The post-mortem of one incident."""
+    diagnosis, book = draft.diagnosis, Book()
+    artefacts = Artefacts(draft.files)
+    pace = read_pace(timed_steps(artefacts), artefacts.lines)
+    summary = _summary(draft, book)
+    first_time = _first_time(diagnosis, artefacts)
+    impact = measure_impact(draft.figures, diagnosis, artefacts, pace, first_time, book)
+    check = check_fix(pace) if pace is not None else None
+    timeline = write_timeline(diagnosis, artefacts, book)
+    return Report(
+        title=draft.title,
+        incident=draft.incident,
+        status=_status(diagnosis, check),
+        severity=_severity(diagnosis, pace),
+        summary=(*summary, *impact.throughput),
+        impact=impact,
+        timeline=timeline,
+        detection=_detection(artefacts, impact, book),
+        trigger=_trigger(diagnosis, book),
+        root_cause=_root_cause(diagnosis, book),
+        confidence=diagnosis.confidence.value,
+        whys=ask_whys(diagnosis, artefacts, book),
+        contributing=_contributing(draft, book),
+        resolution=_resolution(diagnosis, artefacts, book),
+        fix_check=check,
+        went_well=_went_well(artefacts, pace, impact, book),
+        went_badly=_went_badly(diagnosis, impact, timeline),
+        by_luck=_by_luck(pace, book),
+        actions=_actions(diagnosis, book),
+        prevention=choose_prevention(draft.knowledge, diagnosis.category, diagnosis.signature),
+        lessons=_lessons(diagnosis, draft, book),
+        citations=book.citations,
+        inputs=tuple((name, _digest(path)) for name, path in list(draft.files.items())[:200]),
+        version=__version__,
+    )
+
+
+def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
+    diagnosis = draft.diagnosis
+    quotes = {c.n: c for c in diagnosis.citations}
+    main = diagnosis.hypotheses[0].for_[:3] if diagnosis.hypotheses else ()
+    marks = tuple(book.again(quotes[n]) for n in main if n in quotes)
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return (Cited("Nothing was wrong in what was read.", marks),)
+    if diagnosis.verdict is Verdict.UNKNOWN:
+        return (Cited("The evidence does not reach to a cause; the cause is open.", marks),)
+    places = [
+        f"rank {diagnosis.first_failing_rank}" if diagnosis.first_failing_rank is not None else "",
+        f"host {diagnosis.host}" if diagnosis.host else "",
+        f"GPU {diagnosis.gpu}" if diagnosis.gpu else "",
+    ]
+    where = ", ".join(p for p in places if p)
+    cause = diagnosis.root_cause.rstrip(".")
+    out = [Cited(cause[:1].upper() + cause[1:] + (f" ({where})." if where and diagnosis.host and diagnosis.host not in diagnosis.root_cause else "."), marks)]  # fmt: skip
+    if draft.related:
+        out.append(Cited(draft.related))
+    return tuple(out)
+
+
+def _first_time(diagnosis: Diagnosis, artefacts: Artefacts) -> float | None:
+    first = diagnosis.first_line
+    if first is None:
+        return None
+    for line in artefacts.lines:
+        if (line.file, line.line) == (first.file, first.line):
+            return line.time
+    return None
+
+
+def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return "closed: nothing was wrong"
+    if check is not None and check.state is FixState.FIXED:
+        return "draft; fix verified"
+    if diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY):
+        return "draft; cause established, fix not verified"
+    return "draft; cause open"
+
+
+def _severity(diagnosis: Diagnosis, pace: Pace | None) -> Severity:
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return Severity.NONE
+    if pace is not None:
+        return Severity.MAJOR if pace.lost_share >= MAJOR_SHARE else Severity.MINOR
+    return Severity.CRITICAL if diagnosis.verdict is Verdict.FAULT else Severity.MINOR
+
+
+def _detection(artefacts: Artefacts, impact: Impact, book: Book) -> tuple[Cited, ...]:
+    for line in artefacts.lines:
+        if is_alert(line):
+            after = ""
+            if line.time is not None and impact.start is not None and line.time >= impact.start:
+                after = f", {_minutes(line.time - impact.start)} after the start"
+            mark = (book.line(line.file, line.line, line.text),)
+            return (Cited(f"By an alert{after}.", mark),)
+    return ()
+
+
+def _trigger(diagnosis: Diagnosis, book: Book) -> Cited | None:
+    first = diagnosis.first_line
+    if first is None:
+        return None
+    text = f"First sign in the evidence: {first.file}, line {first.line}."
+    return Cited(text, (book.line(first.file, first.line, first.text),))
+
+
+def _root_cause(diagnosis: Diagnosis, book: Book) -> Cited | None:
+    if diagnosis.verdict not in (Verdict.FAULT, Verdict.WARNING) or not diagnosis.hypotheses:
+        return None
+    quotes = {c.n: c for c in diagnosis.citations}
+    marks = tuple(book.again(quotes[n]) for n in diagnosis.hypotheses[0].for_[:4] if n in quotes)
+    sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+    return Cited(diagnosis.root_cause.rstrip(".") + ".", marks, assumed=not sure)
+
+
+def _contributing(draft: Draft, book: Book) -> tuple[Cited, ...]:
+    diagnosis = draft.diagnosis
+    quotes = {c.n: c for c in diagnosis.citations}
+    main = set(diagnosis.hypotheses[0].for_) if diagnosis.hypotheses else set()
+    out = []
+    for other in diagnosis.hypotheses[1:4]:
+        if set(other.for_) & main:
+            continue
+        marks = tuple(book.again(quotes[n]) for n in other.for_[:2] if n in quotes)
+        out.append(Cited(f"Possibly: {other.root_cause.rstrip('.')}.", marks, assumed=True))
+    out += [Cited(f"Said afterwards: {text}", assumed=True) for text in draft.really]
+    return tuple(out)
+
+
+def _resolution(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> tuple[Cited, ...]:
+    done: list[tuple[float, TimedLine]] = []
+    seen: set[str] = set()
+    for line in artefacts.lines:
+        if line.time is None or not is_action(line) or is_alert(line):
+            continue
+        words = " ".join(line.text.split())
+        if words[30:90] in seen or len(done) >= 8:
+            continue
+        seen.add(words[30:90])
+        done.append((line.time, line))
+    done.sort(key=lambda d: d[0])
+    first = diagnosis.first_line
+    start = _first_time(diagnosis, artefacts) if first is not None else None
+    return tuple(
+        Cited(short_text(line.text), (book.line(line.file, line.line, line.text),))
+        for time, line in done
+        if start is None or time >= start
+    )
+
+
+def _went_well(
+    artefacts: Artefacts, pace: Pace | None, impact: Impact, book: Book
+) -> tuple[Cited, ...]:
+    out = [
+        Cited(c.text.replace("By an alert", "An alert fired"), c.citations)
+        for c in _detection(artefacts, impact, book)
+    ]
+    saved = [x for x in artefacts.lines if "checkpoint" in x.text.lower() and "saved" in x.text.lower()]  # fmt: skip
+    if saved and pace is not None and pace.pause is not None:
+        mark = (book.line(saved[-1].file, saved[-1].line, saved[-1].text),)
+        out.append(Cited("A checkpoint was written before the run was stopped, so no step was lost.", mark))  # fmt: skip
+    return tuple(out)
+
+
+def _went_badly(
+    diagnosis: Diagnosis, impact: Impact, timeline: Sequence[TimelineRow]
+) -> tuple[Cited, ...]:
+    out = []
+    if impact.start is not None and impact.end is not None:
+        out.append(
+            Cited(f"From the start to the end it took {_minutes(impact.end - impact.start)}.")
+        )
+    seen, world = len(diagnosis.input.ranks_seen), diagnosis.input.world_size
+    if world and 0 < seen < world:
+        out.append(Cited(f"Logs of {seen} of {world} ranks were at hand."))
+    if timeline and all(row.time is None for row in timeline):
+        out.append(Cited("None of the cited lines carries a time."))
+    return tuple(out)
+
+
+def _by_luck(pace: Pace | None, book: Book) -> tuple[Cited, ...]:
+    if pace is None:
+        return ()
+    last = pace.slow[-1]
+    return (
+        Cited("The run went on while it was slow; nothing crashed.", (book.line(last.file, last.line, last.text),)),
+    )  # fmt: skip
+
+
+def _actions(diagnosis: Diagnosis, book: Book) -> tuple[Action, ...]:
+    quotes = {c.n: c for c in diagnosis.citations}
+    kinds = {"immediate": "mitigate", "structural": "prevent"}
+    out = [
+        Action(
+            kinds.get(fix.kind, fix.kind),
+            fix.text,
+            tuple(book.again(quotes[n]) for n in fix.citations if n in quotes),
+        )
+        for fix in diagnosis.fixes
+    ]
+    if diagnosis.confidence is not Confidence.CONFIRMED:
+        out += [Action("investigate", f"Collect {a.what}: {a.why}.") for a in diagnosis.next_artefacts]  # fmt: skip
+    return tuple(out)
+
+
+def _lessons(diagnosis: Diagnosis, draft: Draft, book: Book) -> tuple[Cited, ...]:
+    out = []
+    loud = [x for x in diagnosis.cascade if x.role is not ChainRole.INITIATING]
+    if diagnosis.first_line is not None and len(loud) >= 3:
+        out.append(Cited(f"{len(loud)} later lines reported this failure in other words; the first line named it."))  # fmt: skip
+    pages = [c for c in diagnosis.citations if c.kind is CitationKind.PAGE and c.page]
+    if pages:
+        out.append(Cited(f"More on this class of failure: knowledge page {pages[0].page}.", (book.again(pages[0]),)))  # fmt: skip
+    if draft.related:
+        out.append(Cited("It has happened before: " + draft.related))
+    return tuple(out)
+
+
+def _minutes(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            for chunk in iter(lambda: stream.read(1 << 20), b""):
+                digest.update(chunk)
+    except OSError:
+        return ""
+    return digest.hexdigest()

@@ -1,0 +1,157 @@
+"""What do the artefacts say beyond the verdict? Lines with times, step curves, claims, all quotable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from firstfault.investigation.diagnosis import Citation, CitationKind
+from firstfault_tools.errors import ToolError
+from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.window import read_window
+from firstfault_tools.metrics.series import MISSING, StepSeries
+from firstfault_tools.registry import line_finders
+
+MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
+_YEAR = re.compile(r"\b(20[2-4]\d)-\d\d-\d\d\b|\b(20[2-4]\d)\b")
+
+
+class Book:
+    """Numbers citations in order of first use, each place once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._citations: list[Citation] = []
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        return tuple(self._citations)
+
+    def line(self, file: str, line: int, text: str) -> int:
+        """Number of a line of the evidence."""
+        quote = " ".join(text.split())[:MAX_QUOTE]
+        return self._add(Citation(0, CitationKind.LOG, quote, file=file, line=line))
+
+    def evidence(self, found: Sequence[Evidence], limit: int = 2) -> tuple[int, ...]:
+        """Numbers of a finding's quoted lines."""
+        return tuple(self.line(e.file, e.line, e.text) for e in found[:limit] if e.line)
+
+    def again(self, citation: Citation) -> int:
+        """Number here of a citation of the diagnosis."""
+        if citation.kind is CitationKind.LOG and citation.file and citation.line:
+            return self.line(citation.file, citation.line, citation.quote)
+        return self._add(citation)
+
+    def _add(self, c: Citation) -> int:
+        quote = "" if c.kind is CitationKind.LOG else c.quote
+        key = (c.kind, c.file, c.line, c.page, c.heading, quote)
+        if key not in self._numbers:
+            n = self._numbers[key] = len(self._citations) + 1
+            self._citations.append(
+                Citation(n, c.kind, c.quote, c.file, c.line, c.page, c.heading, c.url)
+            )
+        return self._numbers[key]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLine:
+    """One line with its time in seconds since the epoch, where it prints one."""
+
+    file: str
+    line: int
+    text: str
+    time: float | None
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    """The evidence of an incident, read once and bounded: the first and last lines of long files."""
+
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def lines(self) -> tuple[TimedLine, ...]:
+        """Lines of all files, normalised and redacted."""
+        return tuple(
+            line
+            for name, path in list(self.files.items())[:MAX_FILES]
+            for line in self._read(name, path)
+        )
+
+    def _read(self, name: str, path: Path) -> Iterator[TimedLine]:
+        year = 1970
+        for first in range(1, MAX_LINES, PIECE):
+            window = read_window(path, first, first + PIECE - 1)
+            for number, text in window:
+                if year == 1970 and (found := _YEAR.search(text[:200])):
+                    year = int(found[1] or found[2])
+                yield TimedLine(name, number, text, read_time(text, year))
+            if len(window) < PIECE:
+                return
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the line readers find when they see every line, not only the conspicuous ones."""
+        out: list[Finding] = []
+        for name in dict.fromkeys(line.file for line in self.lines):
+            pairs = [(x.line, x.text) for x in self.lines if x.file == name]
+            for find in line_finders().values():
+                try:
+                    out += find(pairs, name)
+                except ToolError:
+                    continue  # the receipt of the diagnosis already names what could not be read
+        return tuple(out)
+
+    @cached_property
+    def steps(self) -> Mapping[str, StepSeries]:
+        """Step curves by file, where a file has any."""
+        from firstfault_tools.metrics.steps import parse_steps
+        from firstfault_tools.metrics.view import lead_of
+
+        found = {}
+        for name in dict.fromkeys(line.file for line in self.lines):
+            series = parse_steps([(x.line, x.text) for x in self.lines if x.file == name])
+            if len(series):
+                found[name] = lead_of(series)
+        return found
+
+    def text_of(self, file: str, line: int) -> str:
+        """Text of one line; empty when it was not read."""
+        return self._by_place.get((file, line), "")
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int], str]:
+        return {(x.file, x.line): x.text for x in self.lines}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One logged step: time in seconds since the epoch, duration of a step in milliseconds."""
+
+    file: str
+    line: int
+    step: int
+    time: float
+    step_ms: float
+    tokens_per_s: float | None
+    text: str
+
+
+def timed_steps(artefacts: Artefacts) -> tuple[StepRow, ...]:
+    """Logged steps of all files that have a time and a duration, by time."""
+    rows = []
+    for name, series in artefacts.steps.items():
+        duration, tokens = series.values("step_time_ms"), series.values("tokens_per_s")
+        for row in range(len(series)):
+            if series.time[row] == MISSING or duration[row] == MISSING or duration[row] <= 0:
+                continue
+            rate = float(tokens[row]) if tokens[row] != MISSING else None
+            place = (int(series.line[row]), int(series.step[row]), float(series.time[row]))
+            rows.append(
+                StepRow(name, *place, float(duration[row]), rate, artefacts.text_of(name, place[0]))
+            )
+    return tuple(sorted(rows, key=lambda r: r.time))

@@ -1,0 +1,65 @@
+"""How does a report read as Markdown? The source of the HTML, and what wikis paste."""
+
+from __future__ import annotations
+
+import re
+
+from firstfault.postmortem.document import (
+    BLANK,
+    Block,
+    Bullets,
+    Grid,
+    Heading,
+    Paragraph,
+    Source,
+    lay_out,
+)
+from firstfault.postmortem.report import Report
+
+_SPECIAL = re.compile(r"([\\`*<>|~])")
+_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])|(?<=[^\W_])_(?!\w)")
+_BRACKET = re.compile(r"\[(?!\d+\])|(?<!\d)\]|(?<=\d)\](?=\()")
+_START = re.compile(r"^(\s*)([#+-]|\d+[.)])(?=\s)")
+
+
+def write_markdown(report: Report) -> str:
+    """The report as Markdown with tables (GitHub's flavour)."""
+    return "\n\n".join(_block(b) for b in lay_out(report)).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that shows as it is: log lines cannot make links, tags or tables. [n] marks stay."""
+    flat = " ".join(text.split())
+    flat = _SPECIAL.sub(r"\\\1", flat)
+    flat = _UNDERSCORE.sub(r"\\_", flat)
+    flat = _BRACKET.sub(lambda m: "\\" + m[0], flat)
+    return _START.sub(r"\1\\\2", flat)
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {escape(block.text)}"
+    if isinstance(block, Paragraph):
+        # a line of underscores alone would be a rule
+        return escape(block.text) if block.text != BLANK else "\\" + BLANK
+    if isinstance(block, Bullets):
+        return "\n".join(_item(block, n, item) for n, item in enumerate(block.items, 1))
+    if isinstance(block, Grid):
+        lines = [_row(block.header), _row(["---"] * len(block.header), raw=True)]
+        return "\n".join([*lines, *(_row(r) for r in block.rows)])
+    return _source(block)
+
+
+def _item(block: Bullets, number: int, item: str) -> str:
+    marker = f"{number}." if block.numbered else "- [ ]" if block.boxes else "-"
+    return f"{marker} {escape(item)}"
+
+
+def _row(cells: tuple[str, ...] | list[str], raw: bool = False) -> str:
+    return "| " + " | ".join(c if raw else escape(c) for c in cells) + " |"
+
+
+def _source(source: Source) -> str:
+    fence = "`" * max(3, 1 + max((len(m) for m in re.findall(r"`+", source.quote)), default=0))
+    link = f" <{source.url}>" if source.url.startswith(("http://", "https://")) else ""
+    return f"[{source.n}] {escape(source.place)}{link}\n\n{fence}text\n{source.quote}\n{fence}"

@@ -1,0 +1,25 @@
+"""What keeps this class of failure from coming back? A checklist, chosen from the knowledge tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstfault_tools.findings import Category
+from firstfault_tools.knowledge.pack import read_yaml
+
+
+def choose_prevention(
+    knowledge: Path, category: Category | None, signature: str | None
+) -> tuple[str, ...]:
+    """Items for this failure: those of its signature, of its category, then the general ones."""
+    file = knowledge / "tables" / "prevention.yaml"
+    if not file.is_file():
+        return ()
+    table = read_yaml(file.read_text(encoding="utf-8"))
+    items: list[str] = []
+    if signature:
+        items += table.get("signatures", {}).get(signature, [])
+    if category is not None:
+        items += table.get("categories", {}).get(category.value, [])
+    items += table.get("any", [])
+    return tuple(dict.fromkeys(map(str, items)))

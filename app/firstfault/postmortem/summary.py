@@ -1,0 +1,28 @@
+"""What does `diagnose --report FILE` write? The post-mortem of one diagnosis, without a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstfault.errors import UsageError
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.paths import knowledge_folder
+from firstfault.postmortem.draft import Draft, draft_report
+from firstfault.postmortem.rendering import format_of, render_report
+
+
+def write_summary(diagnosis: Diagnosis, path: Path) -> None:
+    """Write the report to `path`, in the format of its suffix; .md where it has none."""
+    target = path if path.suffix else path.with_suffix(".md")
+    form = format_of(target)
+    draft = Draft(
+        title=diagnosis.root_cause[:120],
+        incident="",
+        diagnosis=diagnosis,
+        files={},
+        knowledge=knowledge_folder(),
+    )
+    try:
+        target.write_bytes(render_report(draft_report(draft), form))
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,74 @@
+"""What happened when? Rows from the times that the logs print, in UTC, each with its line."""
+
+from __future__ import annotations
+
+import re
+
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
+from firstfault.postmortem.report import TimelineRow
+
+MAX_ROWS, MAX_TEXT, MAX_ALIKE = 40, 220, 2
+_ALERT = re.compile(r"(?i)\b(?:alert(?:manager)?|paged|pagerduty|alarm|opsgenie)\b")
+_ACTION = re.compile(
+    r"(?i)\b(?:acknowledged|paus(?:ed|ing)|resum(?:ed|ing)|restart(?:ed|ing)|rolled back|drained|cordoned|"
+    r"disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
+    r"asked the|took [\w-]+ out)\b"
+)
+_SHAPE = re.compile(r"[\d.:,]+")
+
+
+def is_alert(line: TimedLine) -> bool:
+    """The line tells that somebody or something was alerted."""
+    return _ALERT.search(line.text) is not None
+
+
+def is_action(line: TimedLine) -> bool:
+    """The line tells what was done: acknowledged, paused, drained, restarted."""
+    return _ACTION.search(line.text) is not None
+
+
+def write_timeline(
+    diagnosis: Diagnosis, artefacts: Artefacts, book: Book
+) -> tuple[TimelineRow, ...]:
+    """Rows by time, those without one last."""
+    times = {(x.file, x.line): x.time for x in artefacts.lines}
+    rows: dict[tuple[str, int], TimelineRow] = {}
+
+    def add(file: str, line: int, text: str, source: str, time: float | None) -> None:
+        if (file, line) not in rows and len(rows) < MAX_ROWS:
+            mark = (book.line(file, line, text),)
+            rows[file, line] = TimelineRow(time, short_text(text), source, mark)
+
+    told: set[tuple[str, int]] = set()
+    first = diagnosis.first_line
+    if first is not None:
+        add(first.file, first.line, first.text, "first fault", times.get((first.file, first.line)))
+    for finding in artefacts.findings:
+        if finding.kind.startswith("metrics.") and finding.evidence and finding.level not in ("context", "benign"):  # fmt: skip
+            place = finding.evidence[min(1, len(finding.evidence) - 1)]
+            add(place.file, place.line, finding.title, "measured", place.time)
+            told |= {(e.file, e.line) for e in finding.evidence}
+    alike: dict[str, int] = {}
+    for line in artefacts.lines:
+        if line.time is None or not (is_alert(line) or is_action(line)):
+            continue
+        shape = _SHAPE.sub("", line.text)[:80]
+        alike[shape] = alike.get(shape, 0) + 1
+        if alike[shape] <= MAX_ALIKE:
+            source = "alert" if is_alert(line) else "action"
+            add(line.file, line.line, line.text, source, line.time)
+    for link in diagnosis.cascade[1:9]:
+        if link.file and link.line and (link.file, link.line) not in told:
+            time = times.get((link.file, link.line))
+            add(link.file, link.line, link.text, link.role.value, time)
+    return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
+
+
+_STAMP = re.compile(r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\W*\s*")
+
+
+def short_text(text: str) -> str:
+    """Text without the stamp that the row shows anyway."""
+    flat = " ".join(_STAMP.sub("", text).split())
+    return flat if len(flat) <= MAX_TEXT else flat[: MAX_TEXT - 1] + "…"

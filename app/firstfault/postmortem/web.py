@@ -1,0 +1,32 @@
+"""How does a report look in a browser or pasted into a wiki? One HTML file, made from the Markdown."""
+
+from __future__ import annotations
+
+from html import escape
+
+from firstfault.postmortem.markdown import write_markdown
+from firstfault.postmortem.report import Report
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; } h2 { font-size: 1.25rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; margin: .8rem 0; }
+th, td { border: 1px solid #8886; padding: .35rem .6rem; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+pre { background: #8881; padding: .6rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+@media print { body { max-width: none; margin: 0; } h2 { break-after: avoid; } }
+"""
+
+
+def write_html(report: Report) -> str:
+    """The report as one HTML file without scripts; raw HTML in log lines is shown, not run."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    body = parser.render(write_markdown(report).replace("- [ ] ", "- ☐ "))
+    title = escape(f"Post-mortem: {report.title}")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
