@@ -12,9 +12,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.progress import Progress
+from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
@@ -277,12 +278,24 @@ def _busy_progress(
         rank = reader.line(progress).speaker.rank
         if rank is not None and (rank in waiting_ranks or rank not in missing):
             continue
-        if progress.counter != progress.total:
+        if progress.counter != progress.total and (
+            rank is not None
+            or progress.left_s is not None
+            or _counted_before(reader, first, progress)
+        ):
             found = progress
     if found is not None and found.training and found.left_s is None:
         trained = any(p.training for p in reader.before(first.number))
         return None if trained else found
     return found
+
+
+def _counted_before(reader: ProgressReader, first: Line, progress: Progress) -> bool:
+    """The same count, lower, stood in the log before the others timed out."""
+    return any(
+        p.total == progress.total and (p.counter or 0) < (progress.counter or 0)
+        for p in islice(reader.before(first.number), 200)
+    )
 
 
 def _rank_of_busy(incident: LogIncident, busy: Progress, waiting: list[RankState]) -> int | None:

@@ -21,6 +21,12 @@ DEPTH = {
 }
 
 
+_CONSEQUENCES: dict[Category, set[Category | None]] = {
+    Category.COMMUNICATION: {Category.HARDWARE, Category.OOM},
+    Category.SCHEDULER: {Category.HARDWARE},
+}
+"""Categories whose causes, seen in the same incident, usually explain a cause of the key's category."""
+
 _ABSENCES = {
     "collective.missing",
     "collective.never_entered",
@@ -51,8 +57,9 @@ def order_findings(findings: Sequence[Finding]) -> Chain:
         for level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
         for f in _sorted(g for g in live if g.level is level)
     ]
-    # what makes a run slow does not kill it: sickness answers only where nothing died
-    candidates.sort(key=lambda f: f.category is Category.PERFORMANCE)
+    # broken machines and full memory break connections and launches, never the other way round
+    deeper = {f.category for f in candidates if f.level is Level.CAUSE}
+    candidates.sort(key=lambda f: (f.category is Category.PERFORMANCE, *_outranked(f, deeper)))
     first = candidates[0] if candidates else None
     rest = [f for f in candidates if f is not first]
     rivals = [f for f in rest if first is not None and _rivals(first, f)]
@@ -83,6 +90,12 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
         )
 
     return sorted(items, key=place)
+
+
+def _outranked(finding: Finding, causes: set[Category | None]) -> tuple[int, bool]:
+    """(depth of the level, another cause of the incident explains this one)."""
+    over = _CONSEQUENCES.get(finding.category, set()) if finding.category is not None else set()
+    return DEPTH[finding.level], bool(over & causes)
 
 
 def _explain_absence(finding: Finding, findings: Sequence[Finding]) -> Finding:
