@@ -131,3 +131,18 @@ def test_calculator_declares_what_it_takes() -> None:
     result = calculate_bubble(schedule="1f1b", stages=8, microbatches=32, at_most=0.1, compare=True)
     assert result["schema"] == "firstfault.bubble/1"
     assert {"ratio_to_ideal", "fraction_of_total", "makespan", "ideal"} <= set(result)
+
+
+def test_one_factor_a_model_stage() -> None:
+    by_rank = price_plan(plan_of("interleaved", 4, 8, 2, stage_scale=[1, 1.2, 0.7, 1]))
+    by_stage = price_plan(plan_of("interleaved", 4, 8, 2, stage_scale=[1, 1.2, 0.7, 1] * 2))
+    assert by_stage.makespan == pytest.approx(by_rank.makespan)
+    assert by_stage.ideal == pytest.approx(by_rank.ideal)
+    # an expensive first model stage (embedding) costs its rank half as much as a slow rank would
+    head = plan_of("interleaved", 4, 8, 2, stage_scale=[1.4, *[1] * 7])
+    assert price_plan(head).ideal_slowest == pytest.approx(8 * 3 * 1.2)
+    slow = cost_of_slow_stage(head)
+    assert (slow.stage, round(slow.times_the_median, 3)) == (0, 1.2)
+    vee = plan_of("zb-v", 4, 8, stage_scale=[1.4, *[1] * 7])
+    assert price_plan(vee).ideal_slowest == pytest.approx(8 * 3 * 1.2)
+    assert cost_of_slow_stage(vee).stage == 0

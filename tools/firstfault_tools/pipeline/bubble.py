@@ -20,7 +20,10 @@ from firstfault_tools.pipeline.times import (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One pipeline step to be priced. times are per rank; latency and pair as in `simulate`."""
+    """One pipeline step to be priced.
+
+    times are per rank; latency, pair and chunk_scale as in `simulate`.
+    """
 
     schedule: Schedule
     times: StageTimes
@@ -28,6 +31,7 @@ class Plan:
     virtual: int = 1
     latency: float = 0.0
     pair: float = 1.0
+    chunk_scale: tuple[float, ...] | None = None
 
     @property
     def stages(self) -> int:
@@ -91,9 +95,14 @@ def plan_of(
         raise InvalidParameter("latency", f"must be finite and not negative, got {latency}")
     if not 0 < pair <= 1:
         raise InvalidParameter("pair", f"must be above 0 and at most 1, got {pair}")
+    chunks: tuple[float, ...] | None = None
+    if stage_scale is not None and v > 1 and len(stage_scale) == stages * v:
+        # One factor a model stage, in model order; ranks keep their plain times.
+        chunks = stage_times(stages * v, scale=stage_scale).forward
+        stage_scale = None
     times = stage_times(stages, forward, backward, weight, stage_scale, recompute)
     check_shape(kind, stages, microbatches, v)
-    return Plan(kind, times, microbatches, v, float(latency), float(pair))
+    return Plan(kind, times, microbatches, v, float(latency), float(pair), chunks)
 
 
 def price_plan(plan: Plan, trace: bool = False) -> Bubble:
@@ -106,6 +115,7 @@ def price_plan(plan: Plan, trace: bool = False) -> Bubble:
         plan.latency,
         plan.pair,
         trace,
+        plan.chunk_scale,
     )
     ideal = sum(timeline.busy) / len(timeline.busy)
     lost = timeline.makespan - ideal
@@ -119,7 +129,7 @@ def price_plan(plan: Plan, trace: bool = False) -> Bubble:
         fraction_of_total=lost / timeline.makespan,
         without_barrier=max(timeline.span),
         formula=None
-        if plan.latency
+        if plan.latency or plan.chunk_scale
         else closed_form(plan.schedule, plan.times, plan.microbatches, plan.virtual, plan.pair),
     )
 

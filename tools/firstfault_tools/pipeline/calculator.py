@@ -117,7 +117,7 @@ def calculate_bubble(
         result["microbatches_needed"] = asdict(fewest_microbatches(plan, at_most))
     if observed is not None:
         result["observed"] = asdict(explain_step(bubble, observed))
-    if not plan.times.equal:
+    if not plan.times.equal or plan.chunk_scale is not None:
         result["slow_stage"] = asdict(cost_of_slow_stage(plan))
     if compare and plan.schedule in (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED):
         result["virtual_choices"] = [asdict(choice) for choice in compare_virtual(plan)]

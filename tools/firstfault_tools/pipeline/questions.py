@@ -79,6 +79,20 @@ def in_flight_chunks(plan: Plan, rank: int) -> int:
     return min(m, p - rank)
 
 
+def busy_per_microbatch(plan: Plan) -> list[float]:
+    """Compute time of one micro-batch on each rank, all its chunks together."""
+    work = [plan.times.work(r) for r in range(plan.stages)]
+    if plan.chunk_scale is None:
+        return work
+    p, v = plan.stages, plan.virtual
+    vee = plan.schedule is Schedule.ZB_V
+    mine = [
+        [s for s in range(p * v) if (min(s, 2 * p - 1 - s) if vee else s % p) == r]
+        for r in range(p)
+    ]
+    return [work[r] * sum(plan.chunk_scale[s] for s in mine[r]) / v for r in range(p)]
+
+
 def _step_of(schedule: Schedule, p: int) -> tuple[int, int]:
     if schedule is Schedule.INTERLEAVED:
         return p, p
@@ -92,7 +106,7 @@ def fewest_microbatches(plan: Plan, fraction: float, most: int = 16_384) -> Micr
     if not 0 < fraction < 1:
         raise InvalidParameter("at_most", f"must lie between 0 and 1, got {fraction}")
     first, step = _step_of(plan.schedule, plan.stages)
-    work = [plan.times.work(r) for r in range(plan.stages)]
+    work = busy_per_microbatch(plan)
     floor = 1 - (sum(work) / len(work)) / max(work)
 
     def lost(m: int) -> float:
@@ -131,7 +145,7 @@ def compare_virtual(
     for v in candidates:
         if 2 * p * m * v > 1_000_000:
             continue
-        trial = replace(plan, schedule=Schedule.INTERLEAVED, virtual=v)
+        trial = replace(plan, schedule=Schedule.INTERLEAVED, virtual=v, chunk_scale=None)
         priced = price_plan(trial)
         choices.append(
             VirtualChoice(
@@ -148,7 +162,7 @@ def compare_virtual(
 
 def cost_of_slow_stage(plan: Plan) -> SlowStage:
     """What the busiest rank costs against the same total work spread evenly over the ranks."""
-    work = [plan.times.work(r) for r in range(plan.stages)]
+    work = busy_per_microbatch(plan)
     slow = max(range(plan.stages), key=work.__getitem__)
     middle = sorted(work)[len(work) // 2]
 
@@ -156,8 +170,12 @@ def cost_of_slow_stage(plan: Plan) -> SlowStage:
         return (sum(values) / len(values),) * len(values)
 
     t = plan.times
-    flat = StageTimes(even(t.forward), even(t.input_grad), even(t.weight))
-    now, balanced = price_plan(plan).makespan, price_plan(replace(plan, times=flat)).makespan
+    share = sum(work) / sum(t.work(r) for r in range(plan.stages))
+    flat = StageTimes(
+        *(tuple(x * share for x in even(v)) for v in (t.forward, t.input_grad, t.weight))
+    )
+    balanced = price_plan(replace(plan, times=flat, chunk_scale=None)).makespan
+    now = price_plan(plan).makespan
     return SlowStage(
         stage=slow,
         times_the_median=work[slow] / middle,

@@ -284,6 +284,7 @@ def simulate(
     latency: float = 0.0,
     pair: float = 1.0,
     trace: bool = False,
+    chunk_scale: tuple[float, ...] | None = None,
 ) -> Timeline:
     """Run one step. times: per rank, for whole ranks; chunks share them evenly.
 
@@ -292,14 +293,16 @@ def simulate(
     """
     p = len(times.forward)
     check_shape(schedule, p, m, v)
-    if schedule in (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED):
+    flat = (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED)
+    if schedule in flat and chunk_scale is None:
         return _flat_timeline(p, m, v, schedule, times, latency, trace)
     orders = operation_orders(schedule, p, m, v)
-    share = 2 if schedule is Schedule.ZB_V else 1
+    share = 1 if schedule is Schedule.DUALPIPE else v
     durations: dict[tuple[Kind, int], float] = {}
     for stage, rank in enumerate(orders.rank_of):
-        durations[Kind.FORWARD, stage] = times.forward[rank] / share
-        durations[Kind.INPUT_GRAD, stage] = times.input_grad[rank] / share
-        durations[Kind.WEIGHT_GRAD, stage] = times.weight[rank] / share
-        durations[Kind.BACKWARD, stage] = times.backward(rank) / share
+        part = (1.0 if chunk_scale is None else chunk_scale[stage]) / share
+        durations[Kind.FORWARD, stage] = times.forward[rank] * part
+        durations[Kind.INPUT_GRAD, stage] = times.input_grad[rank] * part
+        durations[Kind.WEIGHT_GRAD, stage] = times.weight[rank] * part
+        durations[Kind.BACKWARD, stage] = times.backward(rank) * part
     return _general_timeline(orders, durations, latency, pair, trace)
