@@ -506,3 +506,30 @@ def test_wait_at_the_start_of_each_epoch_is_context() -> None:
     ]
     assert not alarms(lines)
     assert "epoch_start_wait" in kinds(lines)
+
+
+def timed(data: float, recv: float, spread: bool) -> list[str]:
+    lines = []
+    for s in range(1, 12):
+        lines.append(megatron(s, 9 - s / 20))
+        timers = {
+            "forward-compute": 400.0,
+            "backward-compute": 800.0,
+            "forward-recv": recv,
+            "batch-generator": data,
+            "all-grads-sync": 30.0,
+        }
+        if spread:
+            lines.append("(min, max) time across ranks (ms):")
+            lines += [f"    {n} {'.' * 20}: ({v / 2:.2f}, {v:.2f})" for n, v in timers.items()]
+        else:
+            lines.append("time (ms) | " + " | ".join(f"{n}: {v:.2f}" for n, v in timers.items()))
+    return lines
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_timers_tell_data_from_waiting_for_a_neighbour(spread: bool) -> None:
+    assert "metrics.dataloader_stall" in alarms(timed(900.0, 20.0, spread))
+    assert "pipeline_wait" in kinds(timed(2.0, 700.0, spread))
+    assert not alarms(timed(2.0, 700.0, spread))
+    assert not kinds(timed(2.0, 20.0, spread))

@@ -25,6 +25,7 @@ JUDGES = (
     ("memory_trend", "judge_fragmentation"),
     ("memory_trend", "judge_memory_step"),
     ("throughput", "judge_straggler"),
+    ("timers", "judge_timers"),
 )
 # judges of one run at a time, where a log holds several
 RUN_JUDGES = (

@@ -35,7 +35,10 @@ STREAK, BLOCK = 48, 512
 STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
-_EVENT_WORDS = ("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart")
+_EVENT_WORDS = (
+    *("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart"),
+    *("time (ms) |", " ....", "loss scale"),
+)
 _HEADING = re.compile(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
 _COLUMN = re.compile(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
 _ROW = re.compile(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)

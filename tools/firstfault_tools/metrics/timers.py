@@ -1,0 +1,144 @@
+"""Where does a step's time go: compute, data, communication or waiting for a neighbour stage?
+
+Reads the timers that Megatron prints beside its step lines, in the one-line form
+`time (ms) | forward-compute: 1391.22 | ...` and in the form `(min, max) time across ranks (ms):` with
+one timer a line. Names as in Megatron-LM's training loop and pipeline schedules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from firstfault_tools.findings import Category, Evidence, Finding, Json, Level
+from firstfault_tools.metrics.series import Event
+from firstfault_tools.metrics.view import View, make_finding, number
+
+_PAIR = re.compile(r"([a-z][a-z0-9-]+):\s*([\d.]+)")
+_RANGE = re.compile(
+    r"^\s*(?:\[\w+\]:?\s*|\d+:\s*)?([a-z][a-z0-9-]+) \.{3,}:? ?:?\s*\(([\d.]+), ([\d.]+)\)"
+)
+
+
+class Share(StrEnum):
+    """What a timer's time went into."""
+
+    COMPUTE = "compute"
+    DATA = "data"
+    COMMUNICATION = "communication"
+    NEIGHBOUR = "waiting for a neighbour stage"
+
+
+# Outer timers (forward-backward, interval-time) contain the others and are left out.
+NAMES = {
+    "forward-compute": Share.COMPUTE,
+    "backward-compute": Share.COMPUTE,
+    "optimizer-inner-step": Share.COMPUTE,
+    "optimizer-clip-main-grad": Share.COMPUTE,
+    "optimizer-copy-main-to-model-params": Share.COMPUTE,
+    "batch-generator": Share.DATA,
+    "forward-recv": Share.NEIGHBOUR,
+    "backward-recv": Share.NEIGHBOUR,
+    "forward-send-backward-recv": Share.NEIGHBOUR,
+    "backward-send-forward-recv": Share.NEIGHBOUR,
+    "forward-send": Share.COMMUNICATION,
+    "backward-send": Share.COMMUNICATION,
+    "all-grads-sync": Share.COMMUNICATION,
+    "grads-all-reduce": Share.COMMUNICATION,
+    "grads-reduce-scatter": Share.COMMUNICATION,
+    "params-all-gather": Share.COMMUNICATION,
+    "backward-params-all-reduce": Share.COMMUNICATION,
+    "backward-embedding-all-reduce": Share.COMMUNICATION,
+    "embedding-grads-all-reduce": Share.COMMUNICATION,
+    "layernorm-grads-all-reduce": Share.COMMUNICATION,
+}
+PAGES = {
+    Share.DATA: "dataloader-stall",
+    Share.COMMUNICATION: "communication-stall",
+    Share.NEIGHBOUR: "pipeline-bubble",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """One printed timer in milliseconds; low equals high where only one value was printed."""
+
+    name: str
+    low: float
+    high: float
+    event: Event
+
+
+def read_timers(view: View) -> list[Timer]:
+    """All printed timers with a known name, in the order of the log."""
+    found = []
+    for event in view.events("timers"):
+        for name, value in _PAIR.findall(event.text):
+            if name in NAMES:
+                found.append(Timer(name, float(value), float(value), event))
+    for event in view.events("timer_range"):
+        match = _RANGE.match(event.text)
+        if match and match.group(1) in NAMES:
+            found.append(Timer(match.group(1), float(match.group(2)), float(match.group(3)), event))
+    return found
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def judge_timers(view: View) -> list[Finding]:
+    """The largest share that is not compute, where it matters, with the timer behind it."""
+    timers = read_timers(view)
+    names = {timer.name for timer in timers}
+    if not {"forward-compute", "backward-compute"} <= names:
+        return []
+    # The first report holds compilation and warm-up.
+    typical = {}
+    for name in names:
+        values = [timer.high for timer in timers if timer.name == name]
+        typical[name] = _median(values[1:] or values)
+    total = sum(typical.values())
+    if total <= 0:
+        return []
+    shares = {
+        share: sum(v for n, v in typical.items() if NAMES[n] is share) / total for share in Share
+    }
+    worst = max((s for s in Share if s is not Share.COMPUTE), key=lambda s: shares[s])
+    if shares[worst] < 0.2:
+        return []
+    top = max((n for n in typical if NAMES[n] is worst), key=lambda n: typical[n])
+    last = [timer for timer in timers if timer.name == top][-1]
+    cause = worst is Share.DATA and shares[worst] >= 0.25
+    split = ", ".join(
+        f"{share.value} {part:.0%}" for share, part in shares.items() if part >= 0.005
+    )
+    facts: dict[str, Json] = {
+        "timer": top,
+        "timer_ms": typical[top],
+        **{f"{share.name.lower()}_share": part for share, part in shares.items()},
+    }
+    kind = {
+        Share.DATA: "dataloader_stall",
+        Share.COMMUNICATION: "communication_share",
+        Share.NEIGHBOUR: "pipeline_wait",
+    }[worst]
+    what = {
+        Share.DATA: "the input pipeline is the bottleneck",
+        Share.COMMUNICATION: "exposed collectives: compare with other nodes and with an earlier run",
+        Share.NEIGHBOUR: "pipeline bubble or an unequal stage: price the schedule with the bubble "
+        "calculator",
+    }[worst]
+    return [
+        make_finding(
+            kind,
+            f"Of the timed step {shares[worst]:.0%} is {worst.value} ({top} {number(typical[top])} "
+            f"ms); {what} ({split})",
+            Level.CAUSE if cause else Level.CONTEXT,
+            Category.PERFORMANCE,
+            (Evidence(view.file, last.event.line, last.event.text.strip()[:600]),),
+            page=PAGES[worst],
+            facts=facts,
+        )
+    ]
