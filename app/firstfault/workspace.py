@@ -12,6 +12,7 @@ from firstfault.investigation.diagnose import diagnose
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
+from firstfault_tools.log.executors import Workers
 
 
 def _search(query: str, limit: int) -> Sequence[tuple[str, float]]:
@@ -33,15 +34,19 @@ class Workspace:
     def knowledge(self) -> Knowledge:
         return load_knowledge(self.knowledge_path, self.cache, _search)
 
-    def diagnose_paths(self, paths: Sequence[Path], question: str = "") -> Diagnosis:
+    def diagnose_paths(
+        self, paths: Sequence[Path], question: str = "", workers: Workers | None = None
+    ) -> Diagnosis:
         """Diagnosis of files and folders as one incident."""
-        return self.diagnose_collection(collect_paths(paths, self.spool), question)
+        return self.diagnose_collection(collect_paths(paths, self.spool), question, workers)
 
     def diagnose_text(self, name: str, data: bytes, question: str = "") -> Diagnosis:
         """Diagnosis of pasted or piped content."""
         return self.diagnose_collection(collect_bytes(name, data, self.spool), question)
 
-    def diagnose_collection(self, collection: Collection, question: str = "") -> Diagnosis:
+    def diagnose_collection(
+        self, collection: Collection, question: str = "", workers: Workers | None = None
+    ) -> Diagnosis:
         """Diagnosis of what intake collected."""
         skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
-        return diagnose(collection.artefacts, self.knowledge, skipped, question)
+        return diagnose(collection.artefacts, self.knowledge, skipped, question, workers)

@@ -31,6 +31,7 @@ from firstfault.investigation.wording import (
     state_disproof,
 )
 from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict
+from firstfault_tools.log.executors import Workers
 from firstfault_tools.log.window import read_window
 from firstfault_tools.registry import Artefact
 
@@ -44,9 +45,10 @@ def diagnose(
     knowledge: Knowledge,
     skipped: Sequence[SkippedInput] = (),
     question: str = "",
+    workers: Workers | None = None,
 ) -> Diagnosis:
     """Diagnosis of one incident from its artefacts. Deterministic; no model and no network."""
-    examination = examine(artefacts, knowledge.signatures)
+    examination = examine(artefacts, knowledge.signatures, workers)
     judgement = judge(examination)
     if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
         judgement = _suggest(judgement, knowledge, question)

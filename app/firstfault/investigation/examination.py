@@ -19,11 +19,17 @@ from firstfault_tools.causality.witnesses import adopt_ranks, read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.digest import FileDigest
-from firstfault_tools.log.scan import scan_file
+from firstfault_tools.log.executors import Workers, scan_logs
+from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.registry import Artefact, Reading, line_finders, readers
 
 log = logging.getLogger(__name__)
+
+MAX_SAMPLED_NOTES = 8
+MAX_STEP_LOGS = 48
+ALIKE_ON_ALL_RANKS = frozenset({"metrics.log_lines"})
+"""Line finders whose question has the same answer in every rank's log of one run."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,9 @@ class Examination:
     files: tuple[str, ...] = ()
 
 
-def examine(artefacts: Sequence[Artefact], signatures: SignatureSet) -> Examination:
+def examine(
+    artefacts: Sequence[Artefact], signatures: SignatureSet, workers: Workers | None = None
+) -> Examination:
     """Read every artefact with the reader that knows it, everything else as a log."""
     owned, plain, skipped = _sort_artefacts(artefacts)
     readings: dict[str, Reading] = {}
@@ -48,12 +56,8 @@ def examine(artefacts: Sequence[Artefact], signatures: SignatureSet) -> Examinat
         if reading is not None:
             readings[name] = reading
             findings += reading.findings
-    digests = []
-    for artefact in plain:
-        digest = _scan(artefact, signatures, skipped)
-        if digest is not None:
-            digests.append(digest)
-    logs = LogIncident(tuple(digests), signatures)
+    digests = _scan(plain, signatures, workers or Workers(), skipped)
+    logs = LogIncident(digests, signatures)
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
@@ -70,9 +74,9 @@ def examine(artefacts: Sequence[Artefact], signatures: SignatureSet) -> Examinat
 
 def _sort_artefacts(
     artefacts: Iterable[Artefact],
-) -> tuple[dict[str, list[Artefact]], list[Artefact], list[SkippedInput]]:
+) -> tuple[dict[str, list[Artefact]], list[LogFile], list[SkippedInput]]:
     owned: dict[str, list[Artefact]] = defaultdict(list)
-    plain: list[Artefact] = []
+    plain: list[LogFile] = []
     skipped: list[SkippedInput] = []
     for artefact in artefacts:
         head = artefact.head()
@@ -91,7 +95,7 @@ def _sort_artefacts(
                 )
             )
             continue
-        plain.append(artefact)
+        plain.append(describe_log(artefact.name, artefact.path, head))
     return owned, plain, skipped
 
 
@@ -118,19 +122,33 @@ def _run_reader(
 
 
 def _scan(
-    artefact: Artefact, signatures: SignatureSet, skipped: list[SkippedInput]
-) -> FileDigest | None:
-    try:
-        return scan_file(artefact.path, artefact.name, signatures)
-    except OSError as error:
-        skipped.append(SkippedInput(artefact.name, f"cannot be read: {error.strerror}"))
-        return None
+    logs: Sequence[LogFile],
+    signatures: SignatureSet,
+    workers: Workers,
+    skipped: list[SkippedInput],
+) -> tuple[FileDigest, ...]:
+    scanned = scan_logs(plan_logs(logs), signatures, workers)
+    skipped += [SkippedInput(file, why) for file, why in scanned.failed.items()]
+    sampled = [d for d in scanned.digests.values() if d.sampled]
+    for digest in sampled[:MAX_SAMPLED_NOTES]:
+        kinds = sorted(signatures.signatures[i].id for i in digest.sampled)
+        skipped.append(
+            SkippedInput(
+                digest.file,
+                f"so many lines match {', '.join(kinds)} that the later ones were counted by samples",
+            )
+        )
+    if len(sampled) > MAX_SAMPLED_NOTES:
+        more = len(sampled) - MAX_SAMPLED_NOTES
+        skipped.append(SkippedInput(f"{more} more logs", "lines counted by samples, as above"))
+    return tuple(scanned.digests.values())
 
 
 def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Finding]:
     out: list[Finding] = []
+    few = choose_few(logs.digests)
     for name, find in line_finders().items():
-        for digest in logs.digests:
+        for digest in few if name in ALIKE_ON_ALL_RANKS else logs.digests:
             try:
                 out += find(digest.kept, digest.file)
             except ToolError as error:
@@ -138,7 +156,21 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
             except Exception as error:  # tool runner border
                 log.exception("line finder %s failed on %s", name, digest.file)
                 skipped.append(SkippedInput(digest.file, f"{name} failed: {error!r}"))
+    if len(few) < len(logs.digests):
+        rest = len(logs.digests) - len(few)
+        skipped.append(
+            SkippedInput(f"{rest} logs", f"step lines judged on {len(few)} logs, spread over all")
+        )
     return out
+
+
+def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:
+    """Logs on which what is alike on all ranks is looked for: first, last and evenly between."""
+    if len(digests) <= MAX_STEP_LOGS:
+        return digests
+    last = len(digests) - 1
+    places = {round(i * last / (MAX_STEP_LOGS - 1)) for i in range(MAX_STEP_LOGS)}
+    return [digests[i] for i in sorted(places)]
 
 
 def _is_binary(head: bytes) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from firstfault_tools.log.digest import RankTrace
 
-WHOLE_BYTES = 512 * 1024
+WHOLE_BYTES = 48 * 1024
 SAMPLE_BYTES = 2 * 1024
 
 _LABEL = re.compile(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
@@ -36,11 +36,12 @@ class Census:
 
     def count(self, block: bytes, number: int) -> None:
         """Count the labels of a block whose first line is `number` + 1."""
-        if self.complete or self.counted < WHOLE_BYTES:
-            self._count(block, 0, len(block), number)
-            self.counted += len(block)
+        if self.complete:
+            end = len(block)
         else:
-            self._count(block, 0, SAMPLE_BYTES, number)
+            end = min(len(block), max(WHOLE_BYTES - self.counted, SAMPLE_BYTES))
+        self._count(block, 0, end, number)
+        self.counted += end
 
     def _count(self, block: bytes, start: int, end: int, number: int) -> None:
         found: dict[int, list[int]] = {}

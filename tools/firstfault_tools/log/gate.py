@@ -28,9 +28,12 @@ class GateBook:
 
     patterns: Sequence[str]
     gates: dict[tuple[frozenset[int], frozenset[Literal]], Gate] = field(default_factory=dict)
+    hot: frozenset[Literal] = frozenset()
+    """Literals that opened in vain in any log so far: what is ordinary in one rank's log is in all."""
 
-    def gate(self, settled: frozenset[int], hot: frozenset[Literal]) -> Gate:
-        """Gate without the `settled` patterns and with the patterns of `hot` literals whole."""
+    def gate(self, settled: frozenset[int] = frozenset()) -> Gate:
+        """Gate without the `settled` patterns and with the patterns of hot literals whole."""
+        hot = self.hot
         key = (settled, hot)
         found = self.gates.get(key)
         if found is None:
@@ -94,13 +97,12 @@ class OpenGate:
 
     book: GateBook
     settled: set[int] = field(default_factory=set)
-    hot: set[Literal] = field(default_factory=set)
     vain_literals: Counter[Literal] = field(default_factory=Counter)
     vain_patterns: Counter[int] = field(default_factory=Counter)
     current: Gate = field(init=False)
 
     def __post_init__(self) -> None:
-        self.current = self.book.gate(frozenset(), frozenset())
+        self.current = self.book.gate()
 
     def note_vain(self, opened: bytes, known: Sequence[int]) -> None:
         """The gate opened at text `opened` for nothing, or only for the `known` patterns."""
@@ -117,8 +119,8 @@ class OpenGate:
             return
         self.vain_literals[literal] += 1
         if self.vain_literals[literal] >= VAIN_OPENINGS:
-            self.hot.add(literal)
+            self.book.hot |= {literal}
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self.current = self.book.gate(frozenset(self.settled), frozenset(self.hot))
+        self.current = self.book.gate(frozenset(self.settled))

@@ -12,8 +12,6 @@ from typing import overload
 SPLIT_BYTES = 64 * 1024 * 1024
 """Text of this many bytes stays split in memory over all digests; older runs are split again."""
 
-_split: deque[Run] = deque()
-
 
 class Run:
     """Consecutive lines: `first` is the number of the first one, `data` their text.
@@ -49,17 +47,27 @@ class Run:
             texts = self.data.decode("utf-8", errors="replace").split("\n")
             del texts[self.count :]
             self._texts = texts
-            _remember(self)
+            _splits.add(self)
         return texts
 
 
-def _remember(run: Run) -> None:
-    _split.append(run)
-    total = sum(len(r.data) for r in _split)
-    while total > SPLIT_BYTES and len(_split) > 1:
-        oldest = _split.popleft()
-        oldest._texts = None
-        total -= len(oldest.data)
+class _Splits:
+    """Runs that are split at the moment, oldest first."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Run] = deque()
+        self._held = 0
+
+    def add(self, run: Run) -> None:
+        self._runs.append(run)
+        self._held += len(run.data)
+        while self._held > SPLIT_BYTES and len(self._runs) > 1:
+            oldest = self._runs.popleft()
+            oldest._texts = None
+            self._held -= len(oldest.data)
+
+
+_splits = _Splits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,13 @@ ENOUGH = 12
 """Longer literals are not rarer in practice."""
 
 COMMON = frozenset(
-    "rank,loss,iter,iteration,step,steps,epoch,batch,batches,token,tokens,time,checkpoint,async,grad norm,"
-    "memory,cuda,info,warning,error,train,training,model,data,api,access,secret,passw,nccl,process,thread,"
-    "writer,reader,worker,learning rate,loss scale,samples".split(",")
+    (
+        *("rank", "loss", "iter", "iteration", "step", "steps", "epoch", "batch", "batches"),
+        *("token", "tokens", "time", "checkpoint", "async", "grad norm", "memory", "cuda", "info"),
+        *("warning", "error", "train", "training", "model", "data", "api", "access", "secret"),
+        *("passw", "nccl", "process", "thread", "writer", "reader", "worker", "learning rate"),
+        *("loss scale", "samples"),
+    )
 )
 """Words of ordinary step lines; a pattern that only holds these is better tried whole."""
 
@@ -78,7 +82,9 @@ def _close(run: str, any_case: bool) -> list[frozenset[Literal]]:
     return [frozenset([(run, any_case)])] if run else []
 
 
-def _join_branches(prefix: str, branches: Iterable[Any], any_case: bool) -> list[frozenset[Literal]]:
+def _join_branches(
+    prefix: str, branches: Iterable[Any], any_case: bool
+) -> list[frozenset[Literal]]:
     """One set that holds the best of each branch, the text before them put in front."""
     from re import _constants  # type: ignore[attr-defined]
 

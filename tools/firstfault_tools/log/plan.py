@@ -18,7 +18,7 @@ COMPLETE_BYTES = 24 * 1024 * 1024
 
 PART_BYTES = 48 * 1024 * 1024
 BATCH_BYTES = 24 * 1024 * 1024
-HEAD_BYTES = 256 * 1024
+HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,33 @@ def share_budget(size: int, total: int, files: int) -> Budget:
     )
 
 
-def cut_log(path: Path, name: str, size: int, head: bytes, budget: Budget) -> tuple[Part, ...]:
-    """Parts of one log in order. head: its first bytes, for the year and the wrapping."""
-    text = head[:HEAD_BYTES].decode("utf-8", errors="replace")
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One log before it is scanned. year completes stamps without one; wrapped: lines of JSON."""
+
+    name: str
+    path: Path
+    size: int
+    year: int
+    wrapped: bool
+
+
+def describe_log(name: str, path: Path, head: bytes) -> LogFile:
+    """What the plan needs to know of a log. head: its first bytes. Raises OSError."""
+    text = head.decode("utf-8", errors="replace")
     year = find_year(text) or datetime.now(UTC).year
-    wrapped = text.lstrip().startswith("{")
-    cuts = range(0, max(size, 1), PART_BYTES)
+    return LogFile(name, path, path.stat().st_size, year, text.lstrip().startswith("{"))
+
+
+def cut_log(log: LogFile, budget: Budget) -> tuple[Part, ...]:
+    """Parts of one log, in order."""
     return tuple(
-        Part(name, path, start, min(start + PART_BYTES, size), size, year, wrapped, budget)
-        for start in cuts
-    )
+        Part(
+            log.name, log.path, start, min(start + PART_BYTES, log.size), log.size, log.year,
+            log.wrapped, budget,
+        )
+        for start in range(0, max(log.size, 1), PART_BYTES)
+    )  # fmt: skip
 
 
 def pack_batches(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
@@ -89,11 +106,7 @@ def pack_batches(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
     return [*out, tuple(batch)] if batch else out
 
 
-def plan_logs(logs: Sequence[tuple[str, Path, int, bytes]]) -> list[Part]:
-    """Parts of all logs; logs: (name, path, size in bytes, head)."""
-    total = sum(size for _, _, size, _ in logs)
-    return [
-        part
-        for name, path, size, head in logs
-        for part in cut_log(path, name, size, head, share_budget(size, total, len(logs)))
-    ]
+def plan_logs(logs: Sequence[LogFile]) -> list[Part]:
+    """Parts of all logs of an incident, in order."""
+    total = sum(log.size for log in logs)
+    return [part for log in logs for part in cut_log(log, share_budget(log.size, total, len(logs)))]

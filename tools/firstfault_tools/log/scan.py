@@ -8,7 +8,7 @@ them tell nothing (an error storm), the rest is counted by samples of each block
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from firstfault_tools.log.digest import (
 from firstfault_tools.log.gate import Gate, OpenGate
 from firstfault_tools.log.keeper import Keeper
 from firstfault_tools.log.line import MAX_LINE, normalise, strip_ansi
-from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, share_budget
+from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, describe_log, share_budget
 from firstfault_tools.log.signature import Matches, Signature, SignatureSet
 from firstfault_tools.log.speaker import read_speaker
 
@@ -95,10 +95,9 @@ def scan_file(
     path: Path, name: str, signatures: SignatureSet, budget: Budget | None = None
 ) -> FileDigest:
     """Scan one log in this process. `name` is what citations call it."""
-    size = path.stat().st_size
     with path.open("rb") as stream:
-        head = stream.read(HEAD_BYTES)
-    parts = cut_log(path, name, size, head, budget or share_budget(size, size, 1))
+        log = describe_log(name, path, stream.read(HEAD_BYTES))
+    parts = cut_log(log, budget or share_budget(log.size, log.size, 1))
     digest = scan_part(parts[0], signatures)
     for part in parts[1:]:
         digest = merge_parts(digest, scan_part(part, signatures))
@@ -109,9 +108,7 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
     """Scan one part of a log; line numbers count from the part's first line."""
     gated = part.size > UNGATED_BYTES
     redactions: Counter[str] = Counter()
-    keeper = Keeper(
-        part.budget, part.wrapped, part.start == 0, part.end >= part.size, redactions
-    )
+    keeper = Keeper(part.budget, part.wrapped, part.start == 0, part.end >= part.size, redactions)
     scan = _Scan(part, signatures, OpenGate(signatures.gates) if gated else None, keeper)
     census = Census(part.budget.complete)
     number = 0
@@ -272,7 +269,7 @@ def _sample(scan: _Scan, opened: OpenGate, block: bytes, number: int) -> None:
         return
     scale = len(block) / len(piece)
     at = number + 1 + block.count(b"\n", 0, start)
-    gate: Gate = opened.book.gate(frozenset(), frozenset())
+    gate: Gate = opened.book.gate()
     seen: Counter[int] = Counter()
     for offset, raw in enumerate(_split(piece)):
         found = scan.signatures.match(raw) if gate.search(raw) is not None else None
@@ -294,9 +291,3 @@ def make_line(name: str, number: int, text: str, year: int) -> Line:
     """Line with its speaker and time read."""
     speaker, body = read_speaker(text)
     return Line(name, number, text, speaker, body, read_time(text, year))
-
-
-def scan_parts(parts: Iterable[Part], signatures: SignatureSet) -> Iterator[FileDigest]:
-    """Digest of every part, in order."""
-    for part in parts:
-        yield scan_part(part, signatures)
