@@ -95,7 +95,7 @@ class _Writer:
     def _cell(self, text: str, height: float) -> None:
         width = self.pdf.w - self.pdf.r_margin - self.pdf.get_x()
         self.pdf.multi_cell(
-            width, height, self.clean(text), new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR" if len(max(text.split() or [""], key=len)) > 80 else "WORD",
+            width, height, self.clean(text), align="L", new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR" if len(max(text.split() or [""], key=len)) > 80 else "WORD",
         )  # fmt: skip
 
     def _table(self, grid: Grid) -> None:
@@ -119,5 +119,5 @@ class _Writer:
         self.pdf.set_font(self.mono, "", 8)
         self.pdf.set_x(self.pdf.l_margin + 4)
         width = self.pdf.w - self.pdf.r_margin - self.pdf.get_x()
-        self.pdf.multi_cell(width, 4, self.clean(source.quote), new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR")  # fmt: skip
+        self.pdf.multi_cell(width, 4, self.clean(source.quote), align="L", new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR")  # fmt: skip
         self.pdf.ln(1)
