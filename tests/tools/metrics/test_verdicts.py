@@ -12,7 +12,7 @@ from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.steps import parse_steps
 
-CASES = Path("/work/shared/cases")
+CASES = Path(__file__).parents[4] / "shared" / "cases"
 PAGES = Path(__file__).parents[3] / "knowledge" / "pages"
 SOURCE = Path(__file__).parents[3] / "tools" / "firstfault_tools" / "metrics"
 ALARMING = (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)

@@ -13,7 +13,7 @@ import pytest
 
 from firstfault_tools.pipeline.bubble import plan_of, price_plan
 
-MEASURED = Path("/work/shared/truth/bubble_measured.jsonl")
+MEASURED = Path(__file__).parents[4] / "shared" / "truth" / "bubble_measured.jsonl"
 
 
 @pytest.mark.skipif(not MEASURED.is_file(), reason="measured bubbles are not here")
