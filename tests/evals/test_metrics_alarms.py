@@ -3,7 +3,8 @@
 The whole of it, 1,000 healthy runs and 40 of each fault: `python -m evals.metrics_alarms`.
 """
 
-from evals.metrics_alarms import FAULTS, healthy_run, judge_lines, measure_alarms, write_run
+from evals.metrics_alarms import FAULTS, measure_alarms
+from evals.simulated_runs import healthy_run, judge_lines, write_run
 
 
 def test_budget_on_a_small_sample() -> None:
