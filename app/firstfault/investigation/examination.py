@@ -147,10 +147,14 @@ def _scan(
 def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Finding]:
     out: list[Finding] = []
     few = choose_few(logs.digests)
-    for name, find in line_finders().items():
-        for digest in few if name in ALIKE_ON_ALL_RANKS else logs.digests:
+    chosen = {d.file for d in few}
+    for digest in logs.digests:
+        lines = list(digest.kept)
+        for name, find in line_finders().items():
+            if name in ALIKE_ON_ALL_RANKS and digest.file not in chosen:
+                continue
             try:
-                out += find(digest.kept, digest.file)
+                out += find(lines, digest.file)
             except ToolError as error:
                 skipped.append(SkippedInput(digest.file, f"{name}: {error}"))
             except Exception as error:  # tool runner border

@@ -26,6 +26,12 @@ def rank_of_name(name: str) -> int | None:
     return int(next(g for g in match.groups() if g is not None)) if match else None
 
 
+def read_label(raw: bytes) -> int | None:
+    """Rank of the label near the start of a raw line, or None."""
+    match = _LABEL.search(raw, 0, 200)
+    return int(match[match.lastindex or 1]) if match else None
+
+
 @dataclass(slots=True)
 class Census:
     """Ranks seen so far in one log: first line, last line, lines counted."""

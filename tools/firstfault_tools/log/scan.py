@@ -14,7 +14,7 @@ from pathlib import Path
 
 from firstfault_tools.log import secrets
 from firstfault_tools.log.blocks import read_blocks
-from firstfault_tools.log.census import Census, rank_of_name
+from firstfault_tools.log.census import Census, rank_of_name, read_label
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import (
     MARKS_PER_KIND,
@@ -33,7 +33,7 @@ from firstfault_tools.log.signature import Matches, Signature, SignatureSet
 from firstfault_tools.log.speaker import read_speaker
 
 OFFSET_EVERY = 1024 * 1024
-SETTLED_HITS = 40
+SETTLED_HITS = 10
 """Matching lines per kept one after which a signature is settled: counted by samples from then on."""
 
 SETTLED_MARKS = 4_000
@@ -273,16 +273,19 @@ def _sample(scan: _Scan, opened: OpenGate, block: bytes, number: int) -> None:
     seen: Counter[int] = Counter()
     for offset, raw in enumerate(_split(piece)):
         found = scan.signatures.match(raw) if gate.search(raw) is not None else None
-        for index in storm.intersection(found.signatures) if found is not None else ():
-            seen[index] += 1
-            rank = read_speaker(normalise(raw))[0].rank
-            if (index, rank) not in scan.ranks and len(scan.ranks) < MARKS_PER_KIND:
-                text = secrets.redact(normalise(raw))
-                captures = scan.signatures.captures(index, text)
-                scan.ranks.add((index, rank))
-                if captures is not None:
-                    line = make_line(scan.part.name, at + offset, text, scan.part.year)
-                    scan.hits.append(Hit(index, line, captures))
+        matched = storm.intersection(found.signatures) if found is not None else frozenset()
+        seen.update(matched)
+        rank = read_label(raw) if matched else None
+        fresh = [i for i in matched if rank is not None and (i, rank) not in scan.ranks]
+        if not fresh or len(scan.ranks) >= MARKS_PER_KIND:
+            continue
+        text = secrets.redact(normalise(raw))
+        line = make_line(scan.part.name, at + offset, text, scan.part.year)
+        for index in fresh:
+            scan.ranks.add((index, rank))
+            captures = scan.signatures.captures(index, text)
+            if captures is not None:
+                scan.hits.append(Hit(index, line, captures))
     for index, count in seen.items():
         scan.estimates[index] += round(count * scale)
 
