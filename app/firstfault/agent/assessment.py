@@ -18,7 +18,14 @@ from pydantic import BaseModel
 from firstfault.agent.context import TurnContext
 from firstfault.agent.evidence import to_citation
 from firstfault.agent.reply import HypothesisClaim, NextProbe, Reply, Sentence
-from firstfault.grounding.claims import Claim, check_claim, check_leak, check_question
+from firstfault.grounding.claims import (
+    Claim,
+    Fault,
+    Objected,
+    check_claim,
+    check_leak,
+    check_question,
+)
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.words import cause_categories
 from firstfault.investigation.diagnosis import Citation, Diagnosis, Hypothesis, PhaseName
@@ -62,7 +69,7 @@ class Assessment:
     sentences: tuple[Claim, ...] = ()
     whys: tuple[Claim, ...] = ()
     hypotheses: tuple[Weighed, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Claim, ...] = ()
     question: AskedByModel | None = None
     probe: NextProbe | None = None
     proposed: int = 0
@@ -79,13 +86,15 @@ def assess(reply: Reply, context: TurnContext, *, grounded: bool = True) -> Asse
     sentences = _keep(reply.explanation, ground, removed, grounded)
     whys = _keep_chain(reply.whys, ground, removed, grounded)
     hypotheses = tuple(_weigh(h, ground, context, removed, grounded) for h in reply.hypotheses)
-    doubts = _valid_doubts(reply, ground, removed) if grounded else tuple(reply.doubts)
+    doubts = _keep_doubts(reply, ground, context, removed, grounded)
     question = _question(reply, ground, removed, grounded)
     probe = reply.next_probe
     if probe is not None and grounded and _faults(probe.reason, ground):
         removed["probe"] += 1
         probe = None
-    proposed = len(reply.explanation) + len(reply.whys) + len(reply.hypotheses)
+    proposed = sum(
+        len(part) for part in (reply.explanation, reply.whys, reply.hypotheses, reply.doubts)
+    )
     return Assessment(
         sentences=sentences,
         whys=whys,
@@ -94,7 +103,7 @@ def assess(reply: Reply, context: TurnContext, *, grounded: bool = True) -> Asse
         question=question,
         probe=probe,
         proposed=proposed,
-        kept=len(sentences) + len(whys) + sum(h.supported for h in hypotheses),
+        kept=len(sentences) + len(whys) + len(doubts) + sum(h.supported for h in hypotheses),
         removed=dict(removed),
     )
 
@@ -107,7 +116,7 @@ def merge(diagnosis: Diagnosis, assessment: Assessment, context: TurnContext) ->
         extra = assessment.hypotheses
     book = _Numbers(diagnosis.citations, context)
     confidence = _FALL[diagnosis.confidence] if assessment.doubts else diagnosis.confidence
-    against = book.numbers(assessment.doubts)
+    against = book.numbers(tuple(i for d in assessment.doubts for i in d.evidence))
     first, *others = diagnosis.hypotheses
     first = replace(
         first, confidence=confidence, against=tuple(dict.fromkeys((*first.against, *against)))
@@ -145,10 +154,9 @@ def say(assessment: Assessment, context: TurnContext) -> tuple[str, tuple[Citati
             + "\n".join(_say_weighed(h, book) for h in assessment.hypotheses)
         )
     if assessment.doubts:
+        rows = [f"- {_say_claim(c, book)}" for c in assessment.doubts]
         blocks.append(
-            "Speaks against the verdict, so it counts as less sure: "
-            + "".join(book.marks(assessment.doubts))
-            + "."
+            "**Speaks against the verdict**, so it counts as less sure:\n\n" + "\n".join(rows)
         )
     if assessment.probe is not None:
         flag = assessment.probe.component.value
@@ -238,8 +246,10 @@ def _weigh(
     known_against = tuple(i for i in claim.contradicts if i in ground.items)
     cited = [ground.items[i] for i in known_for]
     faults: list[str] = []
+    objected: tuple[Objected, ...] = ()
     if grounded:
-        faults = [o.fault.value for o in check_claim(Claim(text, known_for), ground, asserts=False)]
+        objected = check_claim(Claim(text, known_for), ground, asserts=False)
+        faults = [o.fault.value for o in objected]
         if not any(i.kind in (ItemKind.LOG, ItemKind.TOOL) for i in cited):
             faults.append("no_evidence")
         if claim.page and (not shown or page is None or page.category is not claim.category):
@@ -251,7 +261,7 @@ def _weigh(
     else:
         leaks = ()
     removed.update(dict.fromkeys(faults, 1))
-    if grounded and (check_leak(text, ground) or "advice" in faults):
+    if any(o.fault in (Fault.LEAK, Fault.ADVICE, Fault.VERDICT) for o in objected):
         text = ""
     return Weighed(
         text=text,
@@ -269,19 +279,25 @@ def _order(hypotheses: tuple[Weighed, ...]) -> tuple[Weighed, ...]:
     return (*(h for h in hypotheses if h.supported), *ideas)
 
 
-def _valid_doubts(reply: Reply, ground: Ground, removed: Counter[str]) -> tuple[str, ...]:
-    """Evidence against the verdict: lines or results that the verdict itself does not stand on."""
+def _keep_doubts(
+    reply: Reply, ground: Ground, context: TurnContext, removed: Counter[str], grounded: bool
+) -> tuple[Claim, ...]:
+    """Doubts that hold and that stand on something the diagnosis has not weighed already."""
+    diagnosis = context.question.diagnosis
+    weighed = {f"E{c.n}" for c in diagnosis.citations} if diagnosis is not None else set()
     out = []
-    for identity in dict.fromkeys(reply.doubts):
-        item = ground.items.get(identity)
-        if (
-            item is None
-            or item.kind not in (ItemKind.LOG, ItemKind.TOOL)
-            or identity in ground.verdict_ids
-        ):
+    for doubt in reply.doubts:
+        new = [
+            i
+            for i in doubt.evidence
+            if i in ground.items
+            and i not in weighed
+            and ground.items[i].kind in (ItemKind.LOG, ItemKind.TOOL)
+        ]
+        if grounded and (not new or _faults(doubt, ground)):
             removed["doubt"] += 1
         else:
-            out.append(identity)
+            out.append(_claim(doubt))
     return tuple(out)
 
 

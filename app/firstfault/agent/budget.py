@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from firstfault.agent.context import TurnContext
-from firstfault.agent.failures import Deadline, TurnStopped, call_with_retry
+from firstfault.agent.failures import AnswerUnusable, Deadline, TurnStopped, call_with_retry
 from firstfault.agent.guard import count_repeats
+from firstfault.agent.reply import Reply
 from firstfault.agent.tokens import count_messages, count_text, spent_tokens
 from firstfault.agent.view import read_prompt
 from firstfault.errors import ModelUnavailable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
 
 MAX_REPEATS = 3
+MAX_UNUSABLE = 3
 MAX_FINAL = 2
 """Calls that may be made after the budget is spent, to get an answer in the schema."""
 
@@ -42,6 +44,12 @@ def make_budget(
             if steps >= limits.steps + MAX_FINAL:
                 raise ModelUnavailable(
                     f"the model gave no answer in {steps} steps; the deterministic answer stands"
+                )
+            unusable = sum(m.type == "tool" and m.name == Reply.__name__ for m in messages)
+            if unusable >= MAX_UNUSABLE:
+                raise AnswerUnusable(
+                    f"{context.endpoint.name} did not answer in the schema in {unusable} attempts, or was "
+                    "cut off; the deterministic answer stands"
                 )
             prompt = count_text(str(request.system_prompt or "")) + count_messages(messages)
             prompt += sum(count_text(_schema_of(t)) for t in request.tools)

@@ -26,6 +26,7 @@ from firstfault.agent.model import Model
 from firstfault.agent.probe import NAME as PROBE
 from firstfault.agent.probe import make_probe_tools
 from firstfault.agent.reply import Reply
+from firstfault.agent.store import make_serializer
 from firstfault.agent.tokens import spent_tokens
 from firstfault.agent.tools.history import make_history_tools
 from firstfault.agent.tools.knowledge import make_knowledge_tools
@@ -36,6 +37,7 @@ from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import Progress
 
 if TYPE_CHECKING:
+    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.tools import StructuredTool
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -112,7 +114,7 @@ class Conversation:
             system_prompt=read_prompt("system"),
             middleware=middleware,
             response_format=ToolStrategy(Reply) if by_tool else ProviderStrategy(Reply),
-            checkpointer=self.checkpoints or InMemorySaver(),
+            checkpointer=self.checkpoints or InMemorySaver(serde=make_serializer()),
         )
 
     def _run(self, prompt: str, decision: dict[str, Any] | None) -> Iterator[Progress]:
@@ -127,6 +129,7 @@ class Conversation:
         config = {
             "configurable": {"thread_id": self.context.thread or "turn"},
             "recursion_limit": MAX_GRAPH_STEPS,
+            "callbacks": [make_watch(self.context, deadline)],
         }
         try:
             graph = self._build(deadline)
@@ -193,6 +196,24 @@ class Conversation:
         if reply is None:
             raise AnswerUnusable(_why_unusable(messages, self.context.endpoint.name))
         self.outcome.reply = reply if isinstance(reply, Reply) else Reply.model_validate(reply)
+
+
+def make_watch(context: TurnContext, deadline: Deadline) -> BaseCallbackHandler:
+    """Ends the model's call from within its own thread, at the next piece it sends."""
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    class Watch(BaseCallbackHandler):
+        """Time and stop."""
+
+        raise_error = True
+        run_inline = True
+
+        def on_llm_new_token(self, token: Any, **_: Any) -> None:
+            if context.question.is_stopped():
+                raise TurnStopped("stopped")
+            deadline.check()
+
+    return Watch()
 
 
 def read_reply(messages: list[Any]) -> Reply | None:

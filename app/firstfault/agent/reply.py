@@ -75,9 +75,11 @@ class NextProbe(_Closed):
 class Reply(_Closed):
     """Your answer. Only what evidence with an id says; leave out what none says."""
 
-    stance: Stance = Stance.CANNOT_SAY
-    doubts: Ids = Field(default_factory=list, description="ids that contradict the verdict")
-    explanation: list[Sentence] = Field(default_factory=list, max_length=10)
+    stance: Stance
+    doubts: list[Sentence] = Field(
+        default_factory=list, max_length=3, description="what contradicts the verdict, with its ids"
+    )
+    explanation: list[Sentence] = Field(max_length=10)
     hypotheses: list[HypothesisClaim] = Field(default_factory=list, max_length=4)
     whys: list[Sentence] = Field(
         default_factory=list, max_length=5, description="five whys, symptom first; stop early"

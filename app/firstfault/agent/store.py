@@ -32,9 +32,12 @@ from sqlalchemy.exc import IntegrityError
 
 from firstfault.agent.dialogue import Dialogue
 from firstfault.incidents.plain import from_plain, to_plain
+from firstfault.investigation.diagnosis import PhaseName
+from firstfault_tools.findings import Category
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     from firstfault.settings import Settings
 
@@ -252,9 +255,14 @@ def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
     """Checkpointer of the graph, in SQLite or PostgreSQL."""
     if is_postgres(settings):
         from langgraph.checkpoint.postgres import PostgresSaver
+        from psycopg import Connection
+        from psycopg.rows import dict_row
 
         url = settings.database.replace("postgresql+psycopg://", "postgresql://")
-        with PostgresSaver.from_conn_string(url) as saver:
+        with Connection.connect(
+            url, autocommit=True, prepare_threshold=0, row_factory=dict_row
+        ) as shared:
+            saver = PostgresSaver(shared, serde=make_serializer())
             saver.setup()
             yield saver
         return
@@ -266,8 +274,24 @@ def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     connection = sqlite3.connect(file, check_same_thread=False, timeout=30)
     try:
-        saver_lite = SqliteSaver(connection)
+        saver_lite = SqliteSaver(connection, serde=make_serializer())
         saver_lite.setup()
         yield saver_lite
     finally:
         connection.close()
+
+
+def make_serializer() -> JsonPlusSerializer:
+    """Serializer of checkpoints that brings back the agent's own types and no others."""
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+    from firstfault.agent import reply
+
+    own = [
+        (kind.__module__, kind.__name__)
+        for kind in (
+            reply.Reply, reply.Stance, reply.ProbeComponent, reply.Sentence, reply.HypothesisClaim,
+            reply.NextQuestion, reply.NextProbe, Category, PhaseName,
+        )
+    ]  # fmt: skip
+    return JsonPlusSerializer(allowed_msgpack_modules=own)
