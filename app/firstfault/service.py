@@ -44,7 +44,7 @@ from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.rendering import ReportFormat, render_report
 from firstfault.postmortem.report import Report
 from firstfault.settings import Settings, WorkerMode
-from firstfault.worker import Worker
+from firstfault.worker import Worker, choose_answerer
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category
 from firstfault_tools.log.window import read_window
@@ -390,7 +390,8 @@ def open_service(
 ) -> Service:
     """Service of this installation; with `workers`, runs are executed by threads of this process."""
     settings = settings or Settings()  # type: ignore[call-arg]
-    service = Service(open_record(settings), Workspace(), answerer or RuleAnswerer())
+    record = open_record(settings)
+    service = Service(record, Workspace(), answerer or choose_answerer(record))
     if workers:
         service.start_workers()
     return service

@@ -63,6 +63,17 @@ def name_worker() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
+def choose_answerer(record: Record) -> Answerer:
+    """The model of the settings where one is set up, else rules. Opens no connection."""
+    from firstfault.agent.endpoint import read_endpoint
+
+    if read_endpoint(record.settings) is None:
+        return RuleAnswerer()
+    from firstfault.agent.opening import open_answerer
+
+    return open_answerer(record)
+
+
 @dataclass
 class Worker:
     """One executor of runs."""

@@ -24,12 +24,14 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     """Serve the page and open it. No account, no key, no usage statistics."""
     from streamlit.web import cli as streamlit_cli
 
+    from firstfault.access import check_binding
     from firstfault.paths import streamlit_script
     from firstfault.settings import Settings
     from firstfault.ui.theme import streamlit_flags
 
     settings = Settings()  # type: ignore[call-arg]
     host, number = address or settings.address, port or settings.port
+    check_binding(settings, host)
     shown = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{number}"
     click.echo(
         f"Firstfault: {shown}   (Ctrl+C ends it; incidents stay in {settings.data})", err=True

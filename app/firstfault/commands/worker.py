@@ -23,15 +23,15 @@ def COMMAND(threads: int | None, once: bool) -> None:
     from firstfault.operations.health import serve_health
     from firstfault.operations.logs import set_up_logs
     from firstfault.settings import Settings
-    from firstfault.worker import Worker
+    from firstfault.worker import Worker, choose_answerer
     from firstfault.workspace import Workspace
 
     settings = Settings()  # type: ignore[call-arg]
     set_up_logs(settings.log_format)
     record = open_record(settings)
-    workspace = Workspace()
+    workspace, answerer = Workspace(), choose_answerer(record)
     if once:
-        worker = Worker(record, workspace)
+        worker = Worker(record, workspace, answerer)
         while worker.run_once():
             pass
         return
@@ -45,7 +45,7 @@ def COMMAND(threads: int | None, once: bool) -> None:
     if settings.health_port:
         serve_health(record, settings.address, settings.health_port)
     crew = [
-        threading.Thread(target=Worker(record, workspace).work, args=(stop,), daemon=True)
+        threading.Thread(target=Worker(record, workspace, answerer).work, args=(stop,), daemon=True)
         for _ in range(threads or settings.worker_threads)
     ]
     for member in crew:
