@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LONG_LINE = 240
+LEAD_LINES = 4
 MAX_PATHS = 200
 _LOG_LIKE = re.compile(
     r"""
@@ -21,6 +22,15 @@ _LOG_LIKE = re.compile(
     | \[\s*\d+\.\d{6}\]                         # kernel ring buffer
     """,
     re.M | re.X,
+)
+_TABLE = re.compile(
+    r"^\s*[$#]\s"  # a prompt, or a comment above output
+    r"|(?:\S+\s{2,}){2}\S"  # columns
+    r"|(?:[^,]*,){3}"
+    r"|^\s*[\w-]+[^.?!]*:?\s[^.?!]*\d"  # a name with a number
+)
+_ASKS = re.compile(
+    r"(?i)^(?:what|why|how|which|who|where|when|is|are|can|could|does|do|did|should|would|my|our|i|we)\s"
 )
 
 
@@ -38,18 +48,12 @@ def split_message(text: str) -> Split:
     if not text.strip():
         return Split("", "")
     lines = text.splitlines()
-    if not looks_like_log(text):
-        return Split(text.strip(), "")
-    for number, line in enumerate(lines[:4]):
-        if line.strip():
-            continue
-        lead, rest = "\n".join(lines[:number]), "\n".join(lines[number + 1 :])
-        if lead.strip() and not looks_like_log(lead) and rest.strip():
-            return Split(lead.strip(), rest)
-    first = lines[0]
-    if len(lines) > 1 and first.rstrip().endswith(("?", ":")) and not looks_like_log(first):
-        return Split(first.strip(), "\n".join(lines[1:]))
-    return Split("", text)
+    for number in range(1, min(LEAD_LINES, len(lines) - 1) + 1):
+        ends = lines[number - 1].rstrip().endswith(("?", ":")) or not lines[number].strip()
+        lead, rest = "\n".join(lines[:number]).strip(), "\n".join(lines[number:]).strip("\n")
+        if ends and lead and not looks_like_log(lead) and looks_like_log(rest):
+            return Split(lead, rest)
+    return Split("", text) if looks_like_log(text) else Split(text.strip(), "")
 
 
 def looks_like_log(text: str) -> bool:
@@ -58,9 +62,12 @@ def looks_like_log(text: str) -> bool:
     if len(lines) > 12 or any(len(line) > LONG_LINE for line in lines):
         return True
     marked = sum(1 for line in lines if _LOG_LIKE.search(line))
+    asked = text.rstrip().endswith("?") or _ASKS.match(text.lstrip()) is not None
     if len(lines) <= 2:
-        return marked > 0 and not text.rstrip().endswith("?")
-    return marked * 3 >= len(lines)
+        return marked > 0 and not asked
+    if marked * 3 >= len(lines):
+        return True
+    return not asked and sum(1 for line in lines if _TABLE.search(line)) * 2 > len(lines)
 
 
 def read_paths(text: str) -> tuple[Path, ...]:

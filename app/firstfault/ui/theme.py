@@ -23,7 +23,7 @@ LIGHT: Mapping[str, str] = {
     "grayTextColor": "#566071",
 }
 DARK: Mapping[str, str] = {
-    "primaryColor": "#4577e0",
+    "primaryColor": "#8fb4ff",
     "backgroundColor": "#0d1117",
     "secondaryBackgroundColor": "#161b23",
     "textColor": "#e7eaf0",

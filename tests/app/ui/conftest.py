@@ -1,0 +1,104 @@
+"""A running page for browser tests: one process on a free loopback port, its own data folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parent.parent.parent.parent
+CASES = ROOT / "evals" / "cases"
+CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a freshly started page."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("page")
+    path = os.pathsep.join([str(ROOT / "app"), str(ROOT / "tools")])
+    environment = {**os.environ, "FIRSTFAULT_DATA": str(folder), "PYTHONPATH": path}
+    command = [sys.executable, "-c", "from firstfault.cli import main; main()", "chat"]
+    log = (folder / "page.log").open("wb")
+    process = subprocess.Popen(
+        [*command, "--port", str(port), "--no-open"], env=environment, stdout=log, stderr=log
+    )
+    try:
+        _await_health(f"http://127.0.0.1:{port}/_stcore/health", process, folder / "page.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        log.close()
+
+
+def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    limit = time.monotonic() + PATIENCE
+    while time.monotonic() < limit:
+        if process.poll() is not None:
+            raise AssertionError(
+                f"the page ended with {process.returncode}: {log.read_text()[-2000:]}"
+            )
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise AssertionError(f"the page did not start: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The distribution's Chromium."""
+    if not CHROMIUM.is_file():
+        pytest.skip(f"{CHROMIUM} is not installed (apt install chromium)")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+        )
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+    """Opens a tab: open_page(path, theme=, width=). Anything asked of another host fails the test."""
+    contexts, outside = [], []
+
+    def open_one(path: str = "/", theme: str = "light", width: int = 1280) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, accept_downloads=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("request", lambda r: outside.append(r.url) if _leaves(r.url, address) else None)
+        page.goto(address + path)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert not outside, f"the page asked other hosts: {outside[:3]}"
+
+
+def _leaves(url: str, address: str) -> bool:
+    host = address.removeprefix("http://")
+    return not url.startswith((address, f"ws://{host}", "data:", "blob:", "about:"))

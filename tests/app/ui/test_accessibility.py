@@ -1,0 +1,53 @@
+"""What does axe-core find on the page, in both themes?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., "Page"]
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+
+
+def serious_of(page: Page) -> list[str]:
+    """Serious and critical findings, each with the elements."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found: dict[str, Any] = axe.Axe().run(page, options=RULES).response
+    return [
+        f"{v['id']}: {n['target']} {n['html'][:160]} {n.get('failureSummary', '')[:240]}"
+        for v in found["violations"]
+        if v["impact"] in ("serious", "critical")
+        for n in v["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_first_screen(open_page: Open, theme: str) -> None:
+    page = open_page(theme=theme)
+    page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Eight ranks")).wait_for()
+    page.wait_for_timeout(500)
+    assert serious_of(page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_verdict_with_a_source_open(open_page: Open, theme: str) -> None:
+    page = open_page(theme=theme)
+    page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Eight ranks")).click()
+    page.locator(".ff-verdict a.ff-mark-page").first.click()
+    page.wait_for_timeout(2500)
+    assert serious_of(page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_if(open_page: Open, theme: str) -> None:
+    page = open_page("/?view=what-if", theme=theme)
+    page.locator(".ff-figures dd").first.wait_for()
+    page.wait_for_timeout(1000)
+    assert serious_of(page) == []

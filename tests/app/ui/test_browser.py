@@ -1,0 +1,170 @@
+"""The way of an engineer through the page, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firstfault.service import Service
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CASES = Path(__file__).parent.parent.parent.parent / "evals" / "cases"
+SKIPPED_BATCH = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+pytestmark = pytest.mark.browser
+Open = Callable[..., "Page"]
+
+
+def paste(page: Page, text: str) -> None:
+    page.get_by_test_id("stChatInputTextArea").fill(text)
+    page.keyboard.press("Enter")
+
+
+def paste_case(page: Page) -> None:
+    paste(page, SKIPPED_BATCH.read_text())
+    page.locator(".ff-verdict").wait_for()
+
+
+def test_pasted_log_to_verdict_citation_what_if_and_back(open_page: Open) -> None:
+    page = open_page()
+    paste_case(page)
+    verdict = page.locator(".ff-verdict")
+    assert "Fault" in verdict.inner_text()
+    assert "ank 5" in verdict.locator("h2").inner_text()
+    assert page.locator(".ff-row.cited.fault .no").first.inner_text() == "3"
+    where = page.url
+    assert re.search(r"\?incident=[\w-]{16,}", where)
+
+    mark = verdict.locator("a.ff-mark-page").first
+    number = mark.inner_text()
+    mark.focus()
+    page.keyboard.press("Enter")
+    source = page.locator(f"#src-{number}")
+    source.wait_for(state="visible")
+    assert source.locator("mark").count() == 1, "the quoted words are marked in the passage"
+
+    page.get_by_role("button", name="What if").click()
+    page.locator(".ff-figures dd").first.wait_for()
+    before = page.locator(".ff-figures dd").first.inner_text()
+    page.get_by_text("full", exact=True).click()
+    page.wait_for_function(
+        "before => document.querySelector('.ff-figures dd').innerText !== before", arg=before
+    )
+    page.get_by_role("tab", name="Pipeline bubble").click()
+    page.get_by_text("Bubble, of the whole step").wait_for()
+
+    page.goto(where)
+    page.locator(".ff-verdict").wait_for()
+    assert "ank 5" in page.locator(".ff-verdict h2").inner_text()
+
+
+def test_verdict_stands_at_the_top_when_it_comes(open_page: Open) -> None:
+    page = open_page()
+    paste_case(page)
+    page.wait_for_timeout(1500)
+    assert page.locator(".ff-verdict").bounding_box()["y"] < 400  # type: ignore[index]
+
+
+def test_second_tab_follows_and_asks_from_the_same_evidence(open_page: Open) -> None:
+    page = open_page()
+    paste_case(page)
+    other = open_page(page.url[page.url.index("/?") :])
+    other.locator(".ff-verdict").wait_for()
+    paste(other, "Which rank should I look at?")
+    other.locator(".ff-prose").first.wait_for()
+    page.locator(".ff-prose").first.wait_for()
+    assert "Which rank should I look at?" in page.locator(".ff-turn").inner_text()
+    assert other.locator(".ff-prose a.ff-mark").count() > 0
+
+
+def test_uploaded_files_are_one_incident(open_page: Open) -> None:
+    page = open_page()
+    case = CASES / "lab-missing_collective"
+    files = [str(case / name) for name in ("log.txt", "fr_rank_0", "fr_rank_1")]
+    page.locator("[data-testid=stChatInput] input[type=file]").set_input_files(files)
+    page.get_by_text("fr_rank_1").first.wait_for()
+    page.get_by_test_id("stChatInputTextArea").focus()
+    page.keyboard.press("Enter")
+    page.locator(".ff-verdict").wait_for()
+    assert "3 files" in page.locator(".ff-receipt").inner_text()
+    assert "never entered" in page.locator(".ff-verdict").inner_text()
+
+
+def test_example_opens_and_a_healthy_run_is_called_healthy(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_test_id("stMain").get_by_role(
+        "button", name=re.compile("Alarming, yet healthy")
+    ).click()
+    page.locator(".ff-verdict.ok").wait_for()
+    assert "Healthy" in page.locator(".ff-verdict .word").inner_text()
+
+
+def test_share_link_reads_and_cannot_change(open_page: Open) -> None:
+    page = open_page()
+    paste_case(page)
+    page.get_by_role("button", name="Share").click()
+    page.get_by_role("button", name="Make a read-only link").click()
+    link = page.get_by_test_id("stPopoverBody").locator("code").first.inner_text()
+    identity = page.url.split("incident=")[1].split("&")[0].split("#")[0]
+    assert identity not in link
+    other = open_page("/" + link.split("/", 3)[3])
+    other.locator(".ff-verdict").wait_for()
+    assert other.get_by_test_id("stChatInputTextArea").count() == 0
+    assert other.get_by_role("button", name="Archive").count() == 0
+    assert other.get_by_test_id("stSidebar").count() == 0
+
+
+def test_feedback_is_kept(open_page: Open) -> None:
+    page = open_page()
+    paste_case(page)
+    page.get_by_role("button", name="No, it was something else").click()
+    page.get_by_label("What was it really?").fill("a corrupt shard on node 3")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Keep it").click()
+    page.get_by_text("a corrupt shard on node 3").first.wait_for()
+    page.reload()
+    page.get_by_text("You told us").wait_for()
+
+
+@pytest.mark.skipif(not hasattr(Service, "export"), reason="the service cannot export yet")
+@pytest.mark.parametrize("name", ["Markdown", "HTML", "Word", "PDF"])
+def test_post_mortem_downloads(open_page: Open, tmp_path: Path, name: str) -> None:
+    page = open_page()
+    paste_case(page)
+    page.get_by_role("button", name="Post-mortem").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=name, exact=True).click()
+    target = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(target)
+    data = target.read_bytes()
+    if target.suffix == ".pdf":
+        assert data.startswith(b"%PDF")
+    elif target.suffix == ".docx":
+        assert "word/document.xml" in zipfile.ZipFile(target).namelist()
+    else:
+        assert b"rank 5" in data.lower()
+
+
+def test_unknown_address_says_so(open_page: Open) -> None:
+    page = open_page("/?incident=nothing-like-this")
+    page.get_by_text("There is no such incident").wait_for()
+
+
+def test_log_cannot_inject_markup(open_page: Open) -> None:
+    page = open_page()
+    hostile = (
+        "[rank1] <img src=x onerror=\"document.title='owned'\"> :material/bolt: $x$\n"
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. <script>document.title='owned'</script>\n"
+    ) * 3
+    paste(page, hostile)
+    page.locator(".ff-verdict").wait_for()
+    page.wait_for_timeout(500)
+    assert page.title() == "Firstfault"
+    assert page.locator(".ff-window img, .ff-window script").count() == 0
+    assert "<img src=x" in page.locator(".ff-log").first.inner_text()

@@ -1,0 +1,58 @@
+"""What a command is said to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from firstfault.ui.effects import LOOKS, Effect, judge_command
+
+KNOWLEDGE = Path(__file__).parent.parent.parent.parent / "knowledge"
+ROWS = [
+    ("dmesg -T | grep -iE 'xid|nvrm'", Effect.READS),
+    ("nvidia-smi -q -d ECC,ROW_REMAPPER", Effect.READS),
+    ("srun --ntasks-per-node=1 bash -c 'hostname; ulimit -l'", Effect.READS),
+    ("sacct -j 1 --format=JobID,State", Effect.READS),
+    ("nvidia-smi --gpu-reset -i 3", Effect.CHANGES),
+    ("sudo systemctl restart nvidia-fabricmanager", Effect.CHANGES),
+    ("rm -rf /scratch/old", Effect.CHANGES),
+    ("kubectl drain node-7", Effect.CHANGES),
+    ("pip install -U torch", Effect.CHANGES),
+    ("echo 1 > /proc/sys/vm/drop_caches", Effect.CHANGES),
+    ("TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun train.py", Effect.STARTS),
+    ("ib_write_bw -d mlx5_0 -x 3 peer", Effect.LOADS),
+    ("ok = torch.tensor(1.0); dist.all_reduce(ok)", Effect.CODE),
+    ("# Megatron\n--micro-batch-size 1", Effect.SETTING),
+    ("frobnicate --all", Effect.UNCLEAR),
+]
+
+
+@pytest.mark.parametrize(("command", "effect"), ROWS)
+def test_effect(command: str, effect: Effect) -> None:
+    assert judge_command(command) is effect
+
+
+def test_a_page_that_says_it_changes_state_is_believed() -> None:
+    assert judge_command("nvidia-smi", changes_state=True) is Effect.CHANGES
+
+
+def test_every_effect_has_icon_and_word() -> None:
+    assert set(LOOKS) == set(Effect)
+
+
+def commands() -> Iterator[str]:
+    for file in sorted(KNOWLEDGE.rglob("*.yaml")):
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for entry in data.get("next") or () if isinstance(data, dict) else ():
+            yield entry["command"]
+
+
+def test_commands_that_change_something_are_never_called_read_only() -> None:
+    risky = ("rm ", "reset", "restart", "install", "kill ", "reboot", "scancel", "torchrun ")
+    found = list(commands())
+    assert len(found) > 30
+    wrong = [c for c in found if any(w in c for w in risky) and judge_command(c) is Effect.READS]
+    assert wrong == []
