@@ -46,7 +46,7 @@ def judge(examination: Examination) -> Judgement:
     grave = [
         f
         for f in chain.survived
-        if f.level is Level.CAUSE and f.category in (Category.HARDWARE, Category.NUMERICAL)
+        if f.level is Level.CAUSE and f.category is Category.HARDWARE and _names_gpu(f)
     ]
     suspicious = tuple(suspicious_lines(examination))
     if grave:
@@ -58,6 +58,11 @@ def judge(examination: Examination) -> Judgement:
             Verdict.HEALTHY, chain.benign[0] if chain.benign else None, Confidence.LIKELY
         )
     return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN)
+
+
+def _names_gpu(finding: Finding) -> bool:
+    """A broken GPU is worth a warning though the run goes on; a link it does not need is not."""
+    return finding.gpu is not None or re.search(r"\bGPU\b|\bXid\b", finding.title) is not None
 
 
 def _confidence(examination: Examination, first: Finding) -> Confidence:
@@ -94,7 +99,7 @@ def shows_health(examination: Examination) -> bool:
     """Positive signs of life: steps that advance, or a finished run."""
     for digest in examination.logs.digests:
         steps = (p for p in examination.logs.progress[digest.file].after(0) if p.training)
-        if len(list(islice(steps, 2))) == 2:
+        if len(list(islice(steps, 2))) == 2 or examination.logs.progress[digest.file].trains():
             return True
         if any(_FINISHED.search(text) for _, text in digest.kept[-50:]):
             return True

@@ -26,6 +26,11 @@ _DICT = re.compile(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)[
 _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
+_FINISHED = re.compile(
+    r"(?i)\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:is )?(?:done|completed?|finished|ended successfully)\b(?! with)|"
+    r"exiting program at iteration|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
+    r"\bsaved? final (?:checkpoint|model)|\bDone training\b|successfully completed"
+)
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
 
@@ -50,6 +55,8 @@ class ProgressReader:
         self._digest = digest
         self._known: dict[int, Progress | None] = {}
         self._survives: dict[int, bool] = {}
+        self._finished: int | None = None
+        self._steps: list[tuple[int, int]] | None = None
 
     def line(self, progress: Progress) -> Line:
         """The log line of a progress, with its speaker."""
@@ -67,13 +74,31 @@ class ProgressReader:
         """The last line of a training step that carries a counter."""
         return next((p for p in self.before(2**62) if p.training and p.counter), None)
 
+    def finished_at(self) -> int | None:
+        """Line that says the training ended as planned, where no step follows it; else None."""
+        if self._finished is None:
+            self._finished = self._find_finish()
+        return self._finished or None
+
+    def _find_finish(self) -> int:
+        last = next((p for p in self.before(2**62) if p.training), None)
+        floor = last.number if last is not None else 0
+        for number, text in reversed(self._digest.kept):
+            if number <= floor:
+                break
+            if _FINISHED.search(text):
+                return number
+        return 0
+
     def survives(self, number: int) -> bool:
-        """Training went on for several steps after line `number`.
+        """Training went on for several steps after line `number`, or had ended as planned before it.
 
         Counts distinct counters above the last one before; lines without one count as one each.
         """
         if number not in self._survives:
-            self._survives[number] = self._steps_go_on(number)
+            finish = self.finished_at()
+            over = finish is not None and number > finish
+            self._survives[number] = over or self._steps_go_on(number)
         return self._survives[number]
 
     def _steps_go_on(self, number: int) -> bool:
@@ -90,7 +115,21 @@ class ProgressReader:
                 counted.add(progress.counter)
             if max(len(counted), uncounted) >= SURVIVED_STEPS:
                 return True
-        return False
+        return self._recognised_steps_after(number) >= SURVIVED_STEPS
+
+    def trains(self) -> bool:
+        """Some step format that the metrics room knows is in this log, with steps that advance."""
+        return self._recognised_steps_after(0) >= 2
+
+    def _recognised_steps_after(self, number: int) -> int:
+        """Distinct later steps by the metrics room's formats, for logs whose steps look unusual."""
+        if self._steps is None:
+            from firstfault_tools.metrics.steps import parse_steps
+
+            series = parse_steps(self._digest.kept)
+            self._steps = list(zip(series.line, series.step, strict=True))
+        highest = max((s for line, s in self._steps if line <= number), default=-1)
+        return len({s for line, s in self._steps if line > number and s > highest})
 
     def _walk(self, positions: range) -> Iterator[Progress]:
         for position in positions:

@@ -75,6 +75,7 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
     }
     out = []
     for finding in findings:
+        finding = _mark_survivor(incident, finding)
         if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
             rank = _rank_by_seat(incident, finding)
             if (
@@ -92,6 +93,17 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             finding = replace(finding, host=incident.roster.host_of(finding.rank))
         out.append(finding)
     return out
+
+
+def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
+    """A finding of another tool about a log line after which training went on is survived too."""
+    place = finding.evidence[0] if finding.evidence else None
+    if place is None or place.line == 0 or finding.kind.startswith("metrics."):
+        return finding
+    if "survived" in finding.facts or place.file not in incident.progress:
+        return finding
+    survived = incident.progress[place.file].survives(place.line)
+    return replace(finding, facts={**finding.facts, "survived": survived})
 
 
 def _sole_rank(incident: LogIncident) -> int | None:

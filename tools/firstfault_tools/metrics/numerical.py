@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from typing import TYPE_CHECKING
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 LOOK_BACK = 50
 SPIKE = 8.0
 LR_JUMP = 3.0
+
+_SCALING = re.compile(r"skip|overflow|scale|scaler")
 
 
 def lost_rows(view: View, metric: str = "loss") -> NDArray[np.int64]:
@@ -311,10 +315,14 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
     series = view.lead
     scale = series.values("loss_scale")
     scaling = bool(np.any((scale != MISSING) & (scale > 1))) or bool(view.events("scale_reduced"))
+    texts = [e.text.lower() for e in view.evidence(rows[:5])]
+    scaling = scaling or (bool(texts) and all(_SCALING.search(text) for text in texts))
     share = len(rows) / max(1, len(series))
+    # a fresh dynamic scale needs a few steps to settle; only the loss itself may not suffer
+    settling = not len(loss) and int(rows.max()) < 6 and len(series) > 3 * len(rows)
     names = ", ".join(series.label(int(r)) for r in rows[:5]) + (" ..." if len(rows) > 5 else "")
     facts: dict[str, Json] = {"rows": len(rows), "steps": [series.step[int(r)] for r in rows[:20]]}
-    if scaling and share < 0.2:
+    if (scaling and share < 0.2) or settling:
         return [
             make_finding(
                 "overflow_skipped",
