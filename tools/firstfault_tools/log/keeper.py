@@ -84,7 +84,9 @@ class Keeper:
             low, high = max(low, number + 1, self.kept_until + 1), min(high, number + count)
             if low <= high and self.windows_left > 0:
                 data = b"\n".join(lines[low - number - 1 : high - number]) + b"\n"
-                self.windows_left -= len(data)
+                if len(data) > self.windows_left:
+                    data = data[: data.rfind(b"\n", 0, self.windows_left) + 1]
+                self.windows_left -= max(len(data), 1)
                 self._add(low, data, secret)
 
     def _remember_tail(self, block: bytes, number: int, secret: bool) -> None:

@@ -43,7 +43,7 @@ def required_literals(pattern: str) -> frozenset[Literal] | None:
 
 
 def _worth(literals: Iterable[Literal]) -> int:
-    return min(len(text) for text, _ in literals)
+    return min(len(text.strip()) for text, _ in literals)
 
 
 def _is_common(literals: Iterable[Literal]) -> bool:
