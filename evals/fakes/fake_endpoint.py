@@ -7,6 +7,7 @@ The behaviour is the model's name: `good`, `tools`, `stall`, `dribble`, `cut`, `
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -68,7 +69,8 @@ def serve_fake() -> Iterator[FakeEndpoint]:
                 headers = {"Retry-After": "0"} if code == "429" else {}
                 self._send(int(code), {"error": {"message": "no", "type": "x"}}, headers)
             elif kind == "drop":
-                self.connection.close()
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
             elif kind == "stall":
                 stop.wait(30)
             elif kind == "html":

@@ -38,6 +38,7 @@ from firstfault.incidents.events import Progress
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import StructuredTool
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -90,7 +91,7 @@ class Conversation:
             "", {"type": decision.value, **({"message": reason} if reason else {})}
         )
 
-    def _build(self, deadline: Deadline) -> Any:
+    def _build(self, chat: BaseChatModel, deadline: Deadline) -> Any:
         from langchain.agents import create_agent
         from langchain.agents.middleware import HumanInTheLoopMiddleware
         from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
@@ -109,7 +110,7 @@ class Conversation:
             )
         by_tool = self.model.endpoint.structure is Structure.TOOL
         return create_agent(
-            self.model.open(),
+            chat,
             tools,
             system_prompt=read_prompt("system"),
             middleware=middleware,
@@ -125,6 +126,7 @@ class Conversation:
             yield from self._stream(prompt, decision)
 
     def _stream(self, prompt: str, decision: dict[str, Any] | None) -> Iterator[Progress]:
+        chat = self.model.open()  # loads the client library, which is none of the endpoint's time
         deadline = Deadline(self.context.endpoint.limits.turn_s)
         config = {
             "configurable": {"thread_id": self.context.thread or "turn"},
@@ -132,7 +134,7 @@ class Conversation:
             "callbacks": [make_watch(self.context, deadline)],
         }
         try:
-            graph = self._build(deadline)
+            graph = self._build(chat, deadline)
             given = self._given(graph, config, prompt, decision)
             writing = False
             for mode, chunk in graph.stream(given, config, stream_mode=["updates", "messages"]):

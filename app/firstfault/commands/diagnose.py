@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from firstfault.errors import InputUnreadable
+from firstfault.agent.endpoint import is_configured
+from firstfault.errors import InputUnreadable, UsageError
+from firstfault.intake.collect import collect_bytes, collect_paths
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Verdict
+
+if TYPE_CHECKING:
+    from firstfault.agent.enrich import Enriched
+    from firstfault.agent.model import EndpointModel
+    from firstfault.investigation.diagnosis import Diagnosis
 
 EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.UNKNOWN: 4}
 MAX_STDIN = 4 * 1024**3
@@ -28,12 +37,22 @@ MAX_STDIN = 4 * 1024**3
 )
 @click.option("--no-llm", is_flag=True, help="Never ask a model, even if one is configured.")
 @click.option(
+    "--show-prompt",
+    is_flag=True,
+    help="Print exactly what a model would be sent, and send nothing.",
+)
+@click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write a Markdown report.",
 )
 def COMMAND(
-    paths: tuple[str, ...], question: str, as_json: bool, no_llm: bool, report: Path | None
+    paths: tuple[str, ...],
+    question: str,
+    as_json: bool,
+    no_llm: bool,
+    show_prompt: bool,
+    report: Path | None,
 ) -> None:
     """Find the first fault in logs and artefacts of one incident."""
     workspace = Workspace()
@@ -41,21 +60,84 @@ def COMMAND(
         if not paths and sys.stdin.isatty():
             raise click.UsageError("name a log file or folder, or pipe a log in with '-'")
         data = sys.stdin.buffer.read(MAX_STDIN)
-        diagnosis = workspace.diagnose_text("stdin", data, question)
+        collection = collect_bytes("stdin", data, workspace.spool)
     elif "-" in paths:
         raise InputUnreadable(
             "'-' cannot be mixed with files; save the pasted part to a file first"
         )
     else:
-        diagnosis = workspace.diagnose_paths([Path(p) for p in paths], question)
+        collection = collect_paths([Path(p) for p in paths], workspace.spool)
+    diagnosis = workspace.diagnose_collection(collection, question)
+    artefacts = {a.name: a.path for a in collection.artefacts}
+    if show_prompt:
+        _show_prompt(workspace, diagnosis, artefacts, question)
+        return
+    ask = not no_llm and is_configured()
     if as_json:
+        if ask:
+            diagnosis = _ask_model(workspace, diagnosis, artefacts, question).diagnosis
         click.echo(json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1))
     else:
         from firstfault.ui.terminal import render
 
         render(diagnosis)
+        if ask:
+            sys.stdout.flush()
+            enriched = _ask_model(workspace, diagnosis, artefacts, question)
+            diagnosis = enriched.diagnosis
+            click.echo(say_enriched(enriched))
     if report is not None:
         from firstfault.postmortem.summary import write_summary
 
         write_summary(diagnosis, report)
     sys.exit(EXIT_CODES[diagnosis.verdict])
+
+
+def _model() -> EndpointModel:
+    from firstfault.agent.endpoint import read_endpoint
+    from firstfault.agent.model import EndpointModel
+    from firstfault.settings import Settings
+
+    endpoint = read_endpoint(Settings())  # type: ignore[call-arg]
+    if endpoint is None:
+        raise UsageError("no model is configured: set FIRSTFAULT_MODEL, and a key or an address")
+    return EndpointModel(endpoint)
+
+
+def _ask_model(
+    workspace: Workspace, diagnosis: Diagnosis, artefacts: Mapping[str, Path], question: str
+) -> Enriched:
+    from firstfault.agent.enrich import enrich, make_question
+
+    def show(text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(text, err=True)
+
+    asked = make_question(diagnosis, artefacts, workspace.knowledge, question)
+    return enrich(asked, _model(), show=show)
+
+
+def _show_prompt(
+    workspace: Workspace, diagnosis: Diagnosis, artefacts: Mapping[str, Path], question: str
+) -> None:
+    from firstfault.agent.enrich import make_question, preview
+
+    asked = make_question(diagnosis, artefacts, workspace.knowledge, question)
+    click.echo(json.dumps(preview(asked, _model()).to_json(), ensure_ascii=False, indent=1))
+
+
+def say_enriched(enriched: Enriched) -> str:
+    """What the model adds, apart from the deterministic answer and marked as such."""
+    if enriched.problem:
+        return f"Model: deterministic answer only ({enriched.problem})"
+    rows = [enriched.text or "The model added nothing that the evidence says."]
+    rows += [
+        f"  [{c.n}] {c.file}:{c.line} {c.quote[:160]}" if c.file else f"  [{c.n}] page {c.page}"
+        for c in enriched.citations
+    ]
+    if enriched.removed:
+        rows.append(f"({enriched.removed})")
+    return (
+        "Worded by the model, checked against the evidence; the verdict above stands:\n"
+        + "\n".join(rows)
+    )
