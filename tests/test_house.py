@@ -1,0 +1,71 @@
+"""The house rules that a script can see: file sizes, names, packaging, words that must not appear."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py"}
+HOSTS = re.compile(
+    "|".join(
+        (
+            "py" + "pi" + r"\.org",
+            "python" + "hosted",
+            "npm" + r"js\.(?:com|org)",
+            "debian" + r"\.org",
+        )
+    )
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the checkout that git knows; a wheel or tarball without git has none to check."""
+    try:
+        out = subprocess.run(
+            ["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, check=True
+        ).stdout.decode()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in out.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in tracked("*.py")
+        if (n := p.read_text(encoding="utf-8").count("\n")) > 500
+    }
+    assert not long, f"split these: {long}"
+
+
+def test_modules_are_nouns() -> None:
+    assert not [p for p in tracked("*.py") if p.name in FORBIDDEN_NAMES]
+
+
+def test_containers_are_no_packages() -> None:
+    for folder in ("app", "tools", "tests", "evals"):
+        assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_modules_say_which_question_they_answer() -> None:
+    silent = [
+        str(p.relative_to(ROOT))
+        for p in tracked("app/*.py", "tools/*.py", "evals/*.py")
+        if p.stat().st_size and not p.read_text(encoding="utf-8").lstrip().startswith(('"""', "#!"))
+    ]
+    assert not silent
+
+
+def test_no_registry_is_named() -> None:
+    named = [
+        str(p.relative_to(ROOT))
+        for p in tracked()
+        if p.suffix not in {".png", ".gz", ".pickle", ".npz", ".docx", ".pdf"}
+        and not p.is_relative_to(ROOT / "evals" / "cases")
+        and HOSTS.search(p.read_text(encoding="utf-8", errors="ignore"))
+    ]
+    assert not named
