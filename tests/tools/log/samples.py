@@ -12,7 +12,10 @@ from firstfault_tools.log.signature import SignatureSet, load_signatures
 FOLDER = Path(__file__).parents[3] / "knowledge" / "signatures"
 
 HEALTHY = (
-    "[rank3]: 2026-06-01 00:00:00,096 INFO trainer: iteration      120/  500000 | consumed samples:       983040 | elapsed time per iteration (ms): 3962.4 | learning rate: 2.999E-04 | global batch size:  4096 | lm loss: 2.011660E+00 | loss scale: 1.0 | grad norm: 0.062 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+    "[rank3]: 2026-06-01 00:00:00,096 INFO trainer: iteration      120/  500000 | consumed samples:       983040 | "
+    "elapsed time per iteration (ms): 3962.4 | learning rate: 2.999E-04 | "
+    "global batch size:  4096 | lm loss: 2.011660E+00 | loss scale: 1.0 | grad norm: 0.062 | "
+    "number of skipped iterations:   0 | number of nan iterations:   0 |",
     "{'loss': 2.4183, 'grad_norm': 0.8213, 'learning_rate': 1.9e-05, 'epoch': 0.13}",
     " 13%|█▎        | 130/1000 [02:10<14:30,  1.00s/it]",
     "step: 412  loss:  2.31874  grad_norm:  0.7113  memory: 61.20GiB(77.38%)  tps: 7,412  tflops: 431.21  mfu: 43.60%",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from functools import reduce
@@ -71,7 +72,7 @@ def test_parts_merge_in_any_grouping(tmp_path: Path, cuts: list[int], data: st.D
     bounds = sorted({0, size, *(c % size for c in cuts)})
     parts = [
         scan_part(Part("train.log", path, a, b, size, 2026, False, SMALL), signature_set())
-        for a, b in zip(bounds, bounds[1:], strict=False)
+        for a, b in itertools.pairwise(bounds)
     ]
     whole = scan_part(Part("train.log", path, 0, size, size, 2026, False, SMALL), signature_set())
     left = reduce(merge_parts, parts)
@@ -99,7 +100,7 @@ def test_kept_lines_are_the_lines_of_the_file(tmp_path: Path) -> None:
         merge_parts,
         (
             scan_part(Part("t", path, a, b, size, 2026, False, ROOMY), signature_set())
-            for a, b in zip(thirds, thirds[1:], strict=False)
+            for a, b in itertools.pairwise(thirds)
         ),
     )
     numbers = [n for n, _ in digest.kept]
@@ -218,7 +219,7 @@ def test_blocks_cover_a_file_once(
     path.write_bytes(data)
     bounds = sorted({0, len(data), *(min(c, len(data)) for c in cuts)})
     seen = b""
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         for offset, block in blocks.read_blocks(path, start, end):
             assert offset == len(seen)
             assert offset == 0 or data[offset - 1 : offset] == b"\n"

@@ -38,11 +38,11 @@ class Keeper:
         self.head_left = self.budget.head if self.first_part else min(EDGE_BYTES, self.budget.head)
         self.windows_left = self.budget.windows
 
-    def want(self, number: int) -> None:
-        """Keep the window round line `number` of the block that is being read."""
+    def want(self, number: int, window: bool = True) -> None:
+        """Keep line `number` of the block that is being read, with the window round it."""
         if self.budget.complete or self.windows_left <= 0:
             return
-        low, high = max(1, number - BEFORE), number + AFTER
+        low, high = (max(1, number - BEFORE), number + AFTER) if window else (number, number)
         if self.wanted and low <= self.wanted[-1][1] + 1:
             self.wanted[-1] = (self.wanted[-1][0], max(high, self.wanted[-1][1]))
         else:

@@ -223,7 +223,7 @@ def _note_marks(scan: _Scan, at: int, found: Matches) -> bool:
             numbers.append(at)
         if len(numbers) < SETTLED_MARKS:
             news = True
-            scan.keeper.want(at)
+            scan.keeper.want(at, STRUCTURE[mark][0] not in (Mark.SEAT, Mark.WORLD))
     return news
 
 
