@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.findings import Finding, Level, Verdict
 from firstfault_tools.log.digest import Line
@@ -61,6 +62,15 @@ def explain(
         numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
         if numbers:
             parts.append(f"Together with it: {other.title.rstrip('.')} {marks(numbers)}.")
+    for line in warnings_before(examination, finding):
+        number = book.cite_log(line.evidence())
+        if number is not None:
+            parts.append(f"Said before: «{' '.join(line.message.split())[:200]}» [{number}].")
+    for command, output in pasted_checks(examination):
+        numbers = [n for line in output if (n := book.cite_log(line.evidence())) is not None]
+        words = "; ".join(" ".join(line.text.split())[:120] for line in output)
+        if numbers:
+            parts.append(f"The pasted check `{command}` shows «{words}» {marks(numbers)}.")
     later = [*examination.chain.cascade, *examination.chain.teardown]
     numbers = [n for f in later[:4] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
     if numbers:
