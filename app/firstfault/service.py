@@ -35,6 +35,7 @@ from firstfault.incidents.records import (
     RunKind,
     Turn,
     TurnKind,
+    title_of_files,
 )
 from firstfault.incidents.verdicts import say_related
 from firstfault.investigation.diagnosis import Diagnosis
@@ -404,7 +405,4 @@ def _received(turn: TurnKind, text: str, accepted: Acceptance) -> Received:
 
 def _title(question: str, files: Sequence[EvidenceFile]) -> str:
     first = next((line.strip() for line in question.splitlines() if line.strip()), "")
-    if first:
-        return first[:120]
-    names = ", ".join(f.name for f in files[:3])
-    return names + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    return first[:120] or title_of_files(files)

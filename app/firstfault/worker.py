@@ -45,6 +45,7 @@ from firstfault.incidents.records import (
     RunState,
     Turn,
     TurnKind,
+    title_of_files,
 )
 from firstfault.incidents.runs import LeaseLost
 from firstfault.incidents.verdicts import say_related
@@ -216,7 +217,7 @@ class _Execution:
         explains = self.worker.answerer.explains
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
-            self._publish(connection, diagnosis, artefacts)
+            self._publish(connection, diagnosis, artefacts, title_of_files(files))
             if not explains:
                 self._say(connection, "done", self._done())
                 self.record.queue.finish(connection, self.run, RunState.DONE)
@@ -225,18 +226,22 @@ class _Execution:
             self._write_parts(asked, self.worker.answerer.explain(asked), fallback=False)
 
     def _publish(
-        self, connection: Connection, diagnosis: Diagnosis, artefacts: dict[str, Path]
+        self,
+        connection: Connection,
+        diagnosis: Diagnosis,
+        artefacts: dict[str, Path],
+        automatic_title: str,
     ) -> None:
         self._say(connection, "receipt", ReceiptWritten(diagnosis.input))
         for phase in diagnosis.phases:
             body = PhaseReached(phase.name, phase.status, phase.summary)
             self._say(connection, f"phase-{phase.name.value}", body)
         self._say(connection, "verdict", VerdictReached(diagnosis))
-        self.record.verdicts.save(connection, self.run, diagnosis, artefacts)
+        self.record.verdicts.save(connection, self.run, diagnosis, artefacts, automatic_title)
         related = self.record.verdicts.related(connection, self.run.incident, diagnosis)
         if related:
-            body = RelatedFound(say_related(related, diagnosis), related)
-            self._say(connection, "related", body)
+            found = RelatedFound(say_related(related, diagnosis), related)
+            self._say(connection, "related", found)
 
     def _answer(self) -> None:
         turn = next(t for t in self._turns() if t.number == self.run.turn)

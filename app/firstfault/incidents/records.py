@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -142,6 +143,12 @@ class Feedback:
 def new_id() -> str:
     """Unguessable id of 128 bits; letters and digits only, none that look alike."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
+
+
+def title_of_files(files: Sequence[EvidenceFile]) -> str:
+    """Title of an incident that came without words; its verdict gives it a better one."""
+    names = ", ".join(f.name for f in files[:3])
+    return names + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
 def clean_text(text: str, limit: int) -> str:

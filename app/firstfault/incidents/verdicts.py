@@ -31,8 +31,12 @@ class VerdictStore:
         run: Run,
         diagnosis: Diagnosis,
         files: Mapping[str, Path],
+        automatic_title: str = "",
     ) -> None:
-        """Keep a run's diagnosis, its findings and the files it was read from. Idempotent."""
+        """Keep a run's diagnosis, its findings and the files it was read from. Idempotent.
+
+        automatic_title: a title that nobody chose; the root cause takes its place.
+        """
         connection.execute(delete(diagnoses).where(diagnoses.c.run == run.id))
         connection.execute(
             diagnoses.insert().values(
@@ -55,6 +59,12 @@ class VerdictStore:
                 root_cause=clean_text(diagnosis.root_cause, 2_000),
             )
         )
+        if automatic_title:
+            connection.execute(
+                update(incidents)
+                .where(incidents.c.id == run.incident, incidents.c.title == automatic_title)
+                .values(title=clean_text(diagnosis.root_cause, 120))
+            )
         self._save_findings(connection, run.incident, diagnosis)
         connection.execute(delete(artefacts).where(artefacts.c.incident == run.incident))
         rows = [

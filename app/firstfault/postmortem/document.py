@@ -212,7 +212,7 @@ def _fix_check(report: Report) -> list[Block]:
     if check is None:
         return [
             Paragraph(
-                f"Not verified: {BLANK}. Add the log of the run after the fix to compare the figures."
+                f"Not verified: {BLANK} (add the log of the run after the fix to compare the figures)"
             )
         ]
     rows = tuple(

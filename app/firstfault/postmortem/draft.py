@@ -48,7 +48,7 @@ class Draft:
 def draft_report(draft: Draft) -> Report:
     """The post-mortem of one incident."""
     diagnosis, book = draft.diagnosis, Book()
-    artefacts = Artefacts(draft.files)
+    artefacts = Artefacts(draft.files, diagnosis.citations)
     pace = read_pace(timed_steps(artefacts), artefacts.lines)
     summary = _summary(draft, book)
     first_time = _first_time(diagnosis, artefacts)

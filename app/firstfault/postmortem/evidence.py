@@ -72,10 +72,18 @@ class Artefacts:
     """The evidence of an incident, read once and bounded: the first and last lines of long files."""
 
     files: Mapping[str, Path] = field(default_factory=dict)
+    quoted: tuple[Citation, ...] = ()
+    """Quotes to fall back on where the files are not at hand."""
 
     @cached_property
     def lines(self) -> tuple[TimedLine, ...]:
         """Lines of all files, normalised and redacted."""
+        if not self.files:
+            return tuple(
+                TimedLine(c.file, c.line, c.quote, read_time(c.quote, _year_of(c.quote)))
+                for c in self.quoted
+                if c.file and c.line
+            )
         return tuple(
             line
             for name, path in list(self.files.items())[:MAX_FILES]
@@ -87,8 +95,8 @@ class Artefacts:
         for first in range(1, MAX_LINES, PIECE):
             window = read_window(path, first, first + PIECE - 1)
             for number, text in window:
-                if year == 1970 and (found := _YEAR.search(text[:200])):
-                    year = int(found[1] or found[2])
+                if year == 1970:
+                    year = _year_of(text)
                 yield TimedLine(name, number, text, read_time(text, year))
             if len(window) < PIECE:
                 return
@@ -126,6 +134,12 @@ class Artefacts:
     @cached_property
     def _by_place(self) -> dict[tuple[str, int], str]:
         return {(x.file, x.line): x.text for x in self.lines}
+
+
+def _year_of(text: str) -> int:
+    """Year for stamps that print none; 1970 where the text names none."""
+    found = _YEAR.search(text[:200])
+    return int(found[1] or found[2]) if found else 1970
 
 
 @dataclass(frozen=True, slots=True)

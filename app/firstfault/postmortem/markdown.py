@@ -17,7 +17,8 @@ from firstfault.postmortem.document import (
 from firstfault.postmortem.report import Report
 
 _SPECIAL = re.compile(r"([\\`*<>|~])")
-_UNDERSCORE = re.compile(r"(?<!\w)_(?=[^\W_])|(?<=[^\W_])_(?!\w)")
+_UNDERSCORE = re.compile(r"(?<!\S)_{8}(?!\S)|(?<=[^\W_])_(?=[^\W_])|(_)")
+"""A blank, an underscore inside a word, or (group 1) one that could become emphasis."""
 _BRACKET = re.compile(r"\[(?!\d+\])|(?<!\d)\]|(?<=\d)\](?=\()")
 _START = re.compile(r"^(\s*)([#+-]|\d+[.)])(?=\s)")
 
@@ -31,7 +32,7 @@ def escape(text: str) -> str:
     """Text that shows as it is: log lines cannot make links, tags or tables. [n] marks stay."""
     flat = " ".join(text.split())
     flat = _SPECIAL.sub(r"\\\1", flat)
-    flat = _UNDERSCORE.sub(r"\\_", flat)
+    flat = _UNDERSCORE.sub(lambda m: "\\_" if m[1] else m[0], flat)
     flat = _BRACKET.sub(lambda m: "\\" + m[0], flat)
     return _START.sub(r"\1\\\2", flat)
 

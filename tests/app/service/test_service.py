@@ -298,3 +298,15 @@ def test_healthy_is_no_error(service: Service) -> None:
     incident = service.start(paste(log))
     settle(service, incident)
     assert service.incident(incident).verdict is Verdict.HEALTHY
+
+
+def test_a_title_that_nobody_chose_becomes_the_cause(service: Service) -> None:
+    plain = service.start(paste(OOM))
+    asked = service.start(paste(OOM + "\n", "Why did rank 3 die?"))
+    assert service.incident(asked).title == "Why did rank 3 die?"
+    settle(service, plain)
+    settle(service, asked)
+    diagnosis = service.diagnosis(plain)
+    assert diagnosis is not None
+    assert service.incident(plain).title == diagnosis.root_cause[:120]
+    assert service.incident(asked).title == "Why did rank 3 die?"
