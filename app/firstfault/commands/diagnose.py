@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +13,18 @@ import click
 
 from firstfault.agent.endpoint import is_configured
 from firstfault.errors import InputUnreadable, UsageError
-from firstfault.intake.collect import collect_bytes, collect_paths
+from firstfault.intake.collect import Collection, collect_bytes, collect_paths
 from firstfault.workspace import Workspace
+from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Verdict
+from firstfault_tools.log.executors import Workers
 
 if TYPE_CHECKING:
     from firstfault.agent.enrich import Enriched
     from firstfault.agent.model import EndpointModel
     from firstfault.investigation.diagnosis import Diagnosis
+
+_ADDRESS_OR_GLOB = re.compile(r"://|[*?\[]")
 
 EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.UNKNOWN: 4}
 MAX_STDIN = 4 * 1024**3
@@ -46,6 +51,13 @@ MAX_STDIN = 4 * 1024**3
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write a Markdown report.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(0, 256),
+    default=0,
+    help="Processes that scan large logs; 0 chooses by size.",
+)
+@click.option("--cluster", help="Scan on a Dask cluster, e.g. tcp://scheduler:8786.")
 def COMMAND(
     paths: tuple[str, ...],
     question: str,
@@ -53,6 +65,8 @@ def COMMAND(
     no_llm: bool,
     show_prompt: bool,
     report: Path | None,
+    jobs: int,
+    cluster: str | None,
 ) -> None:
     """Find the first fault in logs and artefacts of one incident."""
     workspace = Workspace()
@@ -66,8 +80,11 @@ def COMMAND(
             "'-' cannot be mixed with files; save the pasted part to a file first"
         )
     else:
-        collection = collect_paths([Path(p) for p in paths], workspace.spool)
-    diagnosis = workspace.diagnose_collection(collection, question)
+        collection = _collect(paths, workspace.spool)
+    try:
+        diagnosis = workspace.diagnose_collection(collection, question, Workers(jobs, cluster))
+    except InvalidParameter as error:
+        raise UsageError(f"--{error}") from error
     artefacts = {a.name: a.path for a in collection.artefacts}
     if show_prompt:
         _show_prompt(workspace, diagnosis, artefacts, question)
@@ -115,6 +132,14 @@ def _ask_model(
 
     asked = make_question(diagnosis, artefacts, workspace.knowledge, question)
     return enrich(asked, _model(), show=show)
+
+
+def _collect(paths: tuple[str, ...], spool: Path) -> Collection:
+    if not any(_ADDRESS_OR_GLOB.search(p) for p in paths):
+        return collect_paths([Path(p) for p in paths], spool)
+    from firstfault.intake.remote import collect_sources
+
+    return collect_sources(paths, spool)
 
 
 def _show_prompt(

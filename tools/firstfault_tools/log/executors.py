@@ -29,6 +29,7 @@ WORTH_A_POOL = 96 * 1024 * 1024
 """Below this many bytes one process is done before a pool has started."""
 
 MOST_JOBS = 32
+CONNECT_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def _on_cluster(
         ) from error
     try:
         open_client: Any = Client
-        client = open_client(address, timeout="15s", set_as_default=False)
+        client = open_client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InvalidParameter(
             "cluster", f"no Dask scheduler answers at {address}; start one with `dask scheduler`"
