@@ -26,7 +26,7 @@ _CERTAIN = re.compile(
     r"(?i)\b(?:confirm\w*|certain(?:ly)?|definite(?:ly)?|prove[sn]?|proof|undoubted(?:ly)?|no doubt|without doubt|must be|guarantee\w*|100 ?%|clearly|obviously)\b"
 )
 _CAUSAL = re.compile(
-    r"(?i)\b(?:root cause|the cause|caused? by|because|due to|culprit|to blame|responsible for|"
+    r"(?i)\b(?:root cause|cause[sd]?|causing|because|due to|culprit|to blame|responsible for|"
     r"the (?:real|actual|true) (?:fault|problem|issue|failure)|triggered by|stems from|result of)\b"
 )
 _HEALTHY = re.compile(

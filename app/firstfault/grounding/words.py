@@ -85,6 +85,7 @@ def identifiers(text: str) -> set[str]:
 
 def content_stems(text: str) -> set[str]:
     """First letters of the words that carry meaning, for a loose comparison."""
+    text = _QUOTED.sub(" ", text)
     return {w.lower()[:5] for w in _WORD.findall(text) if w.lower() not in _common()}
 
 
