@@ -7,6 +7,7 @@ ranges, so that the workers of a cluster each fetch their own part. fsspec is im
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import tempfile
@@ -23,6 +24,7 @@ from firstfault_tools.registry import Artefact
 COPY_BYTES = 8 * 1024 * 1024
 """Objects up to this size are copied at once."""
 
+READ_BYTES = 1024 * 1024
 MAX_OBJECTS = 20_000
 SCHEMES = ("s3", "gs", "gcs", "http", "https", "memory")
 _REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)})://")
@@ -55,7 +57,8 @@ class RemotePath:
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         filesystem, path = _filesystem(self.url)
-        return cast(IO[bytes], filesystem.open(path, "rb"))
+        # fsspec's own files know no readline with a limit
+        return io.BufferedReader(filesystem.open(path, "rb"), READ_BYTES)
 
     def read_bytes(self) -> bytes:
         with self.open() as stream:
@@ -151,15 +154,23 @@ def _place(url: str, size: int, spool: Path) -> tuple[str, Path]:
     remote = RemotePath(url, size)
     name = url.split("://", 1)[1]
     try:
-        if size > COPY_BYTES:
-            with remote.open() as stream:
-                seekable = stream.seekable()
-                archive = kind_of(stream.read(512), remote.name) is not None
-            if seekable and not archive:
-                return name, cast(Path, remote)
+        if size > COPY_BYTES and _reads_in_ranges(remote):
+            return name, cast(Path, remote)
         return name, _copy(remote, spool)
     except OSError as error:
         raise InputUnreadable(f"{url}: cannot be read ({error})") from error
+
+
+def _reads_in_ranges(remote: RemotePath) -> bool:
+    """A log that can be read from any place; archives have to be unpacked first."""
+    try:
+        with remote.open() as stream:
+            if kind_of(stream.read(512), remote.name) is not None:
+                return False
+            stream.seek(remote.size - 1)
+            return len(stream.read(1)) == 1
+    except (OSError, ValueError):  # fsspec's word for a server that ignores ranges
+        return False
 
 
 def _copy(remote: RemotePath, spool: Path) -> Path:
