@@ -15,6 +15,7 @@ from functools import cached_property
 
 from firstfault.conversation.answerer import Answerer
 from firstfault.conversation.rules import PassageSearch, RuleAnswerer, search_lexically
+from firstfault.crew import Crew
 from firstfault.errors import CannotAnalyse, UsageError
 from firstfault.incidents.acceptance import (
     Acceptance,
@@ -105,6 +106,7 @@ class Service:
     _stop: threading.Event = field(default_factory=threading.Event)
     _wakes: list[threading.Event] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _crew: Crew | None = None
 
     @cached_property
     def settings(self) -> Settings:
@@ -341,8 +343,12 @@ class Service:
     # running
 
     def start_workers(self) -> None:
-        """Execute runs in threads of this process, unless workers run elsewhere."""
-        if self._threads or self.settings.worker is WorkerMode.EXTERNAL:
+        """Execute runs in threads or children of this process, unless workers run elsewhere."""
+        if self._threads or self._crew or self.settings.worker is WorkerMode.EXTERNAL:
+            return
+        if self.settings.worker is WorkerMode.PROCESS:
+            self._crew = Crew(self.settings)
+            self._crew.start(self.settings.worker_threads)
             return
         for number in range(self.settings.worker_threads):
             worker = Worker(self.record, self.workspace, self.answerer)
@@ -358,6 +364,8 @@ class Service:
         """Let the workers finish their runs, and close the database."""
         self._stop.set()
         self._wake()
+        if self._crew is not None:
+            self._crew.stop()
         for thread in self._threads:
             thread.join(timeout=30)
         self.record.database.close()

@@ -18,9 +18,10 @@ from firstfault.paths import data_folder
 
 
 class WorkerMode(StrEnum):
-    """Who executes runs: threads of this process, or `firstfault worker` processes only."""
+    """Who executes runs: threads of the page, its child processes, or others (`firstfault worker`)."""
 
     THREAD = "thread"
+    PROCESS = "process"
     EXTERNAL = "external"
 
 
@@ -49,7 +50,7 @@ class Settings(BaseSettings):
         "", description="SQLAlchemy URL; empty means SQLite in the data folder."
     )
 
-    worker: WorkerMode = Field(WorkerMode.THREAD, description="thread or external.")
+    worker: WorkerMode = Field(WorkerMode.THREAD, description="thread, process or external.")
     worker_threads: int = Field(2, ge=1, le=64, description="Runs executed at the same time.")
     lease_seconds: float = Field(15.0, gt=0, description="A silent worker loses its run after it.")
     max_attempts: int = Field(5, ge=1, description="A run that kills this many workers has failed.")

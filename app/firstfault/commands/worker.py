@@ -17,7 +17,8 @@ import click
 )
 @click.option("--threads", type=click.IntRange(1, 64), default=None, help="Runs at the same time.")
 @click.option("--once", is_flag=True, help="Execute what waits now, then end.")
-def COMMAND(threads: int | None, once: bool) -> None:
+@click.option("--until-eof", is_flag=True, help="End when standard input closes.")
+def COMMAND(threads: int | None, once: bool, until_eof: bool) -> None:
     """Execute diagnoses and answers of the page's incidents until stopped."""
     from firstfault.incidents.record import open_record
     from firstfault.operations.health import serve_health
@@ -42,6 +43,8 @@ def COMMAND(threads: int | None, once: bool) -> None:
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
+    if until_eof:
+        threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
     if settings.health_port:
         serve_health(record, settings.address, settings.health_port)
     crew = [
@@ -55,3 +58,10 @@ def COMMAND(threads: int | None, once: bool) -> None:
         while member.is_alive():
             member.join(timeout=0.5)
     sys.exit(0)
+
+
+def _wait_for_eof(stop: threading.Event) -> None:
+    """The parent has ended, orderly or not, when its end of the pipe is closed."""
+    while sys.stdin.buffer.read(1):
+        pass
+    stop.set()
