@@ -123,6 +123,8 @@ class ProgressReader:
 
     def _recognised_steps_after(self, number: int) -> int:
         """Distinct later steps by the metrics room's formats, for logs whose steps look unusual."""
+        if len(self._digest.kept) - self._digest.position(number) - 1 < 2:
+            return 0  # nothing follows: no need to read the steps of thousands of dead ranks
         if self._steps is None:
             from firstfault_tools.metrics.steps import parse_steps
 

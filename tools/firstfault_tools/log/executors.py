@@ -7,13 +7,10 @@ part to another worker.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +122,9 @@ def _work(batch: Sequence[Part]) -> list[Outcome]:
 def _in_pool(
     batches: Sequence[Sequence[Part]], signatures: SignatureSet, jobs: int
 ) -> Iterator[list[Outcome]]:
+    import multiprocessing
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+
     # a fork takes the compiled patterns along, but is safe only where no other thread runs
     alone = sys.platform == "linux" and threading.active_count() == 1
     if alone:

@@ -31,12 +31,47 @@ COMMON = frozenset(
 """Words of ordinary step lines; a pattern that only holds these is better tried whole."""
 
 
-@lru_cache(maxsize=8192)
+VERSION = 1
+"""Raised when the choice of literals changes, so that written ones are not taken for it."""
+
+_read: dict[str, frozenset[Literal] | None] = {}
+"""Literals read from the knowledge pack: parsing a thousand patterns takes a fifth of a second."""
+
+
+def write_literals(patterns: Iterable[str]) -> dict[str, Any]:
+    """Literals of patterns as JSON-able data."""
+    found = {pattern: required_literals(pattern) for pattern in patterns}
+    return {
+        "version": VERSION,
+        "of": {p: sorted(map(list, s)) if s is not None else None for p, s in found.items()},
+    }
+
+
+def read_literals(row: Any) -> None:
+    """Take over what `write_literals` wrote; other data and other versions are passed over."""
+    if not isinstance(row, dict) or row.get("version") != VERSION:
+        return
+    for pattern, literals in row["of"].items():
+        _read[pattern] = (
+            frozenset((text, bool(any_case)) for text, any_case in literals)
+            if literals is not None
+            else None
+        )
+
+
 def required_literals(pattern: str) -> frozenset[Literal] | None:
     """The most telling set of literals of which every match holds one; None where there is none."""
+    return _read[pattern] if pattern in _read else _find_literals(pattern)
+
+
+@lru_cache(maxsize=8192)
+def _find_literals(pattern: str) -> frozenset[Literal] | None:
     from re import _parser  # type: ignore[attr-defined]
 
-    tree = _parser.parse(pattern)
+    try:
+        tree = _parser.parse(pattern)
+    except re.error:  # said where the pattern is compiled
+        return None
     sets = _candidates(list(tree), bool(tree.state.flags & re.IGNORECASE))
     telling = [s for s in sets if _worth(s) >= SHORTEST and not _is_common(s)]
     return max(telling, key=lambda s: (min(_worth(s), ENOUGH), -len(s)), default=None)

@@ -17,6 +17,7 @@ from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.log.gate import GateBook
+from firstfault_tools.log.literals import read_literals, write_literals
 
 _FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
 
@@ -78,6 +79,8 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
 def load_signatures(folder: Path, pack: Path | None = None) -> tuple[Signature, ...]:
     """All signatures below `folder`, in path order; from the pack where it is fresh."""
     rows = load_rows(folder, ".yaml", _read_file, pack)
+    for row in rows:
+        read_literals(row.get("literals"))
     return tuple(parse_signature(row, str(row.get("id"))) for row in rows)
 
 
@@ -86,6 +89,8 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UnreadableArtefact(f"{file}: expected one mapping; see CONTRIBUTING.md")
     row.pop("samples", None)
+    conditions = (*(row.get("needs") or ()), *(row.get("without") or ()))
+    row["literals"] = write_literals(map(str, (*(row.get("patterns") or ()), *conditions)))
     return row
 
 
