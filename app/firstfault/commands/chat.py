@@ -12,7 +12,6 @@ import webbrowser
 import click
 
 UPLOAD_MIB = 1024
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("chat", epilog="FIRSTFAULT_* variables set the database, data folder and access.")
@@ -24,7 +23,7 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     """Serve the page and open it. No account, no key, no usage statistics."""
     from streamlit.web import cli as streamlit_cli
 
-    from firstfault.access import check_binding
+    from firstfault.access import check_binding, is_loopback
     from firstfault.paths import streamlit_script
     from firstfault.settings import Settings
     from firstfault.ui.theme import streamlit_flags
@@ -32,11 +31,12 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     settings = Settings()  # type: ignore[call-arg]
     host, number = address or settings.address, port or settings.port
     check_binding(settings, host)
+    check_binding(settings, host)
     shown = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{number}"
     click.echo(
         f"Firstfault: {shown}   (Ctrl+C ends it; incidents stay in {settings.data})", err=True
     )
-    if opens if opens is not None else (sys.stderr.isatty() and host in LOOPBACK):
+    if opens if opens is not None else (sys.stderr.isatty() and is_loopback(host)):
         threading.Thread(target=_open_when_up, args=(shown,), daemon=True).start()
     flags = streamlit_flags(host, number, upload_mib)
     streamlit_cli.main(["run", str(streamlit_script()), *flags], prog_name="firstfault chat")

@@ -7,6 +7,7 @@ from html import escape
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     AnswerPart,
@@ -22,6 +23,7 @@ from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.inbox import read_inputs
 from firstfault.ui.marks import render_markdown, split_fences
 from firstfault.ui.sources import show_sources
+from firstfault.ui.visitor import require
 
 FAST, SLOW = 0.4, 4.0
 
@@ -32,12 +34,16 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
         mine = [e for e in events if e.turn == number]
         if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
             _show_turn(incident, number, mine)
-    if readonly:
-        return
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
+    if not readonly:
+        _show_box(incident)
+
+
+def _show_box(incident: Incident) -> None:
     if not incident.state.is_final and st.button(
         "Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"
     ):
+        require(Role.INVESTIGATE)
         service().stop(incident.id)
         st.rerun()
     with st.container(key="ask"):
@@ -67,6 +73,7 @@ def _take(identity: str, given: object) -> None:
     new = read_inputs(getattr(given, "text", "") or "", getattr(given, "files", ()))
     purpose = f"turn-{identity}"
     try:
+        require(Role.INVESTIGATE)
         if new.inputs:
             service().add_evidence(identity, new.inputs, new.question, key=next_key(purpose))
         else:

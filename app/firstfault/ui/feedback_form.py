@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
 from firstfault.ui.door import service
+from firstfault.ui.visitor import require
 from firstfault.ui.words import name_category
 from firstfault_tools.findings import Category
 
@@ -37,6 +39,7 @@ def show_feedback(incident: Incident) -> None:
 
 def _keep(incident: Incident, helpful: bool, really: str, category: Category | None) -> None:
     try:
+        require(Role.INVESTIGATE)
         service().feedback(incident.id, helpful, really, category)
     except FirstfaultError as error:
         st.error(str(error), icon=":material/error:")

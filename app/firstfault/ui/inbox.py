@@ -7,12 +7,14 @@ from typing import Any
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError, UsageError
 from firstfault.service import NamedPath, NewIncident, PastedText, Upload
 from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.examples import Example, list_examples
 from firstfault.ui.navigation import open_incident
 from firstfault.ui.paste import read_paths, split_message
+from firstfault.ui.visitor import require
 
 Given = PastedText | Upload | NamedPath
 HERO = """
@@ -55,6 +57,7 @@ def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
 def begin(new: NewIncident, key: str) -> None:
     """Start the incident and open it; say what is wrong where that fails."""
     try:
+        require(Role.INVESTIGATE)
         identity = service().start(new, key=next_key(key))
     except FirstfaultError as error:
         st.error(str(error), icon=":material/error:")

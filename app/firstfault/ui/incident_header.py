@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from html import escape
-from typing import Any
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
 from firstfault.ui.door import service
 from firstfault.ui.navigation import Place, View, set_place
+from firstfault.ui.report_menu import show_report_menu
+from firstfault.ui.visitor import may, require
 
-FORMATS = (
-    ("md", "Markdown", "text/markdown", "article"),
-    ("html", "HTML", "text/html", "html"),
-    ("docx", "Word", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", "description"),
-    ("pdf", "PDF", "application/pdf", "picture_as_pdf"),
-)  # fmt: skip
 MAX_TITLE = 110
 _FILE = re.compile(r"\S*(?: and \d+ more)?")
 
@@ -38,38 +33,11 @@ def show_header(incident: Incident) -> None:
         key="incident-header", horizontal=True, vertical_alignment="center", gap="small"
     ):
         st.html(f'<h1 class="ff ff-name">{escape(incident.title)}</h1>', width="stretch")
-        _show_report(incident)
-        _show_share(incident)
-        _show_more(incident)
-
-
-def _show_report(incident: Incident) -> None:
-    export: Callable[..., Any] | None = getattr(service(), "export", None)
-    if export is None or incident.verdict is None:
-        return
-    with st.popover("Post-mortem", icon=":material/assignment:"):
-        st.caption("A draft from the evidence. What it cannot know stays visibly blank.")
-        for suffix, name, mime, symbol in FORMATS:
-            st.download_button(
-                name,
-                data=_writer(export, incident.id, suffix),
-                file_name=f"postmortem-{incident.id[:8]}.{suffix}",
-                mime=mime,
-                icon=f":material/{symbol}:",
-                key=f"report-{suffix}",
-                on_click="ignore",
-                width="stretch",
-            )
-
-
-def _writer(export: Callable[..., Any], identity: str, suffix: str) -> Callable[[], bytes]:
-    """Makes the file when it is asked for, not at every run of the page."""
-
-    def write() -> bytes:
-        made = export(identity, suffix)
-        return made.encode() if isinstance(made, str) else bytes(made)
-
-    return write
+        if incident.verdict is not None:
+            show_report_menu(incident)
+        if may(Role.INVESTIGATE):
+            _show_share(incident)
+            _show_more(incident)
 
 
 def _show_share(incident: Incident) -> None:
@@ -92,7 +60,7 @@ def _show_share(incident: Incident) -> None:
             "Withdraw the link",
             key="share-withdraw",
             icon=":material/link_off:",
-            on_click=service().withdraw_share,
+            on_click=_withdraw,
             args=(incident.id,),
         )
 
@@ -105,6 +73,7 @@ def _show_more(incident: Incident) -> None:
     with st.popover("More", icon=":material/more_horiz:"):
         title = st.text_input("Title", incident.title, key=f"title-{incident.id}", max_chars=200)
         if title.strip() and title != incident.title and st.button("Rename", key="rename"):
+            require(Role.INVESTIGATE)
             service().rename(incident.id, title)
             st.rerun()
         st.button(
@@ -121,10 +90,12 @@ def _show_more(incident: Incident) -> None:
             icon=":material/archive:",
             key="archive",
             width="stretch",
-            on_click=service().archive,
+            on_click=_archive,
             args=(incident.id, not incident.archived),
         )
-        if st.checkbox("I want to delete this incident and its evidence", key="delete-sure"):
+        if may(Role.APPROVE) and st.checkbox(
+            "I want to delete this incident and its evidence", key="delete-sure"
+        ):
             st.button(
                 "Delete for good",
                 icon=":material/delete_forever:",
@@ -136,15 +107,28 @@ def _show_more(incident: Incident) -> None:
 
 
 def _share(identity: str) -> None:
+    require(Role.INVESTIGATE)
     service().share(identity)
 
 
+def _withdraw(identity: str) -> None:
+    require(Role.INVESTIGATE)
+    service().withdraw_share(identity)
+
+
+def _archive(identity: str, archived: bool) -> None:
+    require(Role.INVESTIGATE)
+    service().archive(identity, archived)
+
+
 def _diagnose_again(identity: str) -> None:
+    require(Role.INVESTIGATE)
     service().diagnose_again(identity)
 
 
 def _delete(identity: str) -> None:
     try:
+        require(Role.APPROVE)
         service().delete(identity)
     except FirstfaultError as error:
         st.session_state["notice"] = str(error)

@@ -7,6 +7,7 @@ from html import escape
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     Event,
@@ -33,13 +34,14 @@ from firstfault.ui.phases import write_phases
 from firstfault.ui.receipt import show_receipt
 from firstfault.ui.sources import show_sources
 from firstfault.ui.verdict_card import write_verdict
+from firstfault.ui.visitor import may
 
 
 def show_incident(incident: Incident, events: Sequence[Event]) -> None:
     """Everything of an incident above its conversation."""
     show_header(incident)
     show_answer(incident, events)
-    if incident.verdict is not None and incident.state.is_final:
+    if incident.verdict is not None and incident.state.is_final and may(Role.INVESTIGATE):
         show_feedback(incident)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from firstfault.access import Role
 from firstfault.errors import FirstfaultError, IncidentNotFound
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
@@ -13,6 +14,7 @@ from firstfault.ui.navigation import Place, View, read_place, set_place
 from firstfault.ui.share_view import show_shared
 from firstfault.ui.sidebar import show_sidebar
 from firstfault.ui.theme import logo_file, style_sheet
+from firstfault.ui.visitor import may, meet_visitor, show_sign_in
 from firstfault.ui.what_if import show_what_if
 
 
@@ -24,12 +26,8 @@ def main() -> None:
     )  # fmt: skip
     st.html(style_sheet())
     place = read_place()
-    if place.view is not View.SHARED:
-        show_sidebar(place)
-    if notice := st.session_state.pop("notice", ""):
-        st.toast(notice)
     try:
-        _show(place)
+        _admit(place)
     except IncidentNotFound:
         st.warning(
             "There is no such incident: it was deleted, or the link is incomplete.",
@@ -40,15 +38,29 @@ def main() -> None:
         st.error(str(error), icon=":material/error:")
 
 
+def _admit(place: Place) -> None:
+    """Share links need no sign-in: their token is the permission, and they only read."""
+    if place.view is View.SHARED:
+        show_shared(place.id)
+        return
+    if meet_visitor() is None:
+        show_sign_in()
+        return
+    show_sidebar(place)
+    if notice := st.session_state.pop("notice", ""):
+        st.toast(notice)
+    _show(place)
+
+
 def _show(place: Place) -> None:
     if place.view is View.INCIDENT:
         incident = service().incident(place.id)
         events = read_incident_events(place.id)
         show_incident(incident, events)
-        show_conversation(incident, events)
-    elif place.view is View.SHARED:
-        show_shared(place.id)
+        show_conversation(incident, events, readonly=not may(Role.INVESTIGATE))
     elif place.view is View.WHAT_IF:
         show_what_if()
-    else:
+    elif may(Role.INVESTIGATE):
         show_inbox()
+    else:
+        st.info("Open an incident from the list.", icon=":material/visibility:")

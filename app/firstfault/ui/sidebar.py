@@ -11,6 +11,7 @@ from firstfault.ui.door import service
 from firstfault.ui.incident_header import name_incident
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.theme import write_brand
+from firstfault.ui.visitor import show_visitor
 from firstfault.ui.words import STATES, VERDICTS
 
 MAX_LISTED = 60
@@ -50,6 +51,7 @@ def show_sidebar(place: Place) -> None:
             st.caption("Nothing found." if query else "No incidents yet.")
         for incident in found:
             _show_row(incident, incident.id == place.id)
+        show_visitor()
 
 
 def _show_row(incident: Incident, current: bool) -> None:

@@ -84,7 +84,9 @@ def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
 
     def open_one(path: str = "/", theme: str = "light", width: int = 1280) -> Page:
         context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, accept_downloads=True
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if theme == "dark" else "light",
+            accept_downloads=True,
         )
         contexts.append(context)
         page = context.new_page()
