@@ -129,7 +129,8 @@ def _migrate(database: Database) -> None:
     from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    folder = str(Path(__file__).parent / "migrations")
+    config.set_main_option("script_location", folder.replace("%", "%%"))
     head = ScriptDirectory.from_config(config).get_current_head()
     with database.read() as connection:
         if MigrationContext.configure(connection).get_current_revision() == head:

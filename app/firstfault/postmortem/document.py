@@ -39,11 +39,12 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table. widths: shares of the page, for formats that need them."""
+    """A table. widths: shares of the page. code: `spans` in its cells are code, from our own pages."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     widths: tuple[int, ...]
+    code: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +186,15 @@ def _timeline(report: Report) -> list[Block]:
         return [Paragraph(BLANK)]
     rows = tuple(
         (
-            say_time(r.time) if r.time is not None else "no time printed",
+            ("about " if r.about else "") + say_time(r.time)
+            if r.time is not None
+            else "no time printed",
             r.source,
             f"{r.text} {''.join(f'[{n}]' for n in r.citations)}",
         )
         for r in report.timeline
     )
-    note = "Times are those the sources print; a source without a time zone is taken as UTC."
+    note = "Times are those the sources print, without a zone taken as UTC; about: the time of the nearest line that prints one."
     return [Grid(("Time", "What", "Line"), rows, (22, 14, 64)), Paragraph(note)]
 
 
@@ -242,7 +245,7 @@ def _actions(report: Report) -> list[Block]:
         )
         for a in report.actions
     )
-    return [Grid(("Type", "Action", "Owner", "Due"), rows, (13, 57, 15, 15))]
+    return [Grid(("Type", "Action", "Owner", "Due"), rows, (13, 57, 15, 15), code=True)]
 
 
 def _source(citation: Citation) -> Source:

@@ -69,7 +69,7 @@ def draft_report(draft: Draft) -> Report:
         confidence=diagnosis.confidence.value,
         whys=ask_whys(diagnosis, artefacts, book),
         contributing=_contributing(draft, book),
-        resolution=_resolution(diagnosis, artefacts, book),
+        resolution=_resolution(impact.start, artefacts, book),
         fix_check=check,
         went_well=_went_well(artefacts, pace, impact, book),
         went_badly=_went_badly(diagnosis, impact, timeline),
@@ -92,14 +92,15 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
         return (Cited("Nothing was wrong in what was read.", marks),)
     if diagnosis.verdict is Verdict.UNKNOWN:
         return (Cited("The evidence does not reach to a cause; the cause is open.", marks),)
-    places = [
-        f"rank {diagnosis.first_failing_rank}" if diagnosis.first_failing_rank is not None else "",
-        f"host {diagnosis.host}" if diagnosis.host else "",
-        f"GPU {diagnosis.gpu}" if diagnosis.gpu else "",
-    ]
-    where = ", ".join(p for p in places if p)
     cause = diagnosis.root_cause.rstrip(".")
-    out = [Cited(cause[:1].upper() + cause[1:] + (f" ({where})." if where and diagnosis.host and diagnosis.host not in diagnosis.root_cause else "."), marks)]  # fmt: skip
+    gpu = (diagnosis.gpu or "").removeprefix("GPU").strip()
+    places = {
+        f"rank {diagnosis.first_failing_rank}": diagnosis.first_failing_rank is not None,
+        f"host {diagnosis.host}": diagnosis.host not in (None, "localhost"),
+        f"GPU {gpu}": bool(gpu),
+    }
+    where = ", ".join(p for p, known in places.items() if known and p not in cause)
+    out = [Cited(cause[:1].upper() + cause[1:] + (f" ({where})." if where else "."), marks)]
     if draft.related:
         out.append(Cited(draft.related))
     return tuple(out)
@@ -107,12 +108,7 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
 
 def _first_time(diagnosis: Diagnosis, artefacts: Artefacts) -> float | None:
     first = diagnosis.first_line
-    if first is None:
-        return None
-    for line in artefacts.lines:
-        if (line.file, line.line) == (first.file, first.line):
-            return line.time
-    return None
+    return artefacts.time_at(first.file, first.line)[0] if first is not None else None
 
 
 def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:
@@ -175,7 +171,7 @@ def _contributing(draft: Draft, book: Book) -> tuple[Cited, ...]:
     return tuple(out)
 
 
-def _resolution(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> tuple[Cited, ...]:
+def _resolution(start: float | None, artefacts: Artefacts, book: Book) -> tuple[Cited, ...]:
     done: list[tuple[float, TimedLine]] = []
     seen: set[str] = set()
     for line in artefacts.lines:
@@ -187,8 +183,6 @@ def _resolution(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> tuple
         seen.add(words[30:90])
         done.append((line.time, line))
     done.sort(key=lambda d: d[0])
-    first = diagnosis.first_line
-    start = _first_time(diagnosis, artefacts) if first is not None else None
     return tuple(
         Cited(short_text(line.text), (book.line(line.file, line.line, line.text),))
         for time, line in done

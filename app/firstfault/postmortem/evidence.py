@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from firstfault_tools.log.window import read_window
 from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.registry import line_finders
 
+NEAR_BEFORE, NEAR_AFTER = 200, 40
 MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
 _YEAR = re.compile(r"\b(20[2-4]\d)-\d\d-\d\d\b|\b(20[2-4]\d)\b")
 
@@ -126,6 +128,26 @@ class Artefacts:
             if len(series):
                 found[name] = lead_of(series)
         return found
+
+    def time_at(self, file: str, line: int) -> tuple[float | None, bool]:
+        """(time, whether it is only about then): of the line, else of the nearest one before or after."""
+        own = self._times.get(file, [])
+        place = bisect_left(own, (line, float("-inf")))
+        if place < len(own) and own[place][0] == line:
+            return own[place][1], False
+        if place and line - own[place - 1][0] <= NEAR_BEFORE:
+            return own[place - 1][1], True
+        if place < len(own) and own[place][0] - line <= NEAR_AFTER:
+            return own[place][1], True
+        return None, False
+
+    @cached_property
+    def _times(self) -> dict[str, list[tuple[int, float]]]:
+        out: dict[str, list[tuple[int, float]]] = {}
+        for x in self.lines:
+            if x.time is not None:
+                out.setdefault(x.file, []).append((x.line, x.time))
+        return out
 
     def text_of(self, file: str, line: int) -> str:
         """Text of one line; empty when it was not read."""

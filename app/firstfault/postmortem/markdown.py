@@ -37,6 +37,20 @@ def escape(text: str) -> str:
     return _START.sub(r"\1\\\2", flat)
 
 
+def escape_around_code(text: str) -> str:
+    """Like `escape`, but `code` in single backticks stays code."""
+    parts = re.split(r"(?<!`)`([^`|\\]+)`(?!`)", text)
+    return "".join(f"`{p}`" if n % 2 else escape_part(p) for n, p in enumerate(parts))
+
+
+def escape_part(text: str) -> str:
+    """`escape` for a piece of a line: outer spaces are kept."""
+    inner = text.strip()
+    lead = " " if text[:1].isspace() else ""
+    trail = " " if inner and text[-1:].isspace() else ""
+    return f"{lead}{escape(inner)}{trail}"
+
+
 def _block(block: Block) -> str:
     if isinstance(block, Heading):
         return f"{'#' * block.level} {escape(block.text)}"
@@ -47,7 +61,7 @@ def _block(block: Block) -> str:
         return "\n".join(_item(block, n, item) for n, item in enumerate(block.items, 1))
     if isinstance(block, Grid):
         lines = [_row(block.header), _row(["---"] * len(block.header), raw=True)]
-        return "\n".join([*lines, *(_row(r) for r in block.rows)])
+        return "\n".join([*lines, *(_row(r, code=block.code) for r in block.rows)])
     return _source(block)
 
 
@@ -56,8 +70,9 @@ def _item(block: Bullets, number: int, item: str) -> str:
     return f"{marker} {escape(item)}"
 
 
-def _row(cells: tuple[str, ...] | list[str], raw: bool = False) -> str:
-    return "| " + " | ".join(c if raw else escape(c) for c in cells) + " |"
+def _row(cells: tuple[str, ...] | list[str], raw: bool = False, code: bool = False) -> str:
+    write = escape_around_code if code else escape
+    return "| " + " | ".join(c if raw else write(c) for c in cells) + " |"
 
 
 def _source(source: Source) -> str:

@@ -88,12 +88,16 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One moment, UTC. time None: the source prints none."""
+    """One moment, UTC. time None: the source prints none, nor does a line near it.
+
+    about: the time is that of the nearest line of the same file that prints one.
+    """
 
     time: float | None
     text: str
     source: str
     citations: tuple[int, ...]
+    about: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,22 +32,22 @@ def write_timeline(
     diagnosis: Diagnosis, artefacts: Artefacts, book: Book
 ) -> tuple[TimelineRow, ...]:
     """Rows by time, those without one last."""
-    times = {(x.file, x.line): x.time for x in artefacts.lines}
     rows: dict[tuple[str, int], TimelineRow] = {}
 
-    def add(file: str, line: int, text: str, source: str, time: float | None) -> None:
+    def add(file: str, line: int, text: str, source: str) -> None:
         if (file, line) not in rows and len(rows) < MAX_ROWS:
-            mark = (book.line(file, line, text),)
-            rows[file, line] = TimelineRow(time, short_text(text), source, mark)
+            time, about = artefacts.time_at(file, line)
+            mark = (book.line(file, line, artefacts.text_of(file, line) or text),)
+            rows[file, line] = TimelineRow(time, short_text(text), source, mark, about)
 
     told: set[tuple[str, int]] = set()
     first = diagnosis.first_line
     if first is not None:
-        add(first.file, first.line, first.text, "first fault", times.get((first.file, first.line)))
+        add(first.file, first.line, first.text, "cause named")
     for finding in artefacts.findings:
         if finding.kind.startswith("metrics.") and finding.evidence and finding.level not in ("context", "benign"):  # fmt: skip
             place = finding.evidence[min(1, len(finding.evidence) - 1)]
-            add(place.file, place.line, finding.title, "measured", place.time)
+            add(place.file, place.line, finding.title, "measured")
             told |= {(e.file, e.line) for e in finding.evidence}
     alike: dict[str, int] = {}
     for line in artefacts.lines:
@@ -56,12 +56,16 @@ def write_timeline(
         shape = _SHAPE.sub("", line.text)[:80]
         alike[shape] = alike.get(shape, 0) + 1
         if alike[shape] <= MAX_ALIKE:
-            source = "alert" if is_alert(line) else "action"
-            add(line.file, line.line, line.text, source, line.time)
+            add(line.file, line.line, line.text, "alert" if is_alert(line) else "action")
+    quotes = {c.n: c for c in diagnosis.citations}
+    for other in diagnosis.hypotheses[1:3]:
+        for number in other.for_[:1]:
+            quote = quotes.get(number)
+            if quote is not None and quote.file and quote.line:
+                add(quote.file, quote.line, quote.quote, "also seen")
     for link in diagnosis.cascade[1:9]:
         if link.file and link.line and (link.file, link.line) not in told:
-            time = times.get((link.file, link.line))
-            add(link.file, link.line, link.text, link.role.value, time)
+            add(link.file, link.line, link.text, link.role.value)
     return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
 
 
