@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 import click
 
+MAX_INPUT = 1_000_000
+
 
 @click.command("search")
 @click.argument("question")
@@ -24,13 +26,15 @@ def COMMAND(
     framework: str | None,
     method: str,
 ) -> None:
-    """Find the passages that answer QUESTION (an error text or plain words)."""
+    """Find the passages that answer QUESTION: plain words, or pasted error lines ('-' reads stdin)."""
     from firstfault.knowledge_base.search import Method, open_index
 
     def progress(done: int, total: int) -> None:
         if sys.stderr.isatty():
-            click.echo(f"\rindexing passages {done}/{total}", err=True, nl=done == total)
+            click.echo(f"\rembedding new passages {done}/{total}", err=True, nl=done == total)
 
+    if question == "-":
+        question = sys.stdin.buffer.read(MAX_INPUT).decode("utf-8", errors="replace")
     index = open_index(vectors=method != "lexical", progress=progress)
     found = index.search(question, limit, Method(method), category, framework)
     if as_json:
@@ -41,5 +45,5 @@ def COMMAND(
     for number, item in enumerate(found, 1):
         lines = " ".join(item.passage.split())[:280]
         click.echo(
-            f"{number}. {item.title} > {item.heading}  ({item.page}, {item.score:.4f})\n   {lines}\n"
+            f"{number}. {item.title} > {item.heading}  ({item.page}, {item.score:.3f})\n   {lines}\n"
         )

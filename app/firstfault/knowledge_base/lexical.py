@@ -1,64 +1,174 @@
-"""Which passages share rare words with the question? BM25 over log-aware tokens."""
+"""Which pages and passages share rare words with the question? BM25F over log-aware tokens.
+
+BM25F weighs the fields of a page (title, tags, symptoms, ...) before term saturation. What a posting
+adds to a score depends on the pages only, so it is computed once and kept as one JSON file; a search
+adds up numbers and imports nothing heavy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from firstfault.knowledge_base import tokens as tokens_module
 from firstfault.knowledge_base.passages import Passage
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault.knowledge_base.vocabulary import Vocabulary
+
+K1, B = 1.6, 0.5
+TITLE, TAGS, PHRASES, OTHER = "title", "tags", "phrases", "other"
+PAGE_WEIGHTS: Mapping[str, float] = {
+    TITLE: 3.0,
+    TAGS: 2.0,
+    PHRASES: 2.0,
+    "Summary": 1.5,
+    "Symptoms": 2.0,
+    "Why it happens": 0.5,
+    "Why it is harmless": 0.5,
+    "How to confirm": 0.3,
+    "Fix now": 0.3,
+    "Fix for good": 0.3,
+    OTHER: 0.3,
+    "What it is not": 0.1,
+}
+"""Weight of a page's parts, chosen on the dev questions. What a page is not speaks of other pages."""
+PASSAGE_WEIGHTS: Mapping[str, float] = {TITLE: 1.0, TAGS: 1.0, OTHER: 1.5}
+
+Fields = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Postings:
+    """token -> (document numbers, what the token adds to each one's score)."""
+
+    size: int
+    entries: Mapping[str, tuple[Sequence[int], Sequence[float]]]
+
+    def score(self, weights: Mapping[str, float]) -> dict[int, float]:
+        """Document number -> score, for the documents that share a token with the query."""
+        scores: dict[int, float] = defaultdict(float)
+        for token, weight in weights.items():
+            numbers, values = self.entries.get(token, ((), ()))
+            for number, value in zip(numbers, values, strict=True):
+                scores[number] += weight * value
+        return scores
+
+    def ceiling(self, weights: Mapping[str, float]) -> float:
+        """Score of a document in which every token stands at full weight; unknown tokens count too."""
+        return (K1 + 1) * sum(
+            weight * _rarity(self.size, len(self.entries.get(token, ((), ()))[0]))
+            for token, weight in weights.items()
+        )
 
 
 @dataclass(frozen=True)
 class LexicalIndex:
-    """BM25 index of passages, held in memory: it is built in a fraction of a second."""
+    """Postings of whole pages and of their passages, both in page order."""
 
-    passages: Sequence[Passage]
-    k1: float = 1.4
-    b: float = 0.6
-    title_weight: int = 2
+    page_ids: tuple[str, ...]
+    pages: Postings
+    passages: Postings
 
-    @cached_property
-    def _retriever(self) -> Any:
-        import bm25s
 
-        corpus = [
-            tokenize(p.title) * self.title_weight
-            + tokenize(p.heading + " " + " ".join(p.tags))
-            + tokenize(p.text)
-            for p in self.passages
-        ]
-        retriever = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
-        retriever.index(corpus, show_progress=False)
-        return retriever
+def build_lexical(
+    passages: Sequence[Passage], vocabulary: Vocabulary, file: Path | None = None
+) -> LexicalIndex:
+    """Index of `passages` and their pages, from `file` where it fits them, else built and kept."""
+    identity = _identity(passages, vocabulary)
+    kept = _read_kept(file, identity)
+    if kept is not None:
+        return kept
+    pages: dict[str, defaultdict[str, list[str]]] = {}
+    parts: list[Fields] = []
+    for passage in passages:
+        text = tokenize(passage.text)
+        title = tokenize(f"{passage.title} {passage.page.replace('-', ' ')}")
+        tags = tokenize(" ".join(passage.tags))
+        heading = tokenize(passage.heading)
+        parts.append({TITLE: title, TAGS: heading + tags, OTHER: text})
+        fields = pages.setdefault(passage.page, defaultdict(list))
+        fields[TITLE], fields[TAGS] = title, tags
+        fields[passage.heading if passage.heading in PAGE_WEIGHTS else OTHER] += text
+    for page, fields in pages.items():
+        fields[PHRASES] = tokenize("\n".join(vocabulary.phrases.get(page, ())))
+    index = LexicalIndex(
+        tuple(pages),
+        build_postings(list(pages.values()), PAGE_WEIGHTS),
+        build_postings(parts, PASSAGE_WEIGHTS),
+    )
+    _keep(file, identity, index)
+    return index
 
-    def scores(self, query: str) -> list[float]:
-        """BM25 score of every passage for one query; zeros where no word is shared."""
-        tokens = [t for t in dict.fromkeys(tokenize(query)) if t in self._retriever.vocab_dict]
-        if not tokens:
-            return [0.0] * len(self.passages)
-        return [float(s) for s in self._retriever.get_scores(tokens)]
 
-    def ceiling(self, query: str) -> float:
-        """Highest score any passage could reach for this query: every word at full weight."""
-        import math
+def build_postings(documents: Sequence[Fields], weights: Mapping[str, float]) -> Postings:
+    """BM25F (Robertson and Zaragoza 2009, section 3.6): weigh, normalise by field length, saturate."""
+    count = max(len(documents), 1)
+    mean = {f: sum(len(d.get(f, ())) for d in documents) / count or 1.0 for f in weights}
+    entries: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    for number, document in enumerate(documents):
+        frequency: defaultdict[str, float] = defaultdict(float)
+        for name, words in document.items():
+            scale = weights[name] / (1 - B + B * len(words) / mean[name])
+            for word, times in Counter(words).items():
+                frequency[word] += scale * times
+        for word, value in frequency.items():
+            numbers, values = entries[word]
+            numbers.append(number)
+            values.append(value)
+    out: dict[str, tuple[Sequence[int], Sequence[float]]] = {}
+    for word, (numbers, values) in entries.items():
+        rarity = _rarity(len(documents), len(numbers))
+        out[word] = (numbers, [round(rarity * (K1 + 1) * v / (K1 + v), 4) for v in values])
+    return Postings(len(documents), out)
 
-        tokens = list(dict.fromkeys(tokenize(query)))
-        count = max(len(self.passages), 1)
-        known = self._retriever.vocab_dict
-        seen = dict.fromkeys(tokens, 0)
-        for frequencies in self._frequencies:
-            for token in seen.keys() & frequencies:
-                seen[token] += 1
-        weights = [
-            math.log(1 + (count - n + 0.5) / (n + 0.5))
-            for t, n in seen.items()
-            if t in known or n == 0
-        ]
-        return max(sum(weights) * (self.k1 + 1), 1e-9)
 
-    @cached_property
-    def _frequencies(self) -> list[set[str]]:
-        return [set(tokenize(p.indexed)) for p in self.passages]
+def _rarity(size: int, holders: int) -> float:
+    return math.log(1 + (size - holders + 0.5) / (holders + 0.5))
+
+
+def _identity(passages: Iterable[Passage], vocabulary: Vocabulary) -> str:
+    """Hash of everything the postings depend on: texts, phrases, weights and the code itself."""
+    digest = hashlib.sha256()
+    for code in (tokens_module.__file__, __file__):
+        digest.update(Path(str(code)).read_bytes())
+    for passage in passages:
+        digest.update(f"{passage.id}\x1f{passage.indexed}\x1e".encode())
+    digest.update(repr(sorted(vocabulary.phrases.items())).encode())
+    return digest.hexdigest()
+
+
+def _read_kept(file: Path | None, identity: str) -> LexicalIndex | None:
+    if file is None or not file.is_file():
+        return None
+    try:
+        row = json.loads(file.read_text(encoding="utf-8"))
+        if row["identity"] != identity:
+            return None
+        return LexicalIndex(
+            tuple(row["page_ids"]), *(Postings(row[k][0], row[k][1]) for k in ("pages", "passages"))
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # a damaged cache file is rebuilt
+
+
+def _keep(file: Path | None, identity: str, index: LexicalIndex) -> None:
+    if file is None:
+        return
+    row: dict[str, Any] = {"identity": identity, "page_ids": index.page_ids}
+    row |= {k: [getattr(index, k).size, getattr(index, k).entries] for k in ("pages", "passages")}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".lexical-")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(row, stream, ensure_ascii=False, separators=(",", ":"))
+        os.replace(name, file)
+    except OSError:
+        return  # a read-only home must not stop a search; the next start builds again

@@ -1,29 +1,34 @@
-"""Which passages answer a question? BM25 and vectors fused by reciprocal rank.
+"""Which passages answer a question? Shared words, vectors and known signatures, joined by page.
 
-Vectors are optional: without an embedder the lexical ranking stands alone.
+Vectors are optional: without an embedder the lexical ranking stands alone. Signatures count for pasted
+lines only. Pages are ranked; each is shown by its passage that fits best.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
 
-from firstfault.knowledge_base.lexical import LexicalIndex
+from firstfault.knowledge_base.lexical import LexicalIndex, build_lexical
 from firstfault.knowledge_base.passages import Passage, cut_passages
-from firstfault.knowledge_base.store import Progress, VectorStore, open_client
-from firstfault.knowledge_base.vectors import load_embedder
+from firstfault.knowledge_base.query import Query, read_query
+from firstfault.knowledge_base.recognition import Recogniser
+from firstfault.knowledge_base.shipping import index_file, read_shipped
+from firstfault.knowledge_base.store import Entry, Progress, VectorStore, open_client
+from firstfault.knowledge_base.tokens import tokenize
+from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
+from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
 from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.knowledge.page import load_pages
 
-POOL = 60
-RRF_K = 20
-LEXICAL_WEIGHT, VECTOR_WEIGHT = 1.0, 1.0
-RELATED = 0.35
-"""Share of a page's second-best passage that counts on top of its best one."""
+POOL = 150
+"""Nearest entries asked for: passages and phrases of some dozens of pages."""
+VECTOR_SHARE = 0.4
+"""Share of the vectors in a fused score; chosen on the dev questions."""
 
 
 class Method(StrEnum):
@@ -48,28 +53,58 @@ class Found:
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """Lexical and vector index over one knowledge folder."""
+    """Lexical and vector index over one knowledge folder; each part is opened when first needed."""
 
     passages: tuple[Passage, ...]
     store_folder: Path | None = None
     progress: Progress | None = None
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    recogniser: Recogniser | None = None
+    lexical_file: Path | None = None
+    shipped_folder: Path | None = None
 
     @cached_property
     def lexical(self) -> LexicalIndex:
-        return LexicalIndex(self.passages)
+        return build_lexical(self.passages, self.vocabulary, self.lexical_file)
 
     @cached_property
-    def by_id(self) -> dict[str, Passage]:
-        return {p.id: p for p in self.passages}
+    def entries(self) -> tuple[Entry, ...]:
+        """What gets a vector: passages, page titles, and the phrases that lead to pages."""
+        of_passages = [Entry(p.id, p.page, p.category, p.indexed) for p in self.passages]
+        of_phrases = [
+            Entry(f"{p.page}?{n}", p.page, p.category, phrase)
+            for p in self._first.values()
+            for n, phrase in enumerate((p.title, *self.vocabulary.phrases.get(p.page, ())))
+        ]
+        return (*of_passages, *of_phrases)
+
+    @cached_property
+    def _first(self) -> dict[str, Passage]:
+        """Page id -> its first passage, the summary."""
+        first: dict[str, Passage] = {}
+        for passage in self.passages:
+            first.setdefault(passage.page, passage)
+        return first
+
+    @cached_property
+    def _parts(self) -> dict[str, list[int]]:
+        parts: dict[str, list[int]] = defaultdict(list)
+        for number, passage in enumerate(self.passages):
+            parts[passage.page].append(number)
+        return parts
 
     @cached_property
     def vectors(self) -> VectorStore | None:
-        embedder = load_embedder() if self.store_folder is not None else None
-        if embedder is None or self.store_folder is None:
+        """Vectors, brought up to date; None without a folder to keep them or an embedder."""
+        name = embedder_name() if self.store_folder is not None else None
+        if name is None or self.store_folder is None:
             return None
-        store = VectorStore(open_client(self.store_folder), embedder)
-        store.update(self.passages, self.progress)
+        store = VectorStore(open_client(self.store_folder), name)
+        store.update(self.entries, _must_load, lambda: self._read_shipped(name), self.progress)
         return store
+
+    def _read_shipped(self, name: str) -> Mapping[str, list[float]]:
+        return read_shipped(index_file(self.shipped_folder, name)) if self.shipped_folder else {}
 
     def search(
         self,
@@ -78,63 +113,105 @@ class SearchIndex:
         method: Method = Method.FUSED,
         category: str | None = None,
         framework: str | None = None,
+        signatures: bool = True,
     ) -> list[Found]:
         """Best passages, at most one a page, best first. Filters by category and framework."""
-        if not query.strip():
+        asked = read_query(query)
+        if not asked.text:
             return []
-        scores: dict[str, float] = defaultdict(float)
-        if method is not Method.VECTOR:
-            for rank, passage in enumerate(self._lexical_ranking(query)):
-                scores[passage] += LEXICAL_WEIGHT / (RRF_K + rank)
-        if method is not Method.LEXICAL and self.vectors is not None:
-            for rank, (passage, _) in enumerate(self.vectors.nearest(query, POOL, category)):
-                scores[passage] += VECTOR_WEIGHT / (RRF_K + rank)
-        return self._best_pages(scores, limit, category, framework)
+        words = self.vocabulary.weigh_words(asked.text)
+        lexical = {} if method is Method.VECTOR else _of_best(self._score_pages(words))
+        near = {} if method is Method.LEXICAL else self._score_near(asked, category)
+        share = 0.0 if not near else 1.0 if method is Method.VECTOR else VECTOR_SHARE
+        close = _above_floor(_best_by_page(near))
+        known = self.recogniser.weigh_pages(asked.lines) if self.recogniser and signatures else {}
+        if method is Method.VECTOR:
+            known = {}
+        scores = {
+            page: (1 - share) * lexical.get(page, 0.0)
+            + share * close.get(page, 0.0)
+            + known.get(page, 0.0)
+            for page in {*lexical, *close, *known}
+        }
+        pages = [p for p in scores if p in self._first and self._passes(p, category, framework)]
+        pages.sort(key=lambda p: (-scores[p], p))
+        shown = self.lexical.passages.score(words)
+        return [self._show(p, scores[p], shown, near) for p in pages[:limit] if scores[p] > 0]
 
-    def _lexical_ranking(self, query: str) -> list[str]:
-        scores = self.lexical.scores(query)
-        order = sorted(range(len(scores)), key=lambda i: -scores[i])[:POOL]
-        return [self.passages[i].id for i in order if scores[i] > 0]
+    def _score_pages(self, words: Mapping[str, float]) -> dict[str, float]:
+        index = self.lexical
+        return {index.page_ids[n]: score for n, score in index.pages.score(words).items()}
 
-    def _best_pages(
-        self, scores: dict[str, float], limit: int, category: str | None, framework: str | None
-    ) -> list[Found]:
-        pages: dict[str, list[tuple[float, Passage]]] = defaultdict(list)
-        for passage_id, score in scores.items():
-            passage = self.by_id.get(passage_id)
-            if passage is None or (category and passage.category != category):
-                continue
-            if (
-                framework
-                and framework not in passage.frameworks
-                and "any" not in passage.frameworks
-            ):
-                continue
-            pages[passage.page].append((score, passage))
-        found: list[Found] = []
-        for parts in pages.values():
-            parts.sort(key=lambda p: -p[0])
-            best, passage = parts[0]
-            total = best + RELATED * (parts[1][0] if len(parts) > 1 else 0.0)
-            found.append(
-                Found(
-                    passage.page,
-                    passage.heading,
-                    passage.text,
-                    passage.url,
-                    round(total, 6),
-                    passage.title,
-                )
-            )
-        found.sort(key=lambda f: (-f.score, f.page))
-        return found[:limit]
+    def _score_near(self, asked: Query, category: str | None) -> dict[str, float]:
+        store = self.vectors
+        if store is None:
+            return {}
+        vector = _must_load().embed_query(asked.text)
+        return dict(store.nearest(vector, POOL, category))
+
+    def _passes(self, page: str, category: str | None, framework: str | None) -> bool:
+        passage = self._first[page]
+        return (not category or passage.category == category) and (
+            not framework
+            or "any" in passage.frameworks
+            or framework.lower() in (f.lower() for f in passage.frameworks)
+        )
+
+    def _show(
+        self, page: str, score: float, words: Mapping[int, float], near: Mapping[str, float]
+    ) -> Found:
+        """The page's passage with most in common with the query; its summary where none has."""
+
+        def fit(number: int) -> float:
+            return words.get(number, 0.0) * (1 + max(0.0, near.get(self.passages[number].id, 0.0)))
+
+        passage = self.passages[max(self._parts[page], key=fit)]
+        return Found(
+            page, passage.heading, passage.text, passage.url, round(score, 6), passage.title
+        )
+
+
+def _must_load() -> Embedder:
+    embedder = load_embedder()
+    assert embedder is not None, "asked only where embedder_name() gave one"
+    return embedder
+
+
+def _of_best(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores as shares of the best one."""
+    best = max(scores.values(), default=0.0)
+    return {key: score / best for key, score in scores.items()} if best > 0 else {}
+
+
+def _best_by_page(near: Mapping[str, float]) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for entry, value in near.items():
+        page = entry.split("#", 1)[0].split("?", 1)[0]
+        best[page] = max(best.get(page, -1.0), value)
+    return best
+
+
+def _above_floor(similarity: Mapping[str, float]) -> dict[str, float]:
+    """Similarities stretched to 0..1: all cosines of this family of models lie close together."""
+    if not similarity:
+        return {}
+    low, high = min(similarity.values()), max(similarity.values())
+    return {page: (value - low) / max(high - low, 1e-6) for page, value in similarity.items()}
 
 
 def open_index(vectors: bool = True, progress: Progress | None = None) -> SearchIndex:
     """Index over the installed knowledge; `vectors=False` stays lexical and needs no files."""
-    pages = load_pages(knowledge_folder() / "pages", cache_folder() / "pages.json")
-    folder = cache_folder() / "chroma" if vectors else None
-    return SearchIndex(cut_passages(pages.values()), folder, progress)
+    knowledge, cache_files = knowledge_folder(), cache_folder()
+    pages = load_pages(knowledge / "pages", cache_files / "pages.json")
+    return SearchIndex(
+        passages=cut_passages(pages.values()),
+        store_folder=cache_files / "chroma" if vectors else None,
+        progress=progress,
+        vocabulary=load_vocabulary(knowledge / "search", cache_files / "vocabulary.json"),
+        recogniser=Recogniser(knowledge / "signatures", cache_files / "signatures.json"),
+        lexical_file=cache_files / "lexical.json",
+        shipped_folder=knowledge,
+    )
 
 
 @cache
@@ -145,16 +222,13 @@ def _lexical_index() -> SearchIndex:
 def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
     """(page id, share of the query's words the page explains) for the diagnosis, lexical only.
 
-    The score is BM25 relative to that of a perfect passage made of the query itself, so that a query
-    that shares a few common words with a page stays near zero.
+    The score is that of the page relative to a perfect page made of the query itself, so that a query
+    that shares a few common words with a page stays near zero. Words that no page knows count as rare.
     """
     index = _lexical_index()
-    scores = index.lexical.scores(query)
-    if not scores or max(scores) <= 0:
+    words = dict.fromkeys(tokenize(read_query(query).text), 1.0)
+    ceiling = index.lexical.pages.ceiling(words)
+    if ceiling <= 0:
         return []
-    best: dict[str, float] = {}
-    for passage, score in zip(index.passages, scores, strict=True):
-        best[passage.page] = max(best.get(passage.page, 0.0), score)
-    ranked = sorted(best.items(), key=lambda item: -item[1])[:limit]
-    ceiling = index.lexical.ceiling(query)
-    return [(page, round(score / ceiling, 4)) for page, score in ranked]
+    ranked = sorted(index._score_pages(words).items(), key=lambda item: (-item[1], item[0]))
+    return [(page, round(min(1.0, score / ceiling), 4)) for page, score in ranked[:limit]]

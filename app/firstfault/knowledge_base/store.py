@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from firstfault.errors import CannotAnalyse
-from firstfault.knowledge_base.passages import Passage
 from firstfault.knowledge_base.vectors import Embedder
 
 COLLECTION = "firstfault-passages"
@@ -18,12 +18,19 @@ BATCH = 64
 Progress = Callable[[int, int], None]
 
 
-def fingerprint(passage: Passage, embedder: Embedder) -> str:
-    """Hash of everything the vector and its metadata depend on."""
-    text = "\x1f".join(
-        (embedder.name, passage.id, passage.indexed, passage.category, *passage.frameworks)
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One text of the index: a passage, or a phrase that leads to its page."""
+
+    id: str
+    page: str
+    category: str
+    text: str
+
+
+def text_key(text: str, embedder: str) -> str:
+    """16 hex digits that name the vector of `text` under an embedder."""
+    return hashlib.sha256(f"{embedder}\x1f{text}".encode()).hexdigest()[:16]
 
 
 def open_client(folder: Path) -> Any:
@@ -39,58 +46,108 @@ def open_client(folder: Path) -> Any:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CannotAnalyse(f"FIRSTFAULT_CHROMA_URL={url}: expected http(s)://host[:port]")
-    return chromadb.HttpClient(
-        host=parts.hostname,
-        port=parts.port or (443 if parts.scheme == "https" else 8000),
-        ssl=parts.scheme == "https",
-        settings=settings,
-    )
+    try:
+        return chromadb.HttpClient(
+            host=parts.hostname,
+            port=parts.port or (443 if parts.scheme == "https" else 8000),
+            ssl=parts.scheme == "https",
+            settings=settings,
+        )
+    except ValueError as error:
+        raise CannotAnalyse(
+            f"no Chroma server answers at FIRSTFAULT_CHROMA_URL={url}; start it or unset the variable"
+        ) from error
 
 
 class VectorStore:
-    """Vectors of all passages, brought up to date when opened."""
+    """Vectors of all entries. `update` brings them up to date; a hash of all says whether it must."""
 
-    def __init__(self, client: Any, embedder: Embedder) -> None:
+    def __init__(self, client: Any, embedder: str) -> None:
         self._embedder = embedder
         self._collection = client.get_or_create_collection(
-            COLLECTION,
+            f"{COLLECTION}-{hashlib.sha256(embedder.encode()).hexdigest()[:8]}",
             embedding_function=None,
             configuration={"hnsw": {"space": "cosine", "ef_search": 200}},
         )
 
-    def update(self, passages: Sequence[Passage], progress: Progress | None = None) -> int:
-        """Embed what is new or changed, delete what is gone; number of passages embedded."""
+    def update(
+        self,
+        entries: Sequence[Entry],
+        embed: Callable[[], Embedder],
+        ready: Callable[[], Mapping[str, list[float]]],
+        progress: Progress | None = None,
+    ) -> int:
+        """Add what is new or changed, delete what is gone; number of texts embedded here.
+
+        `ready` loads vectors by text key that need no embedding; `embed` loads the embedder. Neither
+        is called when nothing changed.
+        """
+        wanted = {e.id: self._fingerprint(e) for e in entries}
+        state = hashlib.sha256(
+            "\n".join(f"{i} {f}" for i, f in wanted.items()).encode()
+        ).hexdigest()
+        if (self._collection.metadata or {}).get("state") == state:
+            return 0
         known = self._collection.get(include=["metadatas"])
         have = {
             i: (m or {}).get("fingerprint")
             for i, m in zip(known["ids"], known["metadatas"] or [], strict=True)
         }
-        wanted = {p.id: fingerprint(p, self._embedder) for p in passages}
         stale = [i for i in have if i not in wanted]
         if stale:
             self._collection.delete(ids=stale)
-        todo = [p for p in passages if have.get(p.id) != wanted[p.id]]
-        for start in range(0, len(todo), BATCH):
-            batch = todo[start : start + BATCH]
-            self._collection.upsert(
-                ids=[p.id for p in batch],
-                embeddings=self._embedder.embed_documents([p.indexed for p in batch]),
-                documents=[p.text for p in batch],
-                metadatas=[
-                    {"page": p.page, "category": p.category, "fingerprint": wanted[p.id]}
-                    for p in batch
-                ],
-            )
+        todo = [e for e in entries if have.get(e.id) != wanted[e.id]]
+        made = self._add(todo, wanted, embed, ready() if todo else {}, progress)
+        self._collection.modify(metadata={"state": state, "embedder": self._embedder})
+        return made
+
+    def _add(
+        self,
+        todo: Sequence[Entry],
+        wanted: Mapping[str, str],
+        embed: Callable[[], Embedder],
+        ready: Mapping[str, list[float]],
+        progress: Progress | None,
+    ) -> int:
+        known, unknown = [], []
+        for entry in todo:
+            vector = ready.get(text_key(entry.text, self._embedder))
+            if vector is None:
+                unknown.append(entry)
+            else:
+                known.append((entry, vector))
+        for start in range(0, len(known), 1_000):
+            self._upsert(known[start : start + 1_000], wanted)
+        for start in range(0, len(unknown), BATCH):
+            batch = unknown[start : start + BATCH]
+            vectors = embed().embed_documents([e.text for e in batch])
+            self._upsert(list(zip(batch, vectors, strict=True)), wanted)
             if progress is not None:
-                progress(min(start + BATCH, len(todo)), len(todo))
-        return len(todo)
+                progress(min(start + BATCH, len(unknown)), len(unknown))
+        return len(unknown)
+
+    def _upsert(
+        self, pairs: Sequence[tuple[Entry, list[float]]], wanted: Mapping[str, str]
+    ) -> None:
+        self._collection.upsert(
+            ids=[e.id for e, _ in pairs],
+            embeddings=[v for _, v in pairs],
+            metadatas=[
+                {"page": e.page, "category": e.category, "fingerprint": wanted[e.id]}
+                for e, _ in pairs
+            ],
+        )
+
+    def _fingerprint(self, entry: Entry) -> str:
+        text = "\x1f".join((self._embedder, entry.page, entry.category, entry.text))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def nearest(
-        self, query: str, limit: int, category: str | None = None
+        self, vector: list[float], limit: int, category: str | None = None
     ) -> list[tuple[str, float]]:
-        """(passage id, cosine similarity) of the nearest passages, best first."""
+        """(entry id, cosine similarity) of the nearest entries, best first."""
         found = self._collection.query(
-            query_embeddings=[self._embedder.embed_query(query)],
+            query_embeddings=[vector],
             n_results=limit,
             where={"category": category} if category else None,
             include=["distances"],
