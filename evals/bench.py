@@ -1,0 +1,321 @@
+"""How fast is it, and how does it grow? Prints every figure with machine, medians and ratios.
+
+    python -m evals.bench [--folder SCRATCH] [--runs 3] [--large FOLDER] [--index] [--no-write]
+
+Every system runs as its own process, start-up included, on the same files in the same session. CPU
+seconds (user and system, children included) stand beside the clock: on a shared machine they are the
+steadier figure. --large adds 4,096 logs of 2.5 MB; they are made in FOLDER (10 GB) where it is empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evals.log_generator import write_incident, write_rank
+
+RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+MB = 1_000_000
+SIZES = (10, 100, 1_000)
+ANALYZER_LIMIT_MB = 100
+"""Beyond this the five-pattern analyzer holds the whole text twice and runs for minutes."""
+
+_COMMAND = "from firstfault.cli import main; main()"
+_ANALYZER = (
+    "import sys; from pathlib import Path; from evals.baselines.crash_analyzer import answer; "
+    "p = Path(sys.argv[1]); files = sorted(p.rglob('*.log')) if p.is_dir() else [p]; "
+    "print(answer('\\n'.join(f.read_bytes().decode('utf-8', 'replace') for f in files)).category)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process: clock and CPU seconds, peak memory in MB (of its largest process)."""
+
+    wall: float
+    cpu: float
+    peak_mb: float
+
+
+def measure(command: Sequence[str], runs: int) -> Run:
+    """Medians over `runs` runs of one command. Output is thrown away."""
+    found = [_run_once(command) for _ in range(runs)]
+    return Run(
+        statistics.median(r.wall for r in found),
+        statistics.median(r.cpu for r in found),
+        max(r.peak_mb for r in found),
+    )
+
+
+def _run_once(command: Sequence[str]) -> Run:
+    begin = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    wall = time.perf_counter() - begin
+    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def ours(path: Path, jobs: int) -> list[str]:
+    """The command as users call it."""
+    return [
+        sys.executable, "-c", _COMMAND, "diagnose", str(path), "--json", "--no-llm",
+        "--jobs", str(jobs),
+    ]  # fmt: skip
+
+
+def ripgrep(path: Path, patterns: Path) -> list[str]:
+    """Count of lines that match any of our patterns, one thread."""
+    return ["rg", "-j1", "-c", "-f", str(patterns), str(path)]
+
+
+def analyzer(path: Path) -> list[str]:
+    """The five-pattern baseline over the whole text."""
+    return [sys.executable, "-c", _ANALYZER, str(path)]
+
+
+def write_patterns(target: Path) -> int:
+    """All signature patterns in ripgrep's spelling, one a line; their number."""
+    from firstfault.workspace import Workspace
+
+    signatures = Workspace().knowledge.signatures.signatures
+    patterns = [_spell_for_ripgrep(p) for s in signatures for p in s.patterns]
+    target.write_text("\n".join(patterns) + "\n", encoding="utf-8")
+    return len(patterns)
+
+
+def _spell_for_ripgrep(pattern: str) -> str:
+    """No named groups, and no escapes of characters that need none."""
+    plain = re.sub(r"\(\?P<\w+>", "(?:", pattern)
+    return re.sub(r"\\(.)", lambda m: m[1] if m[1] in "'\"`/@%,:;=<>! " else m[0], plain)
+
+
+def fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Least squares y = a + b x: (a, b, largest relative error)."""
+    slope, offset = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
+    worst = max(abs(offset + slope * x - y) / y for x, y in points)
+    return offset, slope, worst
+
+
+def name_machine() -> str:
+    """Processor, cores, load and versions."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text(encoding="utf-8") if info.is_file() else ""
+    model = re.search(r"model name\s*: (.+)", text)
+    load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
+    rg = subprocess.run(["rg", "--version"], capture_output=True, text=True, check=False).stdout
+    return (
+        f"{model[1] if model else platform.processor()}, {os.cpu_count()} cores, "
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"{rg.splitlines()[0] if rg else 'no ripgrep'}; load average at the start {load}"
+    )
+
+
+def compare(
+    title: str, path: Path, size_mb: float, patterns: Path, runs: int, with_analyzer: bool
+) -> list[str]:
+    """Rows of the comparison table for one input."""
+    arms: list[tuple[str, list[str]]] = [
+        ("ripgrep -j1, same patterns", ripgrep(path, patterns)),
+        ("firstfault diagnose, 1 process", ours(path, 1)),
+        ("firstfault diagnose, 2 processes", ours(path, 2)),
+    ]
+    if with_analyzer:
+        arms.append(("five-pattern crash analyzer", analyzer(path)))
+    rows: list[str] = []
+    base: Run | None = None
+    for name, command in arms:
+        run = measure(command, runs)
+        base = base or run
+        rows.append(
+            f"| {title} | {name} | {run.wall:.2f} | {run.cpu:.2f} | {size_mb / run.wall:.0f} "
+            f"| {base.wall / run.wall:.2f} | {base.cpu / run.cpu:.2f} | {run.peak_mb:.0f} |"
+        )
+        print(rows[-1], flush=True)
+    if not with_analyzer:
+        rows.append(
+            f"| {title} | five-pattern crash analyzer | not run: over {ANALYZER_LIMIT_MB} MB | | | | | |"
+        )
+    return rows
+
+
+def growth(scratch: Path, runs: int) -> list[str]:
+    """Fits of CPU seconds against bytes, ranks and findings, three sizes each."""
+    series: list[tuple[str, str, list[tuple[float, float]]]] = []
+    points = []
+    for size in (50, 100, 200):
+        path = scratch / f"bytes-{size}.log"
+        write_rank(path, 0, size * MB, 0, 7)
+        points.append((float(size), measure(ours(path, 1), runs).cpu))
+        path.unlink()
+    series.append(("bytes", "MB", points))
+    points = []
+    for ranks in (128, 256, 512):
+        folder = scratch / f"ranks-{ranks}"
+        write_incident(folder, ranks, 200_000)
+        points.append((float(ranks), measure(ours(folder, 1), runs).cpu))
+        shutil.rmtree(folder)
+    series.append(("ranks", "logs of 0.2 MB", points))
+    points = []
+    for count in (2_000, 4_000, 8_000):
+        path = scratch / "findings.log"
+        _write_findings(path, count)
+        points.append((float(count), measure(ours(path, 1), runs).cpu))
+    series.append(("findings", "matching lines in 40 MB", points))
+    rows = []
+    for name, unit, found in series:
+        offset, slope, worst = fit(found)
+        measured = ", ".join(f"{x:.0f}: {y:.2f} s" for x, y in found)
+        rows.append(
+            f"| {name} | {unit} | {measured} | {offset:.2f} + {slope:.2e} x | {worst:.0%} |"
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def _write_findings(path: Path, count: int) -> None:
+    """40 MB of ordinary lines with `count` lines of forty kinds of failures between them."""
+    from firstfault_tools.knowledge.pack import read_yaml
+
+    samples: list[str] = []
+    for file in sorted((ROOT / "knowledge" / "signatures").rglob("*.yaml"))[::11]:
+        row = read_yaml(file.read_text(encoding="utf-8"))
+        found = [s for s in row["samples"]["match"] if isinstance(s, str) and "\n" not in s]
+        samples += found[:1]
+    plain = path.with_suffix(".plain")
+    write_rank(plain, 0, 40 * MB, 1, 7)
+    lines = plain.read_bytes().splitlines(keepends=True)
+    plain.unlink()
+    step = max(1, len(lines) // count)
+    with path.open("wb") as stream:
+        for index, line in enumerate(lines):
+            stream.write(line)
+            if index % step == 0:
+                stream.write(samples[index // step % len(samples)].encode() + b"\n")
+
+
+def small_log(scratch: Path, runs: int) -> list[str]:
+    """Cold command and warm call on a 1 MB log."""
+    from firstfault.workspace import Workspace
+
+    path = scratch / "small.log"
+    write_rank(path, 0, MB, 0, 7)
+    cold = measure(ours(path, 1), max(runs, 5))
+    workspace = Workspace()
+    workspace.diagnose_paths([path])
+    walls, cpus = [], []
+    for _ in range(7):
+        begin, used = time.perf_counter(), time.process_time()
+        workspace.diagnose_paths([path])
+        walls.append(time.perf_counter() - begin)
+        cpus.append(time.process_time() - used)
+    return [
+        f"| cold command | {cold.wall:.2f} | {cold.cpu:.2f} | {cold.peak_mb:.0f} |",
+        f"| warm call | {statistics.median(walls):.3f} | {statistics.median(cpus):.3f} | |",
+    ]
+
+
+def storms(scratch: Path, runs: int) -> list[str]:
+    """An ordinary log against logs of which every line matches."""
+    rows = []
+    base: Run | None = None
+    for name, storm in (("ordinary lines", False), ("every line matches", True)):
+        path = scratch / "storm.log"
+        write_rank(path, 3, 100 * MB, 3, 7, storm)
+        run = measure(ours(path, 1), runs)
+        base = base or run
+        rows.append(
+            f"| {name}, 100 MB | {run.wall:.2f} | {run.cpu:.2f} | {run.cpu / base.cpu:.2f} | {run.peak_mb:.0f} |"
+        )
+        path.unlink()
+    path = scratch / "line.log"
+    with path.open("wb") as stream:
+        for _ in range(1_000):
+            stream.write(b"x loss 3.2 " * 90_909)
+        stream.write(b"\n[rank0]: CUDA out of memory. Tried to allocate 3.00 GiB\n")
+    run = measure(ours(path, 1), 1)
+    rows.append(f"| one line of 1 GB | {run.wall:.2f} | {run.cpu:.2f} | | {run.peak_mb:.0f} |")
+    path.unlink()
+    return rows
+
+
+def main() -> None:
+    """Parse arguments, measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="scratch space; a temporary folder otherwise")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--large", type=Path, metavar="FOLDER")
+    parser.add_argument("--index", action="store_true")
+    parser.add_argument("--no-write", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        text = write_report(Path(name), arguments.runs, arguments.large, arguments.index)
+    print(text)
+    if not arguments.no_write:
+        RESULTS.mkdir(exist_ok=True)
+        target = RESULTS / f"bench-{datetime.now(UTC).date()}.md"
+        target.write_text(text, encoding="utf-8")
+
+
+def write_report(scratch: Path, runs: int, large: Path | None, index: bool) -> str:
+    """All sections as Markdown."""
+    patterns = scratch / "patterns.txt"
+    count = write_patterns(patterns)
+    machine = name_machine()
+    rows: list[str] = []
+    for size in SIZES:
+        path = scratch / f"one-{size}.log"
+        write_rank(path, 0, size * MB, 0, 7)
+        few = runs if size < 1_000 else 1
+        rows += compare(f"one log, {size} MB", path, size, patterns, few, size <= ANALYZER_LIMIT_MB)
+        path.unlink()
+    folder = scratch / "run"
+    write_incident(folder, 256, MB // 2)
+    rows += compare("256 logs of 0.5 MB", folder, 128, patterns, runs, True)
+    shutil.rmtree(folder)
+    if large is not None:
+        if not large.is_dir() or not any(large.iterdir()):
+            write_incident(large, 4096, 2_500_000)
+        rows += compare("4,096 logs of 2.5 MB", large, 10_240, patterns, 1, False)
+    sections: list[tuple[str, str, Callable[[], list[str]]]] = [
+        ("Growth", "| against | unit | CPU s at three sizes | fit | largest error |\n| --- | --- | --- | --- | ---: |", lambda: growth(scratch, runs)),
+        ("A log of 1 MB", "| what | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |", lambda: small_log(scratch, runs)),
+        ("Storms and endless lines, one process", "| what | wall s | CPU s | times as much CPU | peak MB |\n| --- | ---: | ---: | ---: | ---: |", lambda: storms(scratch, runs)),
+    ]  # fmt: skip
+    if index:
+        from evals.bench_index import index_rows
+
+        sections.append(("Index of 100,000 passages", "| what | p50 ms | p95 ms | built in s |\n| --- | ---: | ---: | ---: |", lambda: index_rows(scratch)))  # fmt: skip
+    lines = [
+        f"# Scale and speed ({datetime.now(UTC).date()})",
+        "",
+        f"Machine: {machine}. {count:,} patterns. Medians of {runs} runs (1 from 1 GB on), start-up "
+        "included; the files lie in the page cache.",
+        "",
+        "| input | system | wall s | CPU s | MB/s (wall) | times ripgrep (wall) | times ripgrep (CPU) | peak MB |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *rows,
+    ]
+    for title, head, make in sections:
+        lines += ["", f"## {title}", "", head, *make()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
