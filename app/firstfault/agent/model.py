@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from firstfault.agent.endpoint import Endpoint
+from firstfault.agent.endpoint import PUBLIC_URL, Endpoint
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -33,6 +33,8 @@ class EndpointModel:
         from pydantic import SecretStr
 
         limits = self.endpoint.limits
+        # the public service refuses the old name of the limit, other servers know no other
+        public = self.endpoint.url.startswith(PUBLIC_URL) or ".azure.com" in self.endpoint.url
         return ChatOpenAI(
             model=self.endpoint.name,
             base_url=self.endpoint.url,
@@ -42,6 +44,7 @@ class EndpointModel:
             max_retries=0,
             temperature=0.0,
             max_completion_tokens=limits.answer_tokens,
+            extra_body=None if public else {"max_tokens": limits.answer_tokens},
             streaming=True,
             stream_usage=True,
             use_responses_api=False,

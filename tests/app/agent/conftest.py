@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from firstfault.agent.answerer import AgentAnswerer
 from firstfault.agent.enrich import make_question
 from firstfault.agent.store import open_store
@@ -23,7 +24,7 @@ LOG = """\
 [rank1]:     loss.backward()
 [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.00 GiB. GPU 1 has a total capacity of 79.10 GiB of which 3.27 GiB is free.
 {planted}
-[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.
+[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.
 [rank0]: contact 10.1.2.3 on host trainnode-0042 for more
 """
 MakeQuestion = Callable[..., Question]

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from firstfault.agent.endpoint import Hidden, is_configured, read_endpoint
 from firstfault.errors import UsageError
 from firstfault.settings import Settings

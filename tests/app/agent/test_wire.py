@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from evals.fakes.fake_endpoint import REPLY, FakeEndpoint, serve_fake
+from tests.app.agent.conftest import MakeQuestion
+
 from firstfault.agent.endpoint import Endpoint, Limits, Structure
 from firstfault.agent.enrich import enrich
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
-
-from evals.fakes.fake_endpoint import REPLY, FakeEndpoint, serve_fake
-from tests.app.agent.conftest import MakeQuestion
 
 LIMITS = Limits(silence_s=0.6, turn_s=4.0, attempts=2)
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
 from firstfault.grounding.claims import Claim, Fault, check_claim, check_leak, check_question
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault_tools.findings import Confidence, Verdict
-from hypothesis import given
-from hypothesis import strategies as st
 
 ROWS = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text("utf-8"))
 

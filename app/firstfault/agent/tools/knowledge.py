@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from firstfault.agent.context import TurnContext
 from firstfault.agent.tools.lines import Answer
+from firstfault.agent.untrusted import make_plain_block
 from firstfault_tools.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def search(context: TurnContext, query: str) -> Answer:
             found.page, found.heading, found.passage[:MAX_PASSAGE], found.url
         )
         items.append(item)
-        lines.append(f"{item.id} page {found.page}, {found.heading} ({found.title})\n{item.text}")
+        lines.append(
+            f"{item.id} page {found.page}, {found.heading} ({found.title})\n{_plain(context, item.text)}"
+        )
     return context.result("\n\n".join(lines) or "No passage matches.", items)
 
 
@@ -69,5 +72,9 @@ def read_page(context: TurnContext, page: str, heading: str = "") -> Answer:
     item = context.book.add_passage(
         page, section.heading or "Summary", section.text[:MAX_PASSAGE], known.url
     )
-    text = f"{item.id} page {page}, {section.heading or 'Summary'} ({known.title})\n{item.text}"
+    text = f"{item.id} page {page}, {section.heading or 'Summary'} ({known.title})\n{_plain(context, item.text)}"
     return context.result(f"{text}\n(sections: {headings})", [item])
+
+
+def _plain(context: TurnContext, text: str) -> str:
+    return context.veil.hide(make_plain_block(text, MAX_PASSAGE))
