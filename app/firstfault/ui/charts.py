@@ -145,8 +145,8 @@ def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
         mark = alt.Chart(_data([{"step": cited, "label": "first fault"}]))
         rule = mark.mark_rule(color=look["fault"], strokeDash=[4, 3], strokeWidth=1.4).encode(x=x)
         text = mark.mark_text(
-            align="left", dx=5, baseline="top", color=look["fault"], fontSize=11
-        ).encode(x=x, y=alt.value(2), text="label:N")
+            align="left", dx=5, dy=-4, baseline="bottom", color=look["fault"], fontSize=11
+        ).encode(x=x, y=alt.value("height"), text="label:N")
         layers += [rule, text]
     return alt.layer(*layers).properties(
         height=205, title=alt.TitleParams(curve.title, anchor="start", fontSize=13, fontWeight=600)

@@ -16,16 +16,16 @@ from firstfault.incidents.events import (
     Failed,
     Progress,
     Received,
-    RelatedFound,
 )
 from firstfault.incidents.records import Incident, TurnKind
 from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.inbox import read_inputs
-from firstfault.ui.marks import render_markdown, split_fences
+from firstfault.ui.marks import icon, render_markdown, split_fences
 from firstfault.ui.sources import show_sources
-from firstfault.ui.visitor import require
+from firstfault.ui.visitor import may, require
 
 FAST, SLOW = 0.4, 4.0
+APPROVALS = ("/approve", "approve")
 
 
 def show_conversation(incident: Incident, events: Sequence[Event], readonly: bool = False) -> None:
@@ -36,10 +36,12 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
             _show_turn(incident, number, mine)
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
     if not readonly:
-        _show_box(incident)
+        _show_box(incident, events)
 
 
-def _show_box(incident: Incident) -> None:
+def _show_box(incident: Incident, events: Sequence[Event]) -> None:
+    if incident.state.is_final:
+        _show_choices(incident, events)
     if not incident.state.is_final and st.button(
         "Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"
     ):
@@ -70,7 +72,11 @@ def watch(identity: str, seen: int, every: float) -> None:
 
 
 def _take(identity: str, given: object) -> None:
-    new = read_inputs(getattr(given, "text", "") or "", getattr(given, "files", ()))
+    text = getattr(given, "text", "") or ""
+    if text.strip().lower() in APPROVALS:
+        _say(identity, text.strip(), Role.APPROVE)
+        return
+    new = read_inputs(text, getattr(given, "files", ()))
     purpose = f"turn-{identity}"
     try:
         require(Role.INVESTIGATE)
@@ -86,6 +92,42 @@ def _take(identity: str, given: object) -> None:
     st.rerun()
 
 
+def _say(identity: str, word: str, needed: Role) -> None:
+    """Say a fixed word for the person, as typing it would."""
+    purpose = f"turn-{identity}"
+    try:
+        require(needed)
+        turn = service().ask(identity, word, key=next_key(purpose))
+    except FirstfaultError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    st.session_state["jump"] = f"turn-{turn}"
+    spend_key(purpose)
+    st.rerun()
+
+
+def _show_choices(incident: Incident, events: Sequence[Event]) -> None:
+    """Buttons where a model waits for a person: to be sent something, or to run a probe."""
+    last = [e.body for e in events if e.turn == incident.last_turn]
+    steps = {b.step for b in last if isinstance(b, Progress)}
+    asked = next((b.text for b in last if isinstance(b, Received)), "").strip().lower()
+    with st.container(horizontal=True, gap="small", key="choices"):
+        if "consent" in steps or asked == "/preview":
+            if asked != "/preview" and st.button(
+                "See what would be sent", icon=":material/visibility:", key="preview"
+            ):
+                _say(incident.id, "/preview", Role.INVESTIGATE)
+            if st.button("Send it to the model", icon=":material/send:", key="send"):
+                _say(incident.id, "/send", Role.INVESTIGATE)
+        if "approval" in steps:
+            if may(Role.APPROVE) and st.button(
+                "Run the probe", icon=":material/play_arrow:", key="approve", type="primary"
+            ):
+                _say(incident.id, "/approve", Role.APPROVE)
+            if st.button("Go on without it", icon=":material/close:", key="reject"):
+                _say(incident.id, "/reject", Role.INVESTIGATE)
+
+
 def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None:
     received = next((e.body for e in events if isinstance(e.body, Received)), None)
     if received is not None:
@@ -97,8 +139,8 @@ def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None
     for event in events:
         if isinstance(event.body, Failed):
             st.error(event.body.message, icon=":material/report:")
-        elif isinstance(event.body, RelatedFound):
-            continue
+        elif isinstance(event.body, Progress) and event.body.step in ("model", "cost"):
+            st.html(f'<p class="ff ff-foot">{icon("smart_toy")} {escape(event.body.detail)}</p>')
     _jump_to(number)
     if any(e.is_closing for e in events):
         if st.session_state.get("jump") == f"turn-{number}":
@@ -135,6 +177,10 @@ def _write_received(received: Received, number: int) -> str:
 
 def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:
     citations = {c.n: c for c in part.citations}
+    if part.source == "model":
+        st.html(
+            f'<p class="ff ff-foot">{icon("fact_check")} Worded by a model, checked against the evidence</p>'
+        )
     for text, is_command in split_fences(part.text):
         if is_command:
             st.code(text, language="bash", wrap_lines=True)

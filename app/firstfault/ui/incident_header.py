@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from html import escape
 
 import streamlit as st
@@ -27,12 +28,21 @@ def name_incident(incident: Incident) -> str:
     return title[:MAX_TITLE] or "Untitled"
 
 
+def head_incident(incident: Incident) -> str:
+    """Title above the verdict; where it only repeats the cause, the time it was opened."""
+    title, cause = incident.title.strip(), incident.root_cause or ""
+    if not title or (cause and title[:32].lower() == cause[:32].lower()):
+        opened = datetime.fromtimestamp(incident.created, UTC)
+        return f"Incident opened {opened:%d %B %Y, %H:%M} UTC"
+    return title
+
+
 def show_header(incident: Incident) -> None:
     """Title and actions in one row."""
     with st.container(
         key="incident-header", horizontal=True, vertical_alignment="center", gap="small"
     ):
-        st.html(f'<h1 class="ff ff-name">{escape(incident.title)}</h1>', width="stretch")
+        st.html(f'<h1 class="ff ff-name">{escape(head_incident(incident))}</h1>', width="stretch")
         if incident.verdict is not None:
             show_report_menu(incident)
         if may(Role.INVESTIGATE):

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,30 +25,53 @@ CHROMIUM = Path("/usr/bin/chromium")
 PATIENCE = 60.0
 
 
-@pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a freshly started page."""
+StartPage = Callable[..., AbstractContextManager[str]]
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("page")
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def run_page(folder: Path, port: int, **variables: str) -> Iterator[str]:
+    """`firstfault chat` as a process of its own; its address."""
     path = os.pathsep.join([str(ROOT / "app"), str(ROOT / "tools")])
-    environment = {**os.environ, "FIRSTFAULT_DATA": str(folder), "PYTHONPATH": path}
+    environment = {**os.environ, "FIRSTFAULT_DATA": str(folder), "PYTHONPATH": path, **variables}
     command = [sys.executable, "-c", "from firstfault.cli import main; main()", "chat"]
-    log = (folder / "page.log").open("wb")
-    process = subprocess.Popen(
-        [*command, "--port", str(port), "--no-open"], env=environment, stdout=log, stderr=log
-    )
-    try:
-        _await_health(f"http://127.0.0.1:{port}/_stcore/health", process, folder / "page.log")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
+    with (folder / "page.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--no-open"], env=environment, stdout=log, stderr=log
+        )
         try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        log.close()
+            _await_health(f"http://127.0.0.1:{port}/_stcore/health", process, folder / "page.log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a freshly started page on SQLite."""
+    with run_page(tmp_path_factory.mktemp("page"), free_port()) as found:
+        yield found
+
+
+@pytest.fixture
+def start_page(tmp_path: Path) -> StartPage:
+    """Starts further pages over one data folder: start_page(port, VARIABLE=value)."""
+
+    def start(port: int, **variables: str) -> AbstractContextManager[str]:
+        return run_page(tmp_path, port, **variables)
+
+    return start
 
 
 def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -78,11 +102,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    """Opens a tab: open_page(path, theme=, width=). Anything asked of another host fails the test."""
+def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
+    """Opens a tab: open_page(path, theme=, width=, at=). Asking another host fails the test."""
     contexts, outside = [], []
 
-    def open_one(path: str = "/", theme: str = "light", width: int = 1280) -> Page:
+    def open_one(path: str = "/", theme: str = "light", width: int = 1280, at: str = "") -> Page:
+        address = at or request.getfixturevalue("address")
         context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if theme == "dark" else "light",

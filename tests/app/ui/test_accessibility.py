@@ -51,3 +51,19 @@ def test_what_if(open_page: Open, theme: str) -> None:
     page.locator(".ff-figures dd").first.wait_for()
     page.wait_for_timeout(1000)
     assert serious_of(page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_report_and_conversation(open_page: Open, theme: str) -> None:
+    page = open_page(theme=theme)
+    page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Out of memory")).click()
+    page.locator(".ff-verdict").wait_for()
+    page.get_by_test_id("stChatInputTextArea").fill("How do I fix it?")
+    page.keyboard.press("Enter")
+    page.locator(".ff-prose").first.wait_for()
+    page.wait_for_timeout(1500)
+    assert serious_of(page) == []
+    page.get_by_role("button", name="Post-mortem").click()
+    page.locator(".ff-report h1").wait_for()
+    page.wait_for_timeout(500)
+    assert serious_of(page) == []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from firstfault.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -19,6 +19,14 @@ CASES = Path(__file__).parent.parent.parent.parent / "evals" / "cases"
 SKIPPED_BATCH = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
 pytestmark = pytest.mark.browser
 Open = Callable[..., "Page"]
+StartPage = Callable[..., AbstractContextManager[str]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def paste(page: Page, text: str) -> None:
@@ -62,6 +70,23 @@ def test_pasted_log_to_verdict_citation_what_if_and_back(open_page: Open) -> Non
     page.goto(where)
     page.locator(".ff-verdict").wait_for()
     assert "ank 5" in page.locator(".ff-verdict h2").inner_text()
+
+
+@pytest.mark.postgres
+def test_on_postgresql_an_incident_outlives_the_page(
+    open_page: Open, start_page: StartPage, postgres_url: str
+) -> None:
+    port = free_port()
+    with start_page(port, FIRSTFAULT_DATABASE_URL=postgres_url) as address:
+        page = open_page(at=address)
+        paste_case(page)
+        where = page.url
+    with start_page(port, FIRSTFAULT_DATABASE_URL=postgres_url) as address:
+        again = open_page(where.removeprefix(address), at=address)
+        again.locator(".ff-verdict").wait_for()
+        assert "ank 5" in again.locator(".ff-verdict h2").inner_text()
+        paste(again, "How do I fix it?")
+        again.locator(".ff-prose").first.wait_for()
 
 
 def test_verdict_stands_at_the_top_when_it_comes(open_page: Open) -> None:
@@ -132,7 +157,6 @@ def test_feedback_is_kept(open_page: Open) -> None:
     page.get_by_text("You told us").wait_for()
 
 
-@pytest.mark.skipif(not hasattr(Service, "export"), reason="the service cannot export yet")
 @pytest.mark.parametrize("name", ["Markdown", "HTML", "Word", "PDF"])
 def test_post_mortem_downloads(open_page: Open, tmp_path: Path, name: str) -> None:
     page = open_page()
