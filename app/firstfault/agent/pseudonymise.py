@@ -25,7 +25,7 @@ _FULL_NAME = re.compile(
     r"(?i)(?<![\w./@-])[a-z0-9][a-z0-9-]{0,62}(?:\.[a-z0-9-]{1,63}){0,5}\.(?:com|net|org|edu|gov|io|internal|local|lan|corp|cluster|intra|cloud|dev|ai|de|uk|fr|cn|jp|ch|eu)\b(?!\w)"
 )
 _NODE = re.compile(
-    r"(?i)(?<![\w./-])(?:ip-\d+-\d+-\d+-\d+|[a-z]{2,16}(?:-[a-z0-9]{1,16}){1,6}-?\d{1,6}|(?:node|host|worker|compute|dgx|hgx|gpu-?node|gpuserver|srv|rack)[-_]?\d{1,6}(?:-\d+)*)(?![\w-])"
+    r"(?i)(?<![\w./<-])(?:ip-\d+-\d+-\d+-\d+|[a-z]{2,16}(?:-[a-z0-9]{1,16}){1,6}-?\d{1,6}|(?:node|host|worker|compute|dgx|hgx|gpu-?node|gpuserver|srv|rack)[-_]?\d{1,6}(?:-\d+)*)(?![\w-])"
 )
 _USER_SAID = re.compile(
     r"(?i)\b(?:user(?:name)?|owner|logname|uid)\b[\"']?\s*[:=]\s*[\"']?(?P<name>[A-Za-z_][\w.-]{1,31})"
@@ -156,6 +156,6 @@ class Veil:
         if self._pattern is None and self._names:
             names = sorted(self._names, key=len, reverse=True)
             self._pattern = re.compile(
-                r"(?<![\w])(?:" + "|".join(map(re.escape, names)) + r")(?!\w)"
+                r"(?<![\w<])(?:" + "|".join(map(re.escape, names)) + r")(?!\w)"
             )
         return self._pattern
