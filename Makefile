@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check eval setup lock fix
+.PHONY: run test check eval setup lock fix index
 run: setup
 	$(BIN)/firstfault chat
 
@@ -20,6 +20,10 @@ check: setup
 
 eval: setup
 	$(BIN)/python -m evals.run
+
+# The vectors that ship with the knowledge; run after pages or search phrases changed.
+index: setup
+	$(BIN)/python -m firstfault.knowledge_base.shipping
 
 fix: setup
 	$(BIN)/ruff format .

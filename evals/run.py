@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evals import gpualert
 from evals.answer import Answer, of_diagnosis
 from evals.baselines import crash_analyzer, grep
 from evals.cases import Case, load_cases
+from evals.retrieval import run as retrieval
 from evals.scorers.grounding import count_grounded
 from evals.scorers.triple import Score, macro_f1, score_triple
+
+from evals import gpualert
 from firstfault.workspace import Workspace
 
 RESULTS = Path(__file__).parent / "results"
@@ -58,6 +60,7 @@ def main() -> None:
     text = write_table(results)
     if not arguments.case and not arguments.split:
         text += "\n" + gpualert.write_table(workspace)
+        text += "\n" + retrieval.write_table()
     print(text)
     if arguments.verbose:
         print_failures(results["firstfault, no model"])

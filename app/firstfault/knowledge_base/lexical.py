@@ -42,6 +42,8 @@ PAGE_WEIGHTS: Mapping[str, float] = {
 """Weight of a page's parts, chosen on the dev questions. What a page is not speaks of other pages."""
 PASSAGE_WEIGHTS: Mapping[str, float] = {TITLE: 1.0, TAGS: 1.0, OTHER: 1.5}
 
+_PARTS = ("pages", "passages", "phrases")
+
 Fields = Mapping[str, list[str]]
 
 
@@ -76,6 +78,26 @@ class LexicalIndex:
     page_ids: tuple[str, ...]
     pages: Postings
     passages: Postings
+    phrases: Postings
+    owners: Sequence[int]
+    """Page number of every phrase."""
+
+    def score_pages(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Page id -> BM25F score."""
+        return {self.page_ids[n]: score for n, score in self.pages.score(weights).items()}
+
+    def compare_phrases(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Page id -> cosine (0..1) between the query and the phrase of the page nearest to it."""
+        known = self.phrases
+        square = sum(
+            (w * _rarity(known.size, len(known.entries.get(t, ((), ()))[0]))) ** 2
+            for t, w in weights.items()
+        )
+        best: dict[str, float] = {}
+        for number, value in known.score(weights).items():
+            page = self.page_ids[self.owners[number]]
+            best[page] = max(best.get(page, 0.0), value / math.sqrt(square))
+        return best
 
 
 def build_lexical(
@@ -99,10 +121,17 @@ def build_lexical(
         fields[passage.heading if passage.heading in PAGE_WEIGHTS else OTHER] += text
     for page, fields in pages.items():
         fields[PHRASES] = tokenize("\n".join(vocabulary.phrases.get(page, ())))
+    phrases = [
+        (number, tokenize(phrase))
+        for number, (page, fields) in enumerate(pages.items())
+        for phrase in (" ".join(fields[TITLE]), *vocabulary.phrases.get(page, ()))
+    ]
     index = LexicalIndex(
         tuple(pages),
         build_postings(list(pages.values()), PAGE_WEIGHTS),
         build_postings(parts, PASSAGE_WEIGHTS),
+        build_cosines([words for _, words in phrases]),
+        [number for number, _ in phrases],
     )
     _keep(file, identity, index)
     return index
@@ -130,6 +159,19 @@ def build_postings(documents: Sequence[Fields], weights: Mapping[str, float]) ->
     return Postings(len(documents), out)
 
 
+def build_cosines(phrases: Sequence[Sequence[str]]) -> Postings:
+    """Postings whose sum, over the length of the query's vector, is the cosine of rarities."""
+    holders = Counter(word for words in phrases for word in set(words))
+    entries: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    for number, words in enumerate(phrases):
+        rarity = {word: _rarity(len(phrases), holders[word]) for word in set(words)}
+        length = math.sqrt(sum(r * r for r in rarity.values())) or 1.0
+        for word, value in rarity.items():
+            entries[word][0].append(number)
+            entries[word][1].append(round(value * value / length, 4))
+    return Postings(len(phrases), dict(entries))
+
+
 def _rarity(size: int, holders: int) -> float:
     return math.log(1 + (size - holders + 0.5) / (holders + 0.5))
 
@@ -152,9 +194,8 @@ def _read_kept(file: Path | None, identity: str) -> LexicalIndex | None:
         row = json.loads(file.read_text(encoding="utf-8"))
         if row["identity"] != identity:
             return None
-        return LexicalIndex(
-            tuple(row["page_ids"]), *(Postings(row[k][0], row[k][1]) for k in ("pages", "passages"))
-        )
+        parts = {k: Postings(row[k][0], row[k][1]) for k in _PARTS}
+        return LexicalIndex(page_ids=tuple(row["page_ids"]), owners=row["owners"], **parts)
     except (OSError, ValueError, LookupError, TypeError):
         return None  # a damaged cache file is rebuilt
 
@@ -162,8 +203,12 @@ def _read_kept(file: Path | None, identity: str) -> LexicalIndex | None:
 def _keep(file: Path | None, identity: str, index: LexicalIndex) -> None:
     if file is None:
         return
-    row: dict[str, Any] = {"identity": identity, "page_ids": index.page_ids}
-    row |= {k: [getattr(index, k).size, getattr(index, k).entries] for k in ("pages", "passages")}
+    row: dict[str, Any] = {
+        "identity": identity,
+        "page_ids": index.page_ids,
+        "owners": index.owners,
+    }
+    row |= {k: [getattr(index, k).size, getattr(index, k).entries] for k in _PARTS}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=".lexical-")

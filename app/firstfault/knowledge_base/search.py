@@ -18,7 +18,7 @@ from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import Query, read_query
 from firstfault.knowledge_base.recognition import Recogniser
 from firstfault.knowledge_base.shipping import index_file, read_shipped
-from firstfault.knowledge_base.store import Entry, Progress, VectorStore, open_client
+from firstfault.knowledge_base.store import Entry, Kind, Progress, VectorStore, open_client
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
 from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
@@ -26,9 +26,11 @@ from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.knowledge.page import load_pages
 
 POOL = 150
-"""Nearest entries asked for: passages and phrases of some dozens of pages."""
-VECTOR_SHARE = 0.4
-"""Share of the vectors in a fused score; chosen on the dev questions."""
+"""Nearest passages and nearest phrases asked for, each: those of some dozens of pages."""
+FLOOR_RANK = 40
+"""Similarity of the page at this place counts 0: all cosines of this family of models lie close."""
+VECTOR_SHARE, PHRASE_BONUS = 0.4, 0.5
+"""Share of the vectors in a score, and what a phrase with the query's words adds; chosen on dev."""
 
 
 class Method(StrEnum):
@@ -70,9 +72,9 @@ class SearchIndex:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """What gets a vector: passages, page titles, and the phrases that lead to pages."""
-        of_passages = [Entry(p.id, p.page, p.category, p.indexed) for p in self.passages]
+        of_passages = [Entry(p.id, p.page, Kind.PASSAGE, p.indexed) for p in self.passages]
         of_phrases = [
-            Entry(f"{p.page}?{n}", p.page, p.category, phrase)
+            Entry(f"{p.page}?{n}", p.page, Kind.PHRASE, phrase)
             for p in self._first.values()
             for n, phrase in enumerate((p.title, *self.vocabulary.phrases.get(p.page, ())))
         ]
@@ -120,34 +122,41 @@ class SearchIndex:
         if not asked.text:
             return []
         words = self.vocabulary.weigh_words(asked.text)
-        lexical = {} if method is Method.VECTOR else _of_best(self._score_pages(words))
-        near = {} if method is Method.LEXICAL else self._score_near(asked, category)
-        share = 0.0 if not near else 1.0 if method is Method.VECTOR else VECTOR_SHARE
-        close = _above_floor(_best_by_page(near))
-        known = self.recogniser.weigh_pages(asked.lines) if self.recogniser and signatures else {}
-        if method is Method.VECTOR:
-            known = {}
-        scores = {
-            page: (1 - share) * lexical.get(page, 0.0)
-            + share * close.get(page, 0.0)
-            + known.get(page, 0.0)
-            for page in {*lexical, *close, *known}
-        }
+        near = {} if method is Method.LEXICAL else self._score_near(asked)
+        scores = self._score_by_vectors(near)
+        if method is not Method.VECTOR:
+            share = VECTOR_SHARE if near else 0.0
+            scores = _add(share, scores, 1 - share, _of_best(self.lexical.score_pages(words)))
+            scores = _add(1.0, scores, PHRASE_BONUS, self.lexical.compare_phrases(words))
+            if signatures and self.recogniser is not None:
+                scores = _add(1.0, scores, 1.0, self.recogniser.weigh_pages(asked.lines))
         pages = [p for p in scores if p in self._first and self._passes(p, category, framework)]
         pages.sort(key=lambda p: (-scores[p], p))
         shown = self.lexical.passages.score(words)
         return [self._show(p, scores[p], shown, near) for p in pages[:limit] if scores[p] > 0]
 
-    def _score_pages(self, words: Mapping[str, float]) -> dict[str, float]:
-        index = self.lexical
-        return {index.page_ids[n]: score for n, score in index.pages.score(words).items()}
-
-    def _score_near(self, asked: Query, category: str | None) -> dict[str, float]:
+    def _score_near(self, asked: Query) -> dict[str, float]:
         store = self.vectors
         if store is None:
             return {}
         vector = _must_load().embed_query(asked.text)
-        return dict(store.nearest(vector, POOL, category))
+        kinds = (Kind.PASSAGE, Kind.PHRASE)
+        return {i: s for kind in kinds for i, s in store.nearest(vector, POOL, kind)}
+
+    def _score_by_vectors(self, near: Mapping[str, float]) -> dict[str, float]:
+        """Page id -> 0..1: mean of its best passage and its best phrase, stretched above the floor."""
+        passages, phrases = _best_by_page(near, "#"), _best_by_page(near, "?")
+        if not passages or not phrases:
+            return {}
+        low = min(passages.values()), min(phrases.values())
+        means = {
+            page: (passages.get(page, low[0]) + phrases.get(page, low[1])) / 2
+            for page in {*passages, *phrases}
+        }
+        ordered = sorted(means.values(), reverse=True)
+        floor = ordered[min(FLOOR_RANK, len(ordered) - 1)]
+        height = max(ordered[0] - floor, 1e-6)
+        return {page: max(0.0, (value - floor) / height) for page, value in means.items()}
 
     def _passes(self, page: str, category: str | None, framework: str | None) -> bool:
         passage = self._first[page]
@@ -183,20 +192,23 @@ def _of_best(scores: Mapping[str, float]) -> dict[str, float]:
     return {key: score / best for key, score in scores.items()} if best > 0 else {}
 
 
-def _best_by_page(near: Mapping[str, float]) -> dict[str, float]:
+def _add(
+    one_share: float, one: Mapping[str, float], other_share: float, other: Mapping[str, float]
+) -> dict[str, float]:
+    return {
+        key: one_share * one.get(key, 0.0) + other_share * other.get(key, 0.0)
+        for key in {*one, *other}
+    }
+
+
+def _best_by_page(near: Mapping[str, float], mark: str) -> dict[str, float]:
+    """Best similarity by page of the entries whose id holds `mark` after the page."""
     best: dict[str, float] = {}
     for entry, value in near.items():
-        page = entry.split("#", 1)[0].split("?", 1)[0]
-        best[page] = max(best.get(page, -1.0), value)
+        page, found, _ = entry.partition(mark)
+        if found:
+            best[page] = max(best.get(page, -1.0), value)
     return best
-
-
-def _above_floor(similarity: Mapping[str, float]) -> dict[str, float]:
-    """Similarities stretched to 0..1: all cosines of this family of models lie close together."""
-    if not similarity:
-        return {}
-    low, high = min(similarity.values()), max(similarity.values())
-    return {page: (value - low) / max(high - low, 1e-6) for page, value in similarity.items()}
 
 
 def open_index(vectors: bool = True, progress: Progress | None = None) -> SearchIndex:
@@ -230,5 +242,5 @@ def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
     ceiling = index.lexical.pages.ceiling(words)
     if ceiling <= 0:
         return []
-    ranked = sorted(index._score_pages(words).items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(index.lexical.score_pages(words).items(), key=lambda item: (-item[1], item[0]))
     return [(page, round(min(1.0, score / ceiling), 4)) for page, score in ranked[:limit]]

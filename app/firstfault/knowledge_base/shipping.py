@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 from firstfault.knowledge_base.store import Entry, text_key
 from firstfault.knowledge_base.vectors import Embedder
@@ -31,7 +32,7 @@ def read_shipped(file: Path) -> dict[str, list[float]]:
     try:
         with np.load(file, allow_pickle=False) as content:
             keys, steps = content["keys"], content["vectors"].astype(np.float32)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return {}  # nothing is lost: what is not shipped gets embedded
     if steps.ndim != 2 or len(keys) != len(steps):
         return {}

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,13 +19,20 @@ BATCH = 64
 Progress = Callable[[int, int], None]
 
 
+class Kind(StrEnum):
+    """What a vector stands for."""
+
+    PASSAGE = "passage"
+    PHRASE = "phrase"
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One text of the index: a passage, or a phrase that leads to its page."""
 
     id: str
     page: str
-    category: str
+    kind: Kind
     text: str
 
 
@@ -133,23 +141,21 @@ class VectorStore:
             ids=[e.id for e, _ in pairs],
             embeddings=[v for _, v in pairs],
             metadatas=[
-                {"page": e.page, "category": e.category, "fingerprint": wanted[e.id]}
+                {"page": e.page, "kind": e.kind.value, "fingerprint": wanted[e.id]}
                 for e, _ in pairs
             ],
         )
 
     def _fingerprint(self, entry: Entry) -> str:
-        text = "\x1f".join((self._embedder, entry.page, entry.category, entry.text))
+        text = "\x1f".join((self._embedder, entry.page, entry.kind, entry.text))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
-    def nearest(
-        self, vector: list[float], limit: int, category: str | None = None
-    ) -> list[tuple[str, float]]:
-        """(entry id, cosine similarity) of the nearest entries, best first."""
+    def nearest(self, vector: list[float], limit: int, kind: Kind) -> list[tuple[str, float]]:
+        """(entry id, cosine similarity) of the nearest entries of a kind, best first."""
         found = self._collection.query(
             query_embeddings=[vector],
             n_results=limit,
-            where={"category": category} if category else None,
+            where={"kind": kind.value},
             include=["distances"],
         )
         return [

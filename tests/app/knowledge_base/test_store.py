@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firstfault.errors import CannotAnalyse
+from firstfault.knowledge_base.store import Entry, Kind, VectorStore, open_client, text_key
+
+A = Entry("a#Summary", "a", Kind.PASSAGE, "disk is full")
+B = Entry("b#Summary", "b", Kind.PASSAGE, "loss is nan")
+P = Entry("b?0", "b", Kind.PHRASE, "nan loss")
+NONE: Callable[[], Mapping[str, list[float]]] = dict
+
+
+@pytest.fixture(scope="session")
+def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Chroma server on a free loopback port."""
+    program = Path(sys.executable).parent / "chroma"
+    if not program.is_file() and shutil.which("chroma") is None:
+        pytest.skip("the chroma command is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("chroma-server")
+    command = [
+        str(program),
+        "run",
+        "--path",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    server = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder
+    )
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if server.poll() is not None:
+                pytest.skip(f"chroma run ended with {server.returncode}")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+@pytest.fixture(params=["embedded", "server"])
+def client(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "server":
+        monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", request.getfixturevalue("chroma_server"))
+        opened = open_client(tmp_path)
+        for collection in opened.list_collections():
+            opened.delete_collection(collection.name)
+        return opened
+    monkeypatch.delenv("FIRSTFAULT_CHROMA_URL", raising=False)
+    return open_client(tmp_path / "chroma")
+
+
+def test_only_what_changed_is_embedded(client: Any, hash_embedder: Any) -> None:
+    store = VectorStore(client, hash_embedder.name)
+    assert store.update([A, B, P], lambda: hash_embedder, NONE) == 3
+    assert store.update([A, B, P], lambda: pytest.fail("embedder loaded"), NONE) == 0
+    changed = Entry(A.id, A.page, A.kind, "disk quota used up")
+    assert store.update([changed, P], lambda: hash_embedder, NONE) == 1
+    near = store.nearest(hash_embedder.embed_query("disk quota used up"), 10, Kind.PASSAGE)
+    assert [i for i, _ in near] == [A.id]
+    assert near[0][1] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_reopened_store_knows_its_state(client: Any, hash_embedder: Any) -> None:
+    VectorStore(client, hash_embedder.name).update([A, B], lambda: hash_embedder, NONE)
+    again = VectorStore(client, hash_embedder.name)
+    assert again.update([A, B], lambda: pytest.fail("embedder loaded"), NONE) == 0
+
+
+def test_ready_vectors_need_no_embedder(client: Any, hash_embedder: Any) -> None:
+    ready = {text_key(e.text, "other"): hash_embedder.embed_query(e.text) for e in (A, B)}
+    store = VectorStore(client, "other")
+    assert store.update([A, B], lambda: pytest.fail("embedder loaded"), lambda: ready) == 0
+    assert store.nearest(hash_embedder.embed_query("loss is nan"), 1, Kind.PASSAGE)[0][0] == B.id
+
+
+def test_kinds_are_asked_apart(client: Any, hash_embedder: Any) -> None:
+    store = VectorStore(client, hash_embedder.name)
+    store.update([A, B, P], lambda: hash_embedder, NONE)
+    assert [i for i, _ in store.nearest(hash_embedder.embed_query("x"), 9, Kind.PHRASE)] == [P.id]
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://"])
+def test_a_bad_server_address_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", url)
+    with pytest.raises(CannotAnalyse, match="FIRSTFAULT_CHROMA_URL"):
+        open_client(tmp_path)
+    assert os.environ["FIRSTFAULT_CHROMA_URL"] == url
+
+
+def test_a_silent_server_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", "http://127.0.0.1:9")
+    with pytest.raises(CannotAnalyse, match="no Chroma server"):
+        open_client(tmp_path)
