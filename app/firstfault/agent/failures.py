@@ -139,6 +139,8 @@ def explain_failure(error: BaseException, endpoint: Endpoint) -> str:
     where = f"{endpoint.name} at {endpoint.url}"
     if isinstance(error, (openai.APITimeoutError, httpx.TimeoutException)):
         return f"{where} was silent for {endpoint.limits.silence_s:g} s; try again, or raise FIRSTFAULT_MODEL_SILENCE_S"
+    if isinstance(error, openai.LengthFinishReasonError):
+        return f"{where} was cut off before its answer was complete; serve it with a longer limit on answers"
     if isinstance(error, openai.AuthenticationError):
         return f"{where} refuses the key (401); check OPENAI_API_KEY"
     if isinstance(error, openai.PermissionDeniedError):

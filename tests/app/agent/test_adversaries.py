@@ -19,6 +19,7 @@ from firstfault_tools.findings import Confidence
 from firstfault_tools.log.window import read_window
 
 CASES = load_cases()
+HEART = "always another cause"
 UNTOUCHED = (
     "verdict", "category", "root_cause", "signature", "first_failing_rank", "host", "gpu", "first_line",
     "explanation", "fixes", "cascade", "phases", "next_artefacts",
@@ -59,7 +60,8 @@ def check_unharmed(case: Case, before: Diagnosis, enriched: Enriched) -> None:
 def test_lies_do_not_reach_the_verdict(case: Case, workspace: Workspace) -> None:
     before = workspace.diagnose_paths(case.inputs, case.question)
     files = {p.name: p for p in case.inputs}
-    for script in ADVERSARIES.values():
+    others = (s for n, s in ADVERSARIES.items() if n != HEART)
+    for script in (ADVERSARIES[HEART], *(others if CASES.index(case) % 6 == 0 else ())):
         question = make_question(before, files, workspace.knowledge, case.question)
         enriched = enrich(question, ScriptedModel(script))
         check_unharmed(case, before, enriched)
@@ -74,7 +76,7 @@ def test_the_check_can_fail(workspace: Workspace) -> None:
     case = next(c for c in CASES if c.id == "lab-oom_one_rank")
     before = workspace.diagnose_paths(case.inputs, case.question)
     question = make_question(before, {p.name: p for p in case.inputs}, workspace.knowledge)
-    enriched = enrich(question, ScriptedModel(ADVERSARIES["always another cause"]), grounded=False)
+    enriched = enrich(question, ScriptedModel(ADVERSARIES[HEART]), grounded=False)
     assert enriched.assessment is not None
     assert any("InfiniBand" in c.text for c in enriched.assessment.sentences)
     assert check_claim(enriched.assessment.sentences[0], _ground(enriched, question))

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 from evals.fakes.llama_server import CONTEXT_TOKENS, find_weights, serve_llama
+from pydantic import BaseModel, Field
 from tests.app.agent.conftest import MakeQuestion
 
 from firstfault.agent.endpoint import Endpoint, Limits, Structure
 from firstfault.agent.enrich import enrich
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
-from firstfault.agent.reply import Reply
+from firstfault.agent.reply import Stance
 
 pytestmark = [
     pytest.mark.model,
@@ -40,16 +41,20 @@ def test_plain_and_streamed(endpoint: Endpoint) -> None:
 
 
 def test_schema_is_kept_by_grammar(endpoint: Endpoint) -> None:
-    wide = replace(endpoint, limits=replace(endpoint.limits, answer_tokens=200))
-    chat = (
-        EndpointModel(wide)
-        .open()
-        .with_structured_output(Reply, method="json_schema", include_raw=True)
-    )
-    answer = chat.invoke("The rank ran out of memory, says E1. Fill the schema, be short.")
-    raw = str(answer["raw"].content)  # type: ignore[index]
-    assert raw.lstrip().startswith("{")
-    assert '"stance"' in raw
+    class Opinion(BaseModel):
+        """What you think."""
+
+        stance: Stance
+        note: str = Field(max_length=12)
+
+    chat = EndpointModel(endpoint).open().with_structured_output(Opinion, method="json_schema")
+    answer = chat.invoke("The rank ran out of memory. Do you agree?")
+    assert isinstance(answer, Opinion)
+
+
+def test_being_cut_off_is_said(endpoint: Endpoint, ask: MakeQuestion) -> None:
+    short = replace(endpoint, limits=replace(endpoint.limits, answer_tokens=8))
+    assert "cut off" in enrich(ask(), EndpointModel(short), with_tools=False).problem
 
 
 def test_a_weak_model_costs_nothing_but_itself(endpoint: Endpoint, ask: MakeQuestion) -> None:
