@@ -18,6 +18,8 @@ from firstfault_tools.log.traceback import Traceback
 EVIDENCE_PER_FINDING = 4
 _LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
 """Categories whose faults strike one process; the others lie in what the ranks share."""
+_NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
+"""Categories whose faults are never one rank's own, even if only one rank wrote the log."""
 
 _BY_TYPE: tuple[tuple[str, Category], ...] = (
     (r"OutOfMemory|MemoryError", Category.OOM),
@@ -71,21 +73,22 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         for f in findings
         if f.rank is not None
         and f.level in (Level.CAUSE, Level.FAILURE)
+        and f.category is not Category.COMMUNICATION
         and not f.facts.get("survived")
     }
     out = []
     for finding in findings:
         finding = _mark_survivor(incident, finding)
+        # who prints a metric or reports a mismatch is not who caused it
+        shared = finding.kind.startswith(("metrics.", "collective."))
         if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
             rank = _rank_by_seat(incident, finding)
-            if (
-                rank is None
-                and len(failed) == 1
-                and not finding.facts.get("ranks")
-                and finding.category in _LOCAL
-            ):
+            local = finding.category in _LOCAL and not shared and not finding.facts.get("ranks")
+            if rank is None and local and len(failed) == 1:
                 rank = next(iter(failed))
-            if rank is None:
+            if rank is None and finding.kind.startswith("metrics."):
+                rank = _victim_of_growth(finding, findings)
+            if rank is None and not shared and finding.category not in _NOBODYS:
                 rank = _sole_rank(incident)
             if rank is not None:
                 finding = replace(finding, rank=rank)
@@ -93,6 +96,14 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             finding = replace(finding, host=incident.roster.host_of(finding.rank))
         out.append(finding)
     return out
+
+
+def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """The one rank that ran out of the memory whose growth a metric shows."""
+    if finding.category is not Category.OOM:
+        return None
+    out_of_memory = {f.rank for f in findings if f.category is Category.OOM and f.rank is not None}
+    return next(iter(out_of_memory)) if len(out_of_memory) == 1 else None
 
 
 def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
@@ -109,6 +120,8 @@ def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
 def _sole_rank(incident: LogIncident) -> int | None:
     """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
     crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
+    if any(t.line.speaker.task is not None for t in incident.tracebacks):
+        return None
     if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
         return None
     reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
