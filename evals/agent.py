@@ -19,6 +19,7 @@ from pathlib import Path
 
 from evals.answer import Answer, of_diagnosis
 from evals.cases import Case, load_cases
+from evals.fakes.honest import quoting
 from evals.fakes.liars import ADVERSARIES
 from evals.fakes.scripted_model import ScriptedModel
 from evals.scorers.triple import macro_f1, score_triple
@@ -262,7 +263,8 @@ def main() -> None:
     results["deterministic, no knowledge base"] = [fixed.without_knowledge(c) for c in cases]
     models: dict[str, Model] = {}
     if arguments.scripted:
-        models = {f"script: {name}": ScriptedModel(script) for name, script in ADVERSARIES.items()}
+        scripts = {"quotes its evidence": quoting, **ADVERSARIES}
+        models = {f"script: {name}": ScriptedModel(script) for name, script in scripts.items()}
     elif endpoint is not None:
         models = {endpoint.name: EndpointModel(endpoint)}
     repeats = 1 if arguments.scripted else arguments.repeats

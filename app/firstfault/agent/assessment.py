@@ -27,7 +27,7 @@ from firstfault.grounding.claims import (
     check_question,
 )
 from firstfault.grounding.items import Ground, Item, ItemKind
-from firstfault.grounding.words import cause_categories
+from firstfault.grounding.words import cause_categories, clear_marks
 from firstfault.investigation.diagnosis import Citation, Diagnosis, Hypothesis, PhaseName
 from firstfault_tools.findings import Category, Confidence, Verdict
 
@@ -343,7 +343,7 @@ class _Numbers:
 
 
 def _say_claim(claim: Claim, book: _Numbers) -> str:
-    text = re.sub(r"\s*\[E?\d{1,4}\]", "", claim.text).rstrip(". ")
+    text = clear_marks(claim.text).rstrip(". ")
     return f"{text} {''.join(book.marks(claim.evidence))}."
 
 

@@ -84,8 +84,11 @@ def check_claim(claim: Claim, ground: Ground, *, asserts: bool = True) -> tuple[
         out.append(Objected(Fault.NO_EVIDENCE, ""))
     text = words.clear_marks(claim.text)
     said = "\n".join(_spoken(i) for i in cited)
-    out += _check_numbers(text, said, cited)
-    out += _check_names(text, said, ground)
+    out += [Objected(Fault.QUOTE, q[:80]) for q in words.quotes(text) if not _is_quoted(q, said)]
+    # what stands between quotation marks is checked as a whole, wherever it was cut
+    own = words.without_quotes(text)
+    out += _check_numbers(own, said, cited)
+    out += _check_names(own, said, ground)
     out += _check_cause(text, said, ground, cited, asserts)
     out += _check_advice(text, ground)
     out += check_leak(text, ground)
@@ -172,12 +175,8 @@ def _pair_stands(noun: str, value: int, said: str, cited: Sequence[Item]) -> boo
 
 
 def _check_names(text: str, said: str, ground: Ground) -> list[Objected]:
-    flat, low = flatten(said), said.lower()
-    out = [
-        Objected(Fault.QUOTE, q[:80])
-        for q in words.quotes(text)
-        if flatten(q) not in flat and flatten(q).lower() not in flat.lower()
-    ]
+    low = said.lower()
+    out: list[Objected] = []
     out += [Objected(Fault.FLAG, f) for f in sorted(words.flags(text)) if f not in said]
     out += _check_variables(text, said, ground)
     names = words.identifiers(text) - words.variables(text)
@@ -187,6 +186,10 @@ def _check_names(text: str, said: str, ground: Ground) -> list[Objected]:
         if n.lower() not in low and not _is_place(n, said)
     ]
     return out
+
+
+def _is_quoted(quote: str, said: str) -> bool:
+    return flatten(quote).lower() in flatten(said).lower()
 
 
 def _is_place(name: str, said: str) -> bool:

@@ -21,6 +21,7 @@ _PLACED = re.compile(
     r"(?i)\b(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)s?[ #:=]{0,2}(\d+)\b"
 )
 _QUOTED = re.compile(r"`([^`]{2,400})`|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»")
+_MARK = re.compile(r"\s*\[E?\d{1,4}\]")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]{2,}\b")
 _IDENTIFIER = re.compile(
@@ -31,8 +32,12 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z'-]{3,}")
 
 
 def clear_marks(text: str) -> str:
-    """`text` without its [n] and [En] marks."""
-    return re.sub(r"\[E?\d{1,4}\]", "", text)
+    """`text` without its [n] and [En] marks; what is quoted stays as it stands."""
+    out, place = [], 0
+    for match in _QUOTED.finditer(text):
+        out += [_MARK.sub("", text[place : match.start()]), match[0]]
+        place = match.end()
+    return "".join([*out, _MARK.sub("", text[place:])])
 
 
 def numbers(text: str) -> set[float]:
@@ -68,6 +73,11 @@ def quotes(text: str) -> list[str]:
     return [next(g for g in match if g) for match in _QUOTED.findall(text)]
 
 
+def without_quotes(text: str) -> str:
+    """`text` without what stands between quotation marks or backticks."""
+    return _QUOTED.sub(" ", text)
+
+
 def flags(text: str) -> set[str]:
     """Command-line flags."""
     return {f for f in _FLAG.findall(text) if len(f) > 1}
@@ -85,7 +95,7 @@ def identifiers(text: str) -> set[str]:
 
 def content_stems(text: str) -> set[str]:
     """First letters of the words that carry meaning, for a loose comparison."""
-    text = _QUOTED.sub(" ", text)
+    text = without_quotes(text)
     return {w.lower()[:5] for w in _WORD.findall(text) if w.lower() not in _common()}
 
 

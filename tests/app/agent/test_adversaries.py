@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from evals.answer import Answer, of_diagnosis
 from evals.cases import Case, load_cases
+from evals.fakes.honest import quoting
 from evals.fakes.liars import ADVERSARIES
 from evals.fakes.scripted_model import ScriptedModel
 from evals.scorers.triple import score_triple
@@ -88,3 +89,14 @@ def _ground(enriched: Enriched, question: object) -> object:
     return open_context(
         question, ScriptedModel(ADVERSARIES["free text"]).endpoint, lambda _q, _n: ()
     ).ground()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", CASES[::8], ids=lambda c: c.id)
+def test_what_evidence_says_is_kept(case: Case, workspace: Workspace) -> None:
+    """The check is not a wall: quotes of shown lines pass, names put back."""
+    diagnosis = workspace.diagnose_paths(case.inputs, case.question)
+    files = {p.name: p for p in case.inputs}
+    question = make_question(diagnosis, files, workspace.knowledge, case.question)
+    assessment = enrich(question, ScriptedModel(quoting)).assessment
+    assert assessment is not None
+    assert assessment.kept == assessment.proposed, assessment.removed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.app.agent.conftest import MakeQuestion
 
@@ -85,6 +85,7 @@ def test_a_model_cannot_ask_for_another_phase() -> None:
     assert asked.text == "Which driver?"
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.text(max_size=60)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply, text_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.app.agent.conftest import MakeQuestion
 
@@ -69,6 +69,7 @@ def test_a_placeholder_in_a_log_names_nobody() -> None:
     assert sent == "<host-2>: says <host-1>"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_hiding_never_fails(text: str) -> None:
     veil = Veil(EVERYTHING)

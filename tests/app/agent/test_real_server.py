@@ -13,9 +13,10 @@ from tests.app.agent.conftest import MakeQuestion
 
 from firstfault.agent.endpoint import Endpoint, Limits, Structure
 from firstfault.agent.enrich import enrich
+from firstfault.agent.failures import explain_failure, is_of_endpoint
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
-from firstfault.agent.reply import Stance
+from firstfault.agent.reply import Reply, Stance
 
 pytestmark = [
     pytest.mark.model,
@@ -52,9 +53,13 @@ def test_schema_is_kept_by_grammar(endpoint: Endpoint) -> None:
     assert isinstance(answer, Opinion)
 
 
-def test_being_cut_off_is_said(endpoint: Endpoint, ask: MakeQuestion) -> None:
-    short = replace(endpoint, limits=replace(endpoint.limits, answer_tokens=8))
-    assert "cut off" in enrich(ask(), EndpointModel(short), with_tools=False).problem
+def test_being_cut_off_is_said(endpoint: Endpoint) -> None:
+    short = replace(endpoint, limits=replace(endpoint.limits, answer_tokens=4))
+    chat = EndpointModel(short).open().with_structured_output(Reply, method="json_schema")
+    with pytest.raises(Exception) as raised:  # the client's own type
+        chat.invoke("Rank 1 ran out of memory.")
+    assert is_of_endpoint(raised.value)
+    assert "cut off" in explain_failure(raised.value, short)
 
 
 def test_a_weak_model_costs_nothing_but_itself(endpoint: Endpoint, ask: MakeQuestion) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault.grounding.claims import Claim, Fault, check_claim, check_leak, check_question
@@ -41,6 +41,7 @@ def test_claim(row: dict[str, Any]) -> None:
         assert found == set()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=120), st.lists(st.sampled_from([*ROWS["evidence"], "E99"]), max_size=3))
 def test_never_raises_and_never_shows_without_evidence(text: str, cites: list[str]) -> None:
     faults = {o.fault for o in check_claim(Claim(text, tuple(cites)), ground())}
@@ -48,6 +49,7 @@ def test_never_raises_and_never_shows_without_evidence(text: str, cites: list[st
         assert Fault.NO_EVIDENCE in faults
 
 
+@settings(deadline=None)
 @given(st.integers(10, 10**6))
 def test_no_number_is_shown_that_no_evidence_holds(number: int) -> None:
     claim = Claim(f"Rank 3 tried to allocate memory {number} times.", ("E1",))
