@@ -18,6 +18,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.witnesses import adopt_ranks, read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.placement import join_stragglers
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
@@ -61,7 +62,7 @@ def examine(
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
-    findings = adopt_ranks(logs, findings)
+    findings = join_stragglers(adopt_ranks(logs, findings))
     return Examination(
         logs=logs,
         findings=tuple(findings),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, read_lines
+from firstfault_tools.hardware.host_name import attach_host
 from firstfault_tools.hardware.kernel_events import find_kernel_events, list_markers
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.xids import MARKERS as XID_MARKERS
@@ -62,7 +63,7 @@ def read_dmesg(artefacts: tuple[Artefact, ...]) -> Reading:
     for artefact in artefacts:
         lines = read_lines(artefact)
         files[artefact.name] = len(lines)
-        findings.extend(find_in_lines(lines, artefact.name))
+        findings.extend(attach_host(find_in_lines(lines, artefact.name), artefact.name))
     return Reading(tuple(findings), {"lines_read": files})
 
 

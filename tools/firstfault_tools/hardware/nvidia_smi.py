@@ -9,6 +9,7 @@ from firstfault_tools.findings import Finding, Json
 from firstfault_tools.hardware.dmon import check_dmon, read_dmon
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_marked, read_lines
 from firstfault_tools.hardware.gpu_health import check_gpus
+from firstfault_tools.hardware.host_name import attach_host
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.smi_errors import MARKERS as ERROR_MARKERS
 from firstfault_tools.hardware.smi_errors import find_smi_errors
@@ -133,12 +134,13 @@ def read_nvidia_smi(artefacts: tuple[Artefact, ...]) -> Reading:
     for artefact in artefacts:
         if _XML.encode() in artefact.head():
             states = read_xml(artefact.data(TEXT_BYTES).decode("utf-8", "replace"), artefact.name)
-            findings.extend(attach_pages(check_gpus(states, artefact.name)))
+            health = attach_pages(check_gpus(states, artefact.name))
+            findings.extend(attach_host(health, artefact.name))
             gpus[artefact.name] = describe_gpus(states)
             continue
         lines = read_lines(artefact)
         found, states = _read(lines, keep_marked(lines, MARKERS), artefact.name)
-        findings.extend(found)
+        findings.extend(attach_host(found, artefact.name))
         gpus[artefact.name] = describe_gpus(states)
     return Reading(tuple(findings), {"gpus": gpus})
 

@@ -1,0 +1,67 @@
+"""Which host does a saved command output come from, where only its file name says so?
+
+`dmesg.node7.txt`, `gx-22_nvidia-smi-q.txt` and `node7/dmesg.txt` name it; `dmesg.txt` does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from firstfault_tools.findings import Finding
+
+_ENDINGS = re.compile(
+    r"(?i)(?:\.(?:txt|log|out|err|json|jsonl|xml|csv|ya?ml|gz|zst|xz|bz2|\d{1,2}))+$"
+)
+_TOOL = (
+    r"dmesg|kern(?:el)?|kmsg|syslog|messages|journal(?:ctl)?|nvidia[-_]?smi|nvsmi|smi|dmon|topo|nvlink|"
+    r"dcgmi?|diag|ibstatu?s?|ibdiagnet|ethtool|perfquery|query|gpus?|health|log|logs|boot|k|m|q|t|x|qx"
+)
+_TOOL_AT_START = re.compile(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
+_TOOL_AT_END = re.compile(rf"(?i)[-_.]+(?:{_TOOL})$")
+_HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*")
+_NO_HOST = re.compile(
+    r"(?i)^(?:rank|run|job|step|attempt|try|exp|epoch|seed|case|test|part|tmp|out|log|v|ver|version|day|"
+    r"xid|gpu|cuda|incident|capture|before|after|pytest|h\d{3}|a\d{3}|b\d{3})[-_.]?\d*$"
+)
+
+
+def name_host(file: str) -> str | None:
+    """The host a file's name or its folder names, None where neither looks like one."""
+    parts = [part for part in re.split(r"[/\\]", file) if part]
+    if not parts:
+        return None
+    stem = _ENDINGS.sub("", parts[-1])
+    bare, changed = stem, False
+    while True:
+        cut = _TOOL_AT_END.sub("", _TOOL_AT_START.sub("", bare))
+        if cut == bare:
+            break
+        bare, changed = cut, True
+    if changed and _looks_like_host(bare):
+        return bare
+    return parts[-2] if len(parts) > 1 and _looks_like_host(parts[-2]) else None
+
+
+def _looks_like_host(text: str) -> bool:
+    # A number tells node7 and gx-22 from words; a name without one is too weak a sign.
+    return (
+        2 < len(text) < 64
+        and any(c.isdigit() for c in text)
+        and _HOST.fullmatch(text) is not None
+        and _NO_HOST.match(text) is None
+    )
+
+
+def attach_host(findings: Iterable[Finding], file: str) -> tuple[Finding, ...]:
+    """Findings that name no host get that of their file."""
+    host = name_host(file)
+    if host is None:
+        return tuple(findings)
+    return tuple(
+        replace(f, host=host, evidence=tuple(replace(e, host=e.host or host) for e in f.evidence))
+        if f.host is None
+        else f
+        for f in findings
+    )
