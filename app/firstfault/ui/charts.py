@@ -36,7 +36,9 @@ def _data(values: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _legend(columns: int = 0) -> alt.Legend:
-    return alt.Legend(title=None, orient="top", columns=columns, labelLimit=220)
+    return alt.Legend(
+        title=None, orient="top", columns=columns, labelLimit=220, symbolStrokeWidth=0
+    )
 
 
 def colours() -> Mapping[str, Any]:

@@ -183,7 +183,7 @@ def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:
         )
     for text, is_command in split_fences(part.text):
         if is_command:
-            st.code(text, language="bash", wrap_lines=True)
+            st.code(text, language=None, wrap_lines=True)
         else:
             st.html(f'<div class="ff ff-prose">{render_markdown(text, citations, scope)}</div>')
     if part.citations:

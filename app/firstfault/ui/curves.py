@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from firstfault_tools.log import secrets
 from firstfault_tools.log.line import normalise
 from firstfault_tools.metrics.log_lines import rank_of
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 from firstfault_tools.metrics.steps import parse_steps
 from firstfault_tools.metrics.view import lead_of
 
-MAX_BYTES = 48 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
+MAX_ROWS = 4_000
+NEAR = 60
 MAX_POINTS = 800
 MIN_POINTS = 5
 METRICS: tuple[tuple[str, str], ...] = (
@@ -33,6 +35,7 @@ METRICS: tuple[tuple[str, str], ...] = (
     ("eval_loss", "Evaluation loss"),
 )
 MAX_CURVES = 6
+_STEP = re.compile(rb"(?i)loss|iter|step|epoch|grad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,13 @@ class Curve:
     points: tuple[Point, ...]
 
 
-def read_curves(artefacts: Mapping[str, Path]) -> tuple[Curve, ...]:
-    """Curves of the log that holds the most step lines; empty where no log holds any."""
+def read_curves(
+    artefacts: Mapping[str, Path], cited: tuple[str, int] | None = None
+) -> tuple[Curve, ...]:
+    """Curves of the log that holds the most step lines; empty where no log holds any.
+
+    cited: file and line of the first fault, around which no row is left out.
+    """
     best: tuple[Curve, ...] = ()
     left = MAX_BYTES
     for name, path in artefacts.items():
@@ -66,14 +74,15 @@ def read_curves(artefacts: Mapping[str, Path]) -> tuple[Curve, ...]:
             continue
         if left < 0:
             break
-        found = _curves_of(name, path)
+        near = cited[1] if cited is not None and cited[0] == name else None
+        found = _curves_of(name, path, near)
         if sum(len(c.points) for c in found) > sum(len(c.points) for c in best):
             best = found
     return best
 
 
-def _curves_of(name: str, path: Path) -> tuple[Curve, ...]:
-    series = parse_steps(_lines(path), rank_of)
+def _curves_of(name: str, path: Path, near: int | None) -> tuple[Curve, ...]:
+    series = parse_steps(_lines(path, near), rank_of)
     if len(series) < MIN_POINTS:
         return ()
     lead = lead_of(series)
@@ -118,10 +127,19 @@ def thin_points(points: list[Point]) -> list[Point]:
     return kept
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, near: int | None) -> Iterator[tuple[int, str]]:
+    """Lines that may be step lines: all of a short log; of a long one an even share, all the ends,
+    and all around line `near`. Nothing of them is shown but numbers, so nothing is redacted."""
     with path.open("rb") as stream:
         if b"\0" in stream.read(4096):
             return
         stream.seek(0)
+        places = [number for number, raw in enumerate(stream, 1) if _STEP.search(raw)]
+        stride = max(1, len(places) // MAX_ROWS)
+        kept = set(places[::stride]) | set(places[:NEAR]) | set(places[-NEAR:])
+        if near is not None:
+            kept |= {n for n in places if abs(n - near) <= NEAR}
+        stream.seek(0)
         for number, raw in enumerate(stream, 1):
-            yield number, secrets.redact(normalise(raw[:8192]))
+            if number in kept:
+                yield number, normalise(raw[:8192])

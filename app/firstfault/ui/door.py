@@ -5,19 +5,33 @@ Session state holds ids only; windows and passages are kept in a bounded cache o
 
 from __future__ import annotations
 
+import logging
 import secrets
+import threading
 from collections.abc import Sequence
 
 import streamlit as st
 
 from firstfault.errors import FirstfaultError
 from firstfault.service import PagePassage, Service, Window, open_service
+from firstfault_tools.errors import ToolError
+
+log = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
 def service() -> Service:
-    """The service of this process, with its workers."""
-    return open_service()
+    """The service of this process, with its workers; knowledge is loaded while a person still types."""
+    opened = open_service()
+    threading.Thread(target=_warm_up, args=(opened,), name="warm-up", daemon=True).start()
+    return opened
+
+
+def _warm_up(opened: Service) -> None:
+    try:
+        len(opened.workspace.knowledge.pages)
+    except (FirstfaultError, ToolError, OSError):
+        log.warning("the knowledge could not be loaded ahead", exc_info=True)
 
 
 @st.cache_data(show_spinner=False, max_entries=4_000)

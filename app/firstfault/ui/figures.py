@@ -31,8 +31,8 @@ def _lanes(incident: str, last_turn: int, _diagnosis: Diagnosis) -> Lanes | None
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
-def _curves(incident: str, last_turn: int) -> tuple[Curve, ...]:
-    return read_curves(service().record.shelf.artefacts(incident))
+def _curves(incident: str, last_turn: int, cited: tuple[str, int] | None) -> tuple[Curve, ...]:
+    return read_curves(service().record.shelf.artefacts(incident), cited)
 
 
 def show_lanes(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
@@ -61,13 +61,13 @@ def _name(lane: str) -> str:
 
 def show_curves(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
     """Small multiples of what the step lines print."""
-    curves = _curves(incident, last_turn)
+    first = diagnosis.first_line
+    curves = _curves(incident, last_turn, (first.file, first.line) if first else None)
     if not curves:
         return
     st.html(
         f'<h3 class="ff ff-title">Curves<small>step lines of {escape(curves[0].file)}</small></h3>'
     )
-    first = diagnosis.first_line
     for row in range(0, len(curves), 2):
         for column, curve in zip(st.columns(2, gap="medium"), curves[row : row + 2], strict=False):
             cited = first.line if first is not None and first.file == curve.file else None

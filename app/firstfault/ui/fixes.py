@@ -38,13 +38,4 @@ def _show_fix(number: int, fix: Fix, citations: dict[int, Citation], above: str 
         f"{link_marks(fix.citations, citations)} {tag}</div></div>"
     )
     if fix.command and fix.command != above:
-        st.code(fix.command, language=_language(fix.command), wrap_lines=True)
-
-
-def _language(command: str) -> str:
-    python = ("import ", "torch.", "dist.", "model.", "@", "with ", "def ")
-    return (
-        "python"
-        if command.lstrip().startswith(python) or " = " in command.split("\n")[0]
-        else "bash"
-    )
+        st.code(fix.command, language=None, wrap_lines=True)

@@ -56,16 +56,13 @@ def show_answer(incident: Incident, events: Sequence[Event]) -> None:
     st.html(write_verdict(diagnosis))
     _show_related(incident, events)
     show_evidence(incident.id, diagnosis, incident.last_turn)
-    if tells_by_curve(diagnosis):
-        show_curves(incident.id, diagnosis, incident.last_turn)
-    show_lanes(incident.id, diagnosis, incident.last_turn)
-    show_memory(diagnosis)
+    # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
+    above = st.container(key="figures")
     show_next_step(diagnosis)
     show_fixes(diagnosis)
     show_disproof(diagnosis)
     show_hypotheses(diagnosis)
-    if not tells_by_curve(diagnosis):
-        show_curves(incident.id, diagnosis, incident.last_turn)
+    below = st.container(key="more-figures")
     show_sources(
         incident.id,
         diagnosis.citations,
@@ -74,6 +71,11 @@ def show_answer(incident: Incident, events: Sequence[Event]) -> None:
         role_by_place(diagnosis),
     )
     show_details(diagnosis)
+    with above if tells_by_curve(diagnosis) else below:
+        show_curves(incident.id, diagnosis, incident.last_turn)
+    with above:
+        show_lanes(incident.id, diagnosis, incident.last_turn)
+        show_memory(diagnosis)
 
 
 def _show_related(incident: Incident, events: Sequence[Event]) -> None:

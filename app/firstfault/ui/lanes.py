@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
-from firstfault_tools.log import secrets
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.scan import make_line
 
-MAX_LINES = 60_000
+MAX_BYTES = 256 * 1024 * 1024
+MAX_LINES = 3_000
+END_LINES = 400
 MAX_LANES = 32
 LAUNCHER = "launcher"
 
@@ -66,7 +68,7 @@ def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | N
     year = int(diagnosis.input.time_range[0][:4]) if diagnosis.input.time_range else 1970
     ranks: dict[int, _Lane] = {}
     places: dict[tuple[str, int], float] = {}
-    for file, number, text in _lines(artefacts.items()):
+    for file, number, text in _lines(artefacts.items(), marked):
         line = make_line(file, number, text, year)
         at = line.time if timed else float(number)
         if at is None:
@@ -149,19 +151,29 @@ def _choose(
     return sorted(wanted[:MAX_LANES]), len(known) - MAX_LANES
 
 
-def _lines(artefacts: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, int, str]]:
-    """Normalised, redacted lines of the texts, up to a bound for all of them."""
-    left = MAX_LINES
+def _lines(
+    artefacts: Iterable[tuple[str, Path]], marked: AbstractSet[tuple[str, int]]
+) -> Iterator[tuple[str, int, str]]:
+    """Lines of the texts: all of short ones, of long ones the ends, an even share and the marked.
+
+    Only their time and rank are used, so nothing is redacted.
+    """
+    left = MAX_BYTES
     for name, path in artefacts:
         try:
+            left -= path.stat().st_size
+            if left < 0:
+                return
             with path.open("rb") as stream:
                 if b"\0" in stream.read(4096):
                     continue
                 stream.seek(0)
+                total = sum(1 for _ in stream)
+                stride = max(1, total // MAX_LINES)
+                stream.seek(0)
                 for number, raw in enumerate(stream, 1):
-                    left -= 1
-                    if left < 0:
-                        return
-                    yield name, number, secrets.redact(normalise(raw[:4096]))
+                    end = number <= END_LINES or number > total - END_LINES
+                    if end or number % stride == 0 or (name, number) in marked:
+                        yield name, number, normalise(raw[:4096])
         except OSError:
             continue

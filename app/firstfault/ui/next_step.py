@@ -8,7 +8,7 @@ from html import escape
 import streamlit as st
 
 from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.ui.effects import LOOKS, judge_command
+from firstfault.ui.effects import LOOKS, Effect, judge_command
 from firstfault.ui.marks import icon, link_marks, sentence
 
 
@@ -48,13 +48,15 @@ def show_next_step(diagnosis: Diagnosis) -> None:
     if step is None:
         return
     marks = link_marks(step.citations, {c.n: c for c in diagnosis.citations})
+    effect = judge_command(step.command, step.changes_state)
+    title = "Next change" if effect in (Effect.CODE, Effect.SETTING) else "Next command"
     why = f": {escape(step.why)}" if step.why else ""
     st.html(
-        f'<section class="ff" aria-label="Next command"><h3 class="ff-title">Next command'
+        f'<section class="ff" aria-label="{title}"><h3 class="ff-title">{title}'
         f"{write_effect(step.command, step.changes_state)}</h3>"
         f'<p style="margin-top:.3rem">{escape(sentence(step.what))}{why}{marks}</p></section>'
     )
-    st.code(step.command, language="bash", wrap_lines=True)
+    st.code(step.command, language=None, wrap_lines=True)
     others = [a for a in diagnosis.next_artefacts if a.command != step.command]
     if others:
         with st.expander(f"{len(others)} more to collect"):
@@ -63,4 +65,4 @@ def show_next_step(diagnosis: Diagnosis) -> None:
                     f'<p class="ff">{escape(sentence(artefact.what))}: {escape(artefact.why)} '
                     f"{write_effect(artefact.command)}</p>"
                 )
-                st.code(artefact.command, language="bash", wrap_lines=True)
+                st.code(artefact.command, language=None, wrap_lines=True)

@@ -30,7 +30,7 @@ def show_report_menu(incident: Incident) -> None:
 @st.dialog("Post-mortem draft", width="large")
 def _show_report(identity: str) -> None:
     st.caption(
-        "Written from the evidence; every line cites it. What it cannot know stays visibly blank."
+        "Written from the evidence, with citations. What it cannot know stays visibly blank."
     )
     figures = _ask_figures()
     for column, (suffix, name, mime, symbol) in zip(st.columns(len(FORMATS)), FORMATS, strict=True):

@@ -152,7 +152,7 @@ def test_feedback_is_kept(open_page: Open) -> None:
     page.get_by_label("What was it really?").fill("a corrupt shard on node 3")
     page.keyboard.press("Tab")
     page.get_by_role("button", name="Keep it").click()
-    page.get_by_text("a corrupt shard on node 3").first.wait_for()
+    page.get_by_text("You told us").wait_for()
     page.reload()
     page.get_by_text("You told us").wait_for()
 
