@@ -22,7 +22,7 @@ from pathlib import Path
 
 from firstfault.knowledge_base.lexical import OTHER, PASSAGE_WEIGHTS, TAGS, TITLE, build_postings
 from firstfault.knowledge_base.passages import cut_passages
-from firstfault.knowledge_base.store import Entry, VectorStore, open_client, text_key
+from firstfault.knowledge_base.store import Entry, Kind, VectorStore, open_client, text_key
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder
 from firstfault.paths import knowledge_folder
@@ -55,7 +55,7 @@ def _vector_row(name: str, folder: Path, count: int) -> str:
     centres = dice.normal(size=(400, DIMENSION))
     vectors = centres[dice.integers(0, 400, count)] + 0.6 * dice.normal(size=(count, DIMENSION))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    entries = [Entry(f"p{i}", f"page{i // 8}", "oom", f"text {i}") for i in range(count)]
+    entries = [Entry(f"p{i}", f"page{i // 8}", Kind.PASSAGE, f"text {i}") for i in range(count)]
     ready = {text_key(e.text, "bench"): v.tolist() for e, v in zip(entries, vectors, strict=True)}
     begin = time.perf_counter()
     store = VectorStore(open_client(folder), "bench")
@@ -65,7 +65,7 @@ def _vector_row(name: str, folder: Path, count: int) -> str:
         (vectors[i] + 0.02 * dice.normal(size=DIMENSION)).tolist()
         for i in dice.integers(0, count, QUERIES)
     ]
-    return _row(name, [partial(store.nearest, v, 10) for v in asked], built)
+    return _row(name, [partial(store.nearest, v, 10, Kind.PASSAGE) for v in asked], built)
 
 
 def _no_embedder() -> Embedder:

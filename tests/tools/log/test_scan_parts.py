@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 
-from firstfault_tools.log import blocks, plan, scan
+from firstfault_tools.log import blocks, gate, plan, scan
 from firstfault_tools.log.digest import FileDigest, Mark, merge_parts
 from firstfault_tools.log.plan import Budget, Part
 from firstfault_tools.log.scan import scan_file, scan_part
@@ -44,11 +44,17 @@ def outline(digest: FileDigest) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("engine", ["re2", "hyperscan"])
+@pytest.mark.parametrize("seed", range(3))
 def test_gate_finds_what_a_look_at_every_line_finds(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same digest with and without the gate."""
+    """The same digest without a gate, with one, and with hyperscan before it."""
+    if engine == "hyperscan":
+        pytest.importorskip("hyperscan")
+        monkeypatch.setattr(gate, "QUICK_AFTER", 0)
+    monkeypatch.setenv("FIRSTFAULT_ENGINE", engine)
+    signature_set().gates.gates.clear()
     path = tmp_path / "train.log"
     write_log(path, seed, 4_000, 0.02)
     monkeypatch.setattr(scan, "UNGATED_BYTES", 1 << 40)

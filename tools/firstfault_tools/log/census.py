@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from firstfault_tools.log.digest import RankTrace
 
-WHOLE_BYTES = 48 * 1024
-SAMPLE_BYTES = 2 * 1024
+WHOLE_BYTES = 16 * 1024
+ALONE_BYTES, SAMPLE_BYTES = 512, 4 * 1024
+"""Sample of a block where one rank was seen so far, and where several were."""
 
 _LABEL = re.compile(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
 _NAME = re.compile(
@@ -45,7 +46,8 @@ class Census:
         if self.complete:
             end = len(block)
         else:
-            end = min(len(block), max(WHOLE_BYTES - self.counted, SAMPLE_BYTES))
+            sample = SAMPLE_BYTES if len(self.seen) > 1 else ALONE_BYTES
+            end = min(len(block), max(WHOLE_BYTES - self.counted, sample))
         self._count(block, 0, end, number)
         self.counted += end
 

@@ -54,10 +54,10 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
         r"exitcode\s*:?\s*-?\d|[Ee]xit(?:s|ed)? (?:with )?(?:return |exit )?(?:code|status)|"
         r"Signal \d+ \(SIG|[Kk]illed by signal|Exit Code:\s+\d|return code = -?\d",
     ),
-    (
-        Mark.SEAT,
-        r"cudaDev \d+ .{0,30}busId [0-9a-f]|(?i:rank[ =:]+\d+.{0,60}pid[ =:]+\d|pid[ =:]+\d+.{0,60}rank[ =:]+\d)|(?i:rank\W{0,3}\d+.{0,80}\b[0-9a-f]{2}:[0-9a-f]{2}\.0)",
-    ),
+    (Mark.SEAT, r"cudaDev \d+ .{0,30}busId [0-9a-f]"),
+    (Mark.SEAT, r"(?i)rank[ =:]+\d+.{0,60}pid[ =:]+\d|pid[ =:]+\d+.{0,60}rank[ =:]+\d"),
+    # a PCI address; the rank before it is read by the roster, a search for it would cost every line
+    (Mark.SEAT, r"(?i)\b[0-9a-f]{2}:(?:00|[01][0-9a-f])\.0\b"),
     (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
 )
 
