@@ -104,8 +104,8 @@ def write_table(vectors: bool = True, index: SearchIndex | None = None) -> str:
     lines = [
         "# Retrieval",
         "",
-        f"{len(questions)} questions. dev was tuned on. held: never tuned on, but by the writer of the search phrases. "
-        "public: worded after strangers' threads once the search was done.",
+        f"{len(questions)} questions. dev: tuned on. held: not tuned on, but written by the writer of the search phrases. "
+        "public: questions of strangers, reworded; first measured before anything was changed for them.",
         "",
         "| ranking | split | kind | questions | recall@1 | recall@5 | MRR | median ms |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",

@@ -63,6 +63,10 @@ class Postings:
                 scores[number] += weight * value
         return scores
 
+    def count(self, tokens: Iterable[str]) -> Counter[int]:
+        """Document number -> how many of the tokens it holds."""
+        return Counter(n for token in tokens for n in self.entries.get(token, ((), ()))[0])
+
     def ceiling(self, weights: Mapping[str, float]) -> float:
         """Score of a document in which every token stands at full weight; unknown tokens count too."""
         return (K1 + 1) * sum(

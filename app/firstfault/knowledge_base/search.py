@@ -231,16 +231,26 @@ def _lexical_index() -> SearchIndex:
     return open_index(vectors=False)
 
 
+ENOUGH_WORDS = 3
+"""Fewer shared words than these lower the score: one rare word in common is no evidence."""
+
+
 def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
     """(page id, share of the query's words the page explains) for the diagnosis, lexical only.
 
     The score is that of the page relative to a perfect page made of the query itself, so that a query
     that shares a few common words with a page stays near zero. Words that no page knows count as rare.
+    evals/retrieval/floor.py measures what a score is worth.
     """
-    index = _lexical_index()
+    index = _lexical_index().lexical
     words = dict.fromkeys(tokenize(read_query(query).text), 1.0)
-    ceiling = index.lexical.pages.ceiling(words)
+    ceiling = index.pages.ceiling(words)
     if ceiling <= 0:
         return []
-    ranked = sorted(index.lexical.score_pages(words).items(), key=lambda item: (-item[1], item[0]))
-    return [(page, round(min(1.0, score / ceiling), 4)) for page, score in ranked[:limit]]
+    shared = index.pages.count(words)
+    worth = {
+        number: score * min(1.0, shared[number] / min(ENOUGH_WORDS, len(words)))
+        for number, score in index.pages.score(words).items()
+    }
+    ranked = sorted(worth.items(), key=lambda item: (-item[1], item[0]))
+    return [(index.page_ids[n], round(min(1.0, s / ceiling), 4)) for n, s in ranked[:limit]]

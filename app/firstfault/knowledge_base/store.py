@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.vectors import Embedder
 
-COLLECTION = "firstfault-passages"
+COLLECTION = "firstfault-texts"
 BATCH = 64
 Progress = Callable[[int, int], None]
 
@@ -75,7 +75,15 @@ class VectorStore:
         self._collection = client.get_or_create_collection(
             f"{COLLECTION}-{hashlib.sha256(embedder.encode()).hexdigest()[:8]}",
             embedding_function=None,
-            configuration={"hnsw": {"space": "cosine", "ef_search": 200}},
+            configuration={
+                "hnsw": {
+                    "space": "cosine",
+                    "ef_search": 200,
+                    # what is not written out is inserted again at the first query of every process
+                    "batch_size": 50,
+                    "sync_threshold": 50,
+                }
+            },
         )
 
     def update(

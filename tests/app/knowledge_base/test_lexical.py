@@ -40,9 +40,9 @@ def test_ceiling_bounds_every_score_and_counts_unknown_words() -> None:
 def test_cosine_of_a_phrase_with_itself_is_one() -> None:
     phrases = [["disk", "full"], ["gpu", "lost"]]
     index = build_lexical(PASSAGES, Vocabulary({"disk-full": ("quota used",)}))
-    assert index.compare_phrases(dict.fromkeys(tokenize("quota used"), 1.0))["disk-full"] == pytest.approx(
-        1, abs=1e-3
-    )
+    assert index.compare_phrases(dict.fromkeys(tokenize("quota used"), 1.0))[
+        "disk-full"
+    ] == pytest.approx(1, abs=1e-3)
     assert build_cosines(phrases).score({"disk": 1.0}).keys() == {0}
 
 
