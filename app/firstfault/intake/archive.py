@@ -7,6 +7,7 @@ while unpacking, since headers lie.
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -14,6 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +23,11 @@ MAX_UNPACKED = 8 * 1024**3
 MAX_RATIO = 2000
 RATIO_FROM = 64 * 1024**2
 MAX_MEMBERS = 20_000
+MAX_DEPTH = 2
+"""How many times an archive may hold another one, such as a .gz in a .zip in a .tar.gz."""
 _CHUNK = 1024 * 1024
+_TOO_MANY = f"more than {MAX_MEMBERS} members; the rest was left out"
+_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, ValueError)  # fmt: skip
 
 Unpacked = list[tuple[str, Path]]
 Reasons = list[tuple[str, str]]
@@ -45,24 +51,73 @@ def kind_of(head: bytes, name: str) -> str | None:
 
 
 def unpack(path: Path, name: str, kind: str, spool: Path) -> tuple[Unpacked, Reasons]:
-    """Plain files found in `path`, and what was left out with the reason."""
-    spool.mkdir(parents=True, exist_ok=True, mode=0o700)
-    budget = _Budget(path.stat().st_size)
+    """Plain files found in `path`, and what was left out with the reason.
+
+    Compressed files and archives inside an archive are unpacked too, MAX_DEPTH deep. What was read
+    before damage or before a limit is kept.
+    """
+    found: Unpacked = []
+    reasons: Reasons = []
+    try:
+        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        return [], [
+            (name, f"cannot be unpacked into {spool} ({error.strerror}); set FIRSTFAULT_DATA")
+        ]
+    _unpack(path, name, kind, _Job(spool, _Budget(path.stat().st_size), found, reasons), 0)
+    return found, reasons
+
+
+def _unpack(path: Path, name: str, kind: str, job: _Job, depth: int) -> None:
     try:
         if kind == "tar":
             with path.open("rb") as stream:
-                return _unpack_tar(stream, name, spool, budget)
-        if kind == "zip":
-            return _unpack_zip(path, name, spool, budget)
-        return _unpack_stream(path, name, kind, spool, budget)
+                _unpack_tar(stream, name, job, depth)
+        elif kind == "zip":
+            _unpack_zip(path, name, job, depth)
+        else:
+            _unpack_stream(path, name, kind, job, depth)
     except _TooLarge as error:
-        return [], [(name, str(error))]
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, ValueError) as error:  # fmt: skip
-        return [], [(name, f"damaged {kind} file ({error}); copy it again, or unpack what is left")]
+        job.reasons.append((name, str(error)))
+    except _DAMAGE as error:
+        job.reasons.append(
+            (name, f"damaged {kind} file ({error}); copy it again, or unpack what is left")
+        )
 
 
 class _TooLarge(Exception):
     """The content grows past what an incident may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One archive being unpacked, with everything nested in it."""
+
+    spool: Path
+    budget: _Budget
+    found: Unpacked
+    reasons: Reasons
+
+    def keep(self, name: str, path: Path, truncated: bool, depth: int) -> None:
+        """Take a file that came out of an archive; unpack it if it is one itself."""
+        if truncated:
+            self.reasons.append((name, "damaged inside its archive: read only up to the damage"))
+        with path.open("rb") as stream:
+            head = stream.read(512)
+        if not head:
+            path.unlink()
+            if not truncated:
+                self.reasons.append((name, "empty file"))
+            return
+        kind = kind_of(head, name)
+        if kind is None:
+            self.found.append((name, path))
+        elif depth >= MAX_DEPTH:
+            path.unlink()
+            self.reasons.append((name, f"packed more than {MAX_DEPTH + 1} times; unpack it first"))
+        else:
+            _unpack(path, name, kind, self, depth + 1)
+            path.unlink()
 
 
 class _Budget:
@@ -112,7 +167,13 @@ def _copy(source: IO[bytes], spool: Path, budget: _Budget) -> tuple[Path, bool]:
             target.close()
             os.unlink(name)
             raise
-        except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                target.close()
+                os.unlink(name)
+                raise _TooLarge(
+                    f"no space left in {spool}; free some, or set FIRSTFAULT_DATA"
+                ) from error
             truncated = True
         except Exception as error:
             if type(error).__name__ != "ZstdError":
@@ -121,58 +182,68 @@ def _copy(source: IO[bytes], spool: Path, budget: _Budget) -> tuple[Path, bool]:
     return Path(name), truncated
 
 
-def _unpack_stream(
-    path: Path, name: str, kind: str, spool: Path, budget: _Budget
-) -> tuple[Unpacked, Reasons]:
+def _unpack_stream(path: Path, name: str, kind: str, job: _Job, depth: int) -> None:
     with _open(path, kind) as source:
-        target, truncated = _copy(source, spool, budget)
-    inner = name.rsplit(".", 1)[0] if "." in name else name
-    reasons = [(name, f"damaged {kind} file: read only up to the damage")] if truncated else []
+        target, truncated = _copy(source, job.spool, job.budget)
+    if target.stat().st_size == 0:
+        target.unlink()
+        job.reasons.append((name, f"damaged or empty {kind} file"))
+        return
+    folder, slash, last = name.rpartition("/")
+    inner = f"{folder}{slash}{last.rsplit('.', 1)[0] or last}"
     with target.open("rb") as stream:
         head = stream.read(512)
-        if head[257:262] == b"ustar":
-            stream.seek(0)
-            return _unpack_tar(stream, inner, spool, budget)
-    if target.stat().st_size == 0:
-        return [], [(name, f"damaged or empty {kind} file")]
-    return [(inner, target)], reasons
+    if head[257:262] != b"ustar":
+        if truncated:
+            job.reasons.append((name, f"damaged {kind} file: read only up to the damage"))
+        job.keep(inner, target, False, depth)
+        return
+    with target.open("rb") as stream:
+        try:
+            _unpack_tar(stream, inner, job, depth)
+        finally:
+            target.unlink()
 
 
-def _unpack_tar(
-    stream: IO[bytes], name: str, spool: Path, budget: _Budget
-) -> tuple[Unpacked, Reasons]:
-    out: Unpacked = []
-    reasons: Reasons = []
+def _unpack_tar(stream: IO[bytes], name: str, job: _Job, depth: int) -> None:
     with tarfile.open(fileobj=stream, mode="r:") as tar:
-        for member in tar:
+        for count, member in enumerate(tar):
             label = f"{name}/{_label(member.name)}"
-            if len(out) >= MAX_MEMBERS:
-                reasons.append((name, f"more than {MAX_MEMBERS} members; the rest was left out"))
-                break
+            if max(count, len(job.found)) >= MAX_MEMBERS:
+                job.reasons.append((name, _TOO_MANY))
+                return
             if not member.isfile():
                 if not member.isdir():
-                    reasons.append((label, "a link or device inside an archive"))
+                    job.reasons.append((label, "a link or device inside an archive"))
                 continue
             source = tar.extractfile(member)
             if source is not None and member.size:
-                out.append((label, _copy(source, spool, budget)[0]))
-    return out, reasons
+                target, truncated = _copy(source, job.spool, job.budget)
+                job.keep(label, target, truncated or target.stat().st_size < member.size, depth)
 
 
-def _unpack_zip(path: Path, name: str, spool: Path, budget: _Budget) -> tuple[Unpacked, Reasons]:
-    out: Unpacked = []
-    reasons: Reasons = []
+def _unpack_zip(path: Path, name: str, job: _Job, depth: int) -> None:
     with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist()[:MAX_MEMBERS]:
+        for count, info in enumerate(archive.infolist()):
+            if max(count, len(job.found)) >= MAX_MEMBERS:
+                job.reasons.append((name, _TOO_MANY))
+                return
             label = f"{name}/{_label(info.filename)}"
             if info.is_dir() or not info.file_size:
                 continue
             if info.flag_bits & 1:
-                reasons.append((label, "encrypted; unpack it with its password first"))
+                job.reasons.append((label, "encrypted; unpack it with its password first"))
                 continue
-            with archive.open(info) as source:
-                out.append((label, _copy(source, spool, budget)[0]))
-    return out, reasons
+            try:
+                with archive.open(info) as source:
+                    target, truncated = _copy(source, job.spool, job.budget)
+            except NotImplementedError as error:
+                job.reasons.append((label, f"{error}; unpack it first"))
+                continue
+            except (zipfile.BadZipFile, zlib.error, OSError) as error:
+                job.reasons.append((label, f"damaged inside its archive ({error})"))
+                continue
+            job.keep(label, target, truncated, depth)
 
 
 def _label(member: str) -> str:

@@ -9,17 +9,26 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
+import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from firstfault.errors import InputUnreadable
 from firstfault.intake import archive
+from firstfault_tools.log.secrets import redact
 from firstfault_tools.registry import Artefact
 
 MAX_FILES = 20_000
+_MAX_TRANSCODED = 256 * 1024 * 1024
+_PIECE = 1024 * 1024
 _HIDDEN = re.compile(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
+_UNSHOWN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 _BOMS = ((b"\xff\xfe\x00\x00", "utf-32"), (b"\x00\x00\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # fmt: skip
 
 
@@ -48,8 +57,9 @@ class _Collector:
 
     def add(self, name: str, path: Path) -> None:
         if len(self.artefacts) >= MAX_FILES:
-            self.skipped.append(Skipped(name, f"more than {MAX_FILES} files; split the incident"))
+            self.skip(name, f"more than {MAX_FILES} files; split the incident")
             return
+        name = show_name(name)
         unique, n = name, 2
         while unique in self.names:
             unique, n = f"{name}~{n}", n + 1
@@ -57,29 +67,38 @@ class _Collector:
         self.artefacts.append(Artefact(unique, path))
 
     def skip(self, what: str, why: str) -> None:
-        self.skipped.append(Skipped(what, why))
+        self.skipped.append(Skipped(show_name(what), why))
+
+
+def show_name(name: str) -> str:
+    """A file's name as it may be shown anywhere: no secrets, line breaks or control characters.
+
+    What was no UTF-8, and characters that would steer a terminal or turn text around, become U+FFFD.
+    """
+    return redact(_UNSHOWN.sub("\ufffd", name))
 
 
 def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:
     """Artefacts of files and folders. Raises InputUnreadable when none of them can be read."""
     collector = _Collector(spool)
     given = list(paths)
-    problems: list[str] = []
     for path in given:
-        if path.is_dir():
-            _collect_folder(collector, path)
-        elif path.is_file():
-            _collect_file(
-                collector, path, path.name if len(given) == 1 else _short_name(path, given)
-            )
-        elif path.exists():
-            problems.append(f"{path}: not a regular file")
-            collector.skip(str(path), "not a regular file")
+        try:
+            mode = path.stat().st_mode
+        except (OSError, ValueError) as error:
+            problem = _say_problem(error)
         else:
-            problems.append(f"{path}: no such file")
-            collector.skip(str(path), "no such file")
+            if stat.S_ISDIR(mode):
+                _collect_folder(collector, path)
+                continue
+            if stat.S_ISREG(mode):
+                name = path.name if len(given) == 1 else _short_name(path, given)
+                _collect_file(collector, path, name)
+                continue
+            problem = "not a regular file; pipe what it gives into `firstfault diagnose -`"
+        collector.skip(str(path), problem)
     if not collector.artefacts:
-        reasons = "; ".join(problems or [f"{s.what}: {s.why}" for s in collector.skipped[:5]])
+        reasons = _say_skipped(collector)
         raise InputUnreadable(
             f"nothing to read ({reasons or 'no input given'}). Name a log file or a folder, or pipe a log into `firstfault diagnose -`."
         )
@@ -92,12 +111,52 @@ def collect_bytes(name: str, data: bytes, spool: Path) -> Collection:
         raise InputUnreadable(
             f"{name}: empty. Paste the log itself, or pipe it: `firstfault diagnose - < train.log`."
         )
-    path = spool_bytes(data, spool)
+    try:
+        path = spool_bytes(data, spool)
+    except OSError as error:
+        raise InputUnreadable(f"{name}: {_say_spool(error, spool)}") from error
     collector = _Collector(spool)
     _collect_file(collector, path, name)
     if not collector.artefacts:
         raise InputUnreadable(f"{name}: {collector.skipped[0].why}")
     return Collection(tuple(collector.artefacts), tuple(collector.skipped))
+
+
+def collect_stream(name: str, stream: IO[bytes], spool: Path) -> Collection:
+    """Artefacts of what a pipe gives until its end, copied into the spool piece by piece."""
+    try:
+        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, copy = tempfile.mkstemp(dir=spool, prefix="piped-")
+        seen = False
+        left = archive.MAX_UNPACKED
+        with os.fdopen(handle, "wb") as target:
+            while left > 0 and (piece := stream.read(min(_PIECE, left))):
+                seen = seen or not piece.isspace()
+                left -= target.write(piece)
+            cut = left <= 0 and bool(stream.read(1))
+    except OSError as error:
+        raise InputUnreadable(f"{name}: {_say_spool(error, spool)}") from error
+    path = Path(copy)
+    if not seen:
+        path.unlink()
+        raise InputUnreadable(
+            f"{name}: empty. Paste the log itself, or pipe it: `firstfault diagnose - < train.log`."
+        )
+    collector = _Collector(spool)
+    _collect_file(collector, path, name)
+    if cut:
+        limit = archive.MAX_UNPACKED >> 30
+        collector.skip(name, f"what comes after {limit} GiB; save it to a file and name that")
+    if not collector.artefacts:
+        raise InputUnreadable(_say_skipped(collector))
+    return Collection(tuple(collector.artefacts), tuple(collector.skipped))
+
+
+def _say_spool(error: OSError, spool: Path) -> str:
+    return (
+        f"cannot be kept in {error.filename or spool} ({error.strerror}); "
+        "set FIRSTFAULT_DATA to a folder that can be written, or name a file"
+    )
 
 
 def collect_files(named: Iterable[tuple[str, Path]], spool: Path) -> Collection:
@@ -109,7 +168,7 @@ def collect_files(named: Iterable[tuple[str, Path]], spool: Path) -> Collection:
     for name, path in named:
         _collect_file(collector, path, name)
     if not collector.artefacts:
-        reasons = "; ".join(f"{s.what}: {s.why}" for s in collector.skipped[:5])
+        reasons = _say_skipped(collector)
         raise InputUnreadable(f"nothing to read ({reasons or 'no input given'}). Add a log file.")
     return Collection(tuple(collector.artefacts), tuple(collector.skipped))
 
@@ -127,6 +186,20 @@ def spool_bytes(data: bytes, spool: Path) -> Path:
     return target
 
 
+def _say_problem(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "permission denied; make it readable for the user that runs this"
+    return str((isinstance(error, OSError) and error.strerror) or error)
+
+
+def _say_skipped(collector: _Collector) -> str:
+    said = [f"{s.what[:200]}: {s.why}" for s in collector.skipped[:5]]
+    more = len(collector.skipped) - len(said)
+    return "; ".join([*said, f"{more} more"] if more > 0 else said)
+
+
 def _short_name(path: Path, given: list[Path]) -> str:
     twins = [p for p in given if p.name == path.name]
     return path.name if len(twins) == 1 else f"{path.parent.name}/{path.name}"
@@ -134,7 +207,14 @@ def _short_name(path: Path, given: list[Path]) -> str:
 
 def _collect_folder(collector: _Collector, folder: Path) -> None:
     found = 0
-    for root, folders, files in os.walk(folder, followlinks=False):
+    closed = 0
+
+    def note(error: OSError) -> None:
+        nonlocal closed
+        closed += 1
+        collector.skip(str(error.filename or folder), _say_problem(error))
+
+    for root, folders, files in os.walk(folder, onerror=note, followlinks=False):
         folders.sort()
         for file in sorted(files):
             path = Path(root) / file
@@ -149,7 +229,7 @@ def _collect_folder(collector: _Collector, folder: Path) -> None:
                 continue
             found += 1
             _collect_file(collector, path, name)
-    if not found:
+    if not found and not closed:
         collector.skip(str(folder), "the folder holds no files")
 
 
@@ -159,7 +239,7 @@ def _collect_file(collector: _Collector, path: Path, name: str) -> None:
         with path.open("rb") as stream:
             head = stream.read(64 * 1024)
     except OSError as error:
-        collector.skip(name, f"cannot be opened: {error.strerror}")
+        collector.skip(name, f"cannot be opened: {_say_problem(error)}")
         return
     if size == 0:
         collector.skip(name, "empty file")
@@ -169,7 +249,8 @@ def _collect_file(collector: _Collector, path: Path, name: str) -> None:
         unpacked, skipped = archive.unpack(path, name, kind, collector.spool)
         for inner_name, inner_path in unpacked:
             _collect_plain(collector, inner_path, inner_name)
-        collector.skipped += [Skipped(what, why) for what, why in skipped]
+        for what, why in skipped:
+            collector.skip(what, why)
         return
     _collect_plain(collector, path, name)
 
@@ -179,8 +260,15 @@ def _collect_plain(collector: _Collector, path: Path, name: str) -> None:
         head = stream.read(64 * 1024)
     for bom, encoding in _BOMS:
         if head.startswith(bom):
-            data = path.read_bytes()[: 256 * 1024 * 1024].decode(encoding, errors="replace")
-            collector.add(name, spool_bytes(data.encode(), collector.spool))
+            with path.open("rb") as stream:
+                data = stream.read(_MAX_TRANSCODED).decode(encoding, errors="replace")
+                cut = bool(stream.read(1))
+            collector.add(name, spool_bytes(data.encode("utf-8", "replace"), collector.spool))
+            if cut:
+                limit = _MAX_TRANSCODED >> 20
+                collector.skip(
+                    name, f"what comes after {limit} MiB of {encoding}; convert it first"
+                )
             return
     if not head:
         collector.skip(name, "empty file")

@@ -88,7 +88,12 @@ def collect_sources(sources: Sequence[str], spool: Path) -> Collection:
             local.append(Path(source))
     parts = []
     if local:
-        parts.append(collect_paths(local, spool))
+        try:
+            parts.append(collect_paths(local, spool))
+        except InputUnreadable as error:
+            if not named:
+                raise
+            skipped.append(Skipped(", ".join(map(str, local[:3])), str(error)))
     if named:
         parts.append(collect_files(named, spool))
     if not parts:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import zstandard
+
 from firstfault.errors import InputUnreadable
 from firstfault.intake import archive
-from firstfault.intake.collect import Collection, collect_bytes, collect_paths
+from firstfault.intake.collect import Collection, collect_bytes, collect_paths, collect_stream
 
 
 def texts(collection: Collection) -> dict[str, bytes]:
@@ -99,3 +100,167 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
 def test_utf16_is_transcoded(tmp_path: Path) -> None:
     collection = collect_bytes("paste", "RuntimeError: x".encode("utf-16"), tmp_path)
     assert texts(collection) == {"paste": b"RuntimeError: x"}
+
+
+def make_tar(members: dict[str, bytes], path: Path, mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def test_packed_logs_inside_an_archive_are_unpacked_too(tmp_path: Path) -> None:
+    inner = make_tar({"deep.log": b"deep"}, tmp_path / "inner.tar.gz").read_bytes()
+    path = make_tar(
+        {"rank_0.log.gz": gzip.compress(b"zero"), "node1.tar.gz": inner, "plain.log": b"plain"},
+        tmp_path / "run.tar.gz",
+    )
+    collection = collect_paths([path], tmp_path / "spool")
+    assert texts(collection) == {
+        "run.tar/rank_0.log": b"zero",
+        "run.tar/node1.tar/deep.log": b"deep",
+        "run.tar/plain.log": b"plain",
+    }
+    assert collection.skipped == ()
+
+
+def test_archives_packed_into_each_other_for_ever_are_refused(tmp_path: Path) -> None:
+    data = b"x"
+    for level in range(6):
+        data = make_tar({f"{level}.tar.gz": data}, tmp_path / "level.tar.gz").read_bytes()
+    with pytest.raises(InputUnreadable, match="packed more than 3 times"):
+        collect_paths([tmp_path / "level.tar.gz"], tmp_path / "spool")
+    assert [p for p in (tmp_path / "spool").rglob("*") if p.is_file()] == []
+
+
+def test_a_bomb_beside_a_log_does_not_take_the_log_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "RATIO_FROM", 1024 * 1024)
+    monkeypatch.setattr(archive, "MAX_RATIO", 50)
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("train.log", b"RuntimeError: x")
+        bomb.writestr("zeros.log", b"\0" * 20_000_000)
+    collection = collect_paths([path], tmp_path / "spool")
+    assert texts(collection) == {"run.zip/train.log": b"RuntimeError: x"}
+    assert "bomb" in collection.skipped[0].why
+
+
+def test_a_cut_off_tar_gives_the_members_before_the_cut(tmp_path: Path) -> None:
+    whole = make_tar({"a.log": b"a" * 4000, "b.log": b"b" * 4000}, tmp_path / "run.tar", "w")
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(whole.read_bytes()[:6000])
+    collection = collect_paths([cut], tmp_path / "spool")
+    assert texts(collection)["cut.tar/a.log"] == b"a" * 4000
+    assert any("damage" in s.why for s in collection.skipped)
+
+
+def test_a_damaged_member_of_a_zip_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive_file:
+        archive_file.writestr("a.log", b"a")
+        archive_file.writestr("gone.log", os.urandom(4000))
+    data = bytearray(path.read_bytes())
+    at = data.find(b"gone.log") + 8
+    data[at : at + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    collection = collect_paths([path], tmp_path / "spool")
+    assert texts(collection)["run.zip/a.log"] == b"a"
+    assert [s.what for s in collection.skipped if "damaged" in s.why] == ["run.zip/gone.log"]
+
+
+def test_a_zip_member_of_an_unknown_method_is_named_and_the_rest_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w") as archive_file:
+        archive_file.writestr("odd.log", b"odd")
+        archive_file.writestr("a.log", b"a")
+    data = bytearray(path.read_bytes())
+    for marker, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        at = data.find(marker) + offset
+        data[at : at + 2] = (97).to_bytes(2, "little")
+    path.write_bytes(data)
+    collection = collect_paths([path], tmp_path / "spool")
+    assert texts(collection) == {"run.zip/a.log": b"a"}
+    assert collection.skipped[0].what == "run.zip/odd.log"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"ev\x1b[31mil\x07.log", "ev�[31mil�.log"),
+        (b"a\nFAULT forged.log", "a�FAULT forged.log"),
+        (b"bad\xff\xfe.log", "bad��.log"),
+        ("right\u202egol.log".encode(), "right�gol.log"),
+        (b"run-hf_" + b"a1B2" * 8 + b".log", "run-<redacted:huggingface_token>.log"),
+    ],
+)
+def test_a_file_name_cannot_steer_a_terminal_or_carry_a_secret(
+    tmp_path: Path, name: bytes, shown: str
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / os.fsdecode(name)).write_bytes(b"x")
+    (run / (os.fsdecode(name) + ".empty")).write_bytes(b"")
+    collection = collect_paths([run], tmp_path / "spool")
+    assert [a.name for a in collection.artefacts] == [shown]
+    assert [s.what for s in collection.skipped] == [shown + ".empty"]
+
+
+def test_a_pipe_named_as_a_file_says_how_to_read_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputUnreadable, match="not a regular file; pipe what it gives"):
+        collect_paths([tmp_path / "pipe"], tmp_path / "spool")
+
+
+def test_a_path_that_no_system_has_is_unreadable_and_the_others_are_read(tmp_path: Path) -> None:
+    good = tmp_path / "a.log"
+    good.write_bytes(b"a")
+    collection = collect_paths([good, tmp_path / ("x" * 300), Path("nul\0")], tmp_path / "spool")
+    assert texts(collection) == {"a.log": b"a"}
+    assert len(collection.skipped) == 2
+
+
+def test_what_may_not_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "closed.log":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(InputUnreadable, match="permission denied; make it readable"):
+        collect_paths([tmp_path / "closed.log"], tmp_path / "spool")
+
+
+def test_a_long_list_of_missing_files_stays_short(tmp_path: Path) -> None:
+    with pytest.raises(InputUnreadable) as caught:
+        collect_paths([tmp_path / f"{n}.log" for n in range(3000)], tmp_path)
+    assert len(str(caught.value)) < 2000
+    assert "2995 more" in str(caught.value)
+
+
+def test_a_pipe_is_copied_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = tmp_path / "spool"
+    assert texts(collect_stream("stdin", io.BytesIO(b"one\ntwo"), spool)) == {"stdin": b"one\ntwo"}
+    packed = collect_stream("stdin", io.BytesIO(gzip.compress(b"three")), spool)
+    assert texts(packed) == {"stdin": b"three"}
+    with pytest.raises(InputUnreadable, match="stdin: empty"):
+        collect_stream("stdin", io.BytesIO(b" \n "), spool)
+    monkeypatch.setattr(archive, "MAX_UNPACKED", 5)
+    cut = collect_stream("stdin", io.BytesIO(b"123456789"), spool)
+    assert texts(cut) == {"stdin": b"12345"}
+    assert "what comes after" in cut.skipped[0].why
+
+
+def test_a_spool_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for read in (
+        lambda spool: collect_stream("stdin", io.BytesIO(b"x"), spool),
+        lambda spool: collect_bytes("paste", b"x", spool),
+    ):
+        with pytest.raises(InputUnreadable, match="set FIRSTFAULT_DATA"):
+            read(tmp_path / "file" / "spool")
