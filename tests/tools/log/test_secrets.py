@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 import re2
+
 from firstfault_tools.log import secrets
 
 SAMPLES = [
@@ -20,6 +22,32 @@ SAMPLES = [
     ("url_password", "git clone https://me:s3cr3t@example.org/x.git"),
     ("private_key", "-----BEGIN RSA PRIVATE KEY-----MIIEow"),
     ("password", "db password: hunter22x"),
+    ("aws_secret_key", "run --aws-secret-key " + "abcd" * 10),
+    ("tracker_key", "wandb login --relogin " + "0a1b2c3d" * 5),
+    ("tracker_key", "export KEY wandb_v1_" + "Ab1" * 10),
+    ("slack_token", "xapp-" + "1-A0123-456-abcdef"),
+    ("service_token", "nvapi-" + "Ab12" * 8),
+    ("service_token", "dapi" + "0a1b2c3d" * 4),
+    ("service_token", "npm_" + "Ab1d" * 9),
+    ("service_token", "pypi-" + "AgEI" * 15),
+    ("service_token", "SG." + "a1" * 11 + "." + "Zz" * 21),
+    ("service_token", "sk_live_" + "a1B2" * 5),
+    ("service_token", "hvs." + "CAES" * 8),
+    ("service_token", "dop_v1_" + "0a" * 32),
+    ("service_token", "discord.com/api/webhooks/123456789/" + "aB-_" * 10),
+    ("signed_url", "GET /k?X-Amz-Signature=" + "0a1b" * 16 + "&x=1"),
+    ("cookie", "Set-Cookie: session=abcdef123456"),
+    ("basic_auth", '{"auth": "dXNlcjpwYXNzd29yZA=="}'),
+    ("basic_auth", "Authorization: token abcdef1234567"),
+    ("url_password", "git clone https://" + "0a1b" * 8 + "@example.org/x.git"),
+    ("url_password", "postgresql://user:12345678@db/x"),
+    ("password", "mysql --password hunter22x"),
+    ("password", "X-Api-Key: abcdef1234567"),
+    ("password", "run --token abcdef1234567890tokn"),
+    ("password", "token=abcdef1234567890tokn"),
+    ("password", "{'hf_token': 'abcdef1234567890'}"),
+    ("password", r'{"body": "{\"password\": \"hunter22x\"}"}'),
+    ("password", "password: 12345678"),
     ("jwt", "token eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abcDEF123"),
 ]
 
@@ -33,14 +61,52 @@ def test_secret_is_replaced_and_counted(kind: str, text: str) -> None:
     assert secrets.redact(redacted) == redacted
 
 
-@pytest.mark.parametrize(("kind", "text"), [s for s in SAMPLES])
+@pytest.mark.parametrize(("kind", "text"), SAMPLES)
 def test_the_scan_sees_every_line_that_would_be_redacted(kind: str, text: str) -> None:
     assert any(re2.search(p, text) for p in secrets.scan_patterns()), kind
+
+
+def test_a_quoted_password_goes_as_a_whole() -> None:
+    assert secrets.redact('{"password": "two words, one secret", "user": "me"}') == (
+        '{"password": "<redacted:password>", "user": "me"}'
+    )
+
+
+def test_a_key_line_behind_a_prefix_is_redacted_and_a_digest_is_not() -> None:
+    body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+    assert secrets.redact(f"[rank0]: {body}") == "[rank0]: <redacted:private_key>"
+    digest = "sha256 " + "0a1b2c3d" * 8
+    assert secrets.redact(digest) == digest
+    path = "reading /Data1/" + "abcdefgh/" * 6 + "x"
+    assert secrets.redact(path) == path
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["aws_secret", "eyJ-", "secret\\", "password ", "--a-", "https://a-", "key=", "token: ", "A1b"],
+)
+def test_a_line_that_repeats_the_start_of_a_secret_costs_linear_time(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = piece * (size // len(piece))
+        spent = []
+        for _ in range(3):
+            begin = time.process_time()
+            secrets.redact(text)
+            spent.append(time.process_time() - begin)
+        return min(spent)
+
+    # four times the length may cost four times as much; the unbounded pattern cost sixteen times
+    assert seconds(64_000) < 9 * seconds(16_000) + 0.05
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "saved to https://docs.example.org/a@b",
+        "--bos-token <s> --eos-token </s> --tokenizer-type Llama3 --pad-token <pad>",
+        "monkey: abcdefghijk key: abcdefgh keys=q_proj,v_proj",
+        "token=<|endoftext|> token: AutoTokenizerFastForLlama",
+        "connected to tcp://10.0.0.1:29500",
         "consumed tokens: 658636800 | loss 2.7",
         "tokenizer: AutoTokenizer pad_token=<pad> eos_token='</s>'",
         "api_key: None",

@@ -73,7 +73,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         "cookie",
         r"(?i)\b(?:set-)?cookie\\{0,3}[\"']?:\s{0,9}[\"']?(?P<secret>[^\s=;,]{1,100}=.{4,4000})",
     ),
-    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,100}:(?P<secret>[^\s/@]{1,200})@"),
+    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@<]{0,100}:(?P<secret>[^\s/@]{1,200})@"),
     ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[A-Za-z0-9_-]{20,200})@"),
     ("private_key", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<secret>.*)"),
     (
@@ -180,6 +180,7 @@ def scan_patterns() -> tuple[str, ...]:
         r"(?i)(?:secret|passw(?:or)?d|passphrase|(?:api|access|private)[_-]?key"
         r"|(?:access|auth|api|hf|hub|refresh|session|id|bot|github|gitlab|ngc)[_-]?token)[a-z_-]*"
         r"\\*[\"']?\s*[:=]\s*\\*[\"']?[^\s\"']{4}",
+        r"(?i)aws[_-]?(?:secret|session)[a-z_-]*[\"'\s:=]+[a-z0-9/+=]{30}",
         r"(?i)--?[a-z_-]*(?:passw(?:or)?d|token|api[_-]?key|secret)\s+[\"']?[^\s\"'-][^\s\"']{5}",
         r"(?i)\btoken\\*[\"']?\s*[:=]\s*\\*[\"']?[a-z0-9._~+/=-]{16}",
     )
