@@ -400,7 +400,7 @@ def judge_inflated_loss(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.evidence([int(train.rows[-1]), int(held_out.rows[0])])
             + view.event_evidence(view.events("accumulation")[:1]),
-            page="loss-curve-reading",
+            page="loss-inflated-by-accumulation",
             facts={
                 "ratio": ratio,
                 "accumulation_steps": factor,

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.hardware.excerpt import keep_marked
 
+MARKERS = (
+    *("ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward"),
+    *("gemm", "GEMM", "ernel"),
+)
 MAX_RANKS = 65_536
 MAX_LINE = 1_000
 QUOTES = 6
@@ -70,12 +75,26 @@ class _Columns:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The straggler or the slow group of every file that holds times by rank."""
-    times = read_rank_times(lines)
+    marked = keep_marked(lines, MARKERS)
+    if sum(_may_hold(text) for _, text in marked) == 0:
+        return ()
+    times = read_rank_times(lines, frozenset(n for n, text in marked if _may_hold(text)))
     return judge_rank_times(times, file) if len(times) >= 3 else ()
 
 
-def read_rank_times(lines: Iterable[tuple[int, str]]) -> list[RankTimes]:
-    """Times of each rank in order of rank; ranks without a compute or a wait time are left out."""
+def _may_hold(text: str) -> bool:
+    if len(text) > MAX_LINE or ("ank" not in text and "RANK" not in text):
+        return False
+    return _COMPUTE.search(text) is not None and _WAIT.search(text) is not None
+
+
+def read_rank_times(
+    lines: Iterable[tuple[int, str]], candidates: frozenset[int]
+) -> list[RankTimes]:
+    """Times of each rank in order of rank; ranks without a compute or a wait time are left out.
+
+    candidates: numbers of the lines that may be a rank's own or a heading.
+    """
     found: dict[int, RankTimes] = {}
     columns: _Columns | None = None
     for number, text in lines:
@@ -84,9 +103,7 @@ def read_rank_times(lines: Iterable[tuple[int, str]]) -> list[RankTimes]:
                 continue
             if text.strip(" |+-=\t"):
                 columns = None
-        if ("ank" not in text and "RANK" not in text) or len(text) > MAX_LINE:
-            continue
-        if not (_COMPUTE.search(text) and _WAIT.search(text)):
+        if number not in candidates:
             continue
         heading = _read_heading(text)
         if heading is not None:

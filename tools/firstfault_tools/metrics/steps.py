@@ -214,10 +214,7 @@ class StepParser:
         if template.rank >= 0:
             ranks = [int(value) for value in columns[template.rank]]
         else:
-            ranks = [NO_RANK] * count
-        if self.rank_of is not None:
-            told = [self.rank_of(text) for text in self.lines]
-            ranks = [r if t is None else t for r, t in zip(ranks, told, strict=True)]
+            ranks = self._told_ranks()
         table.rank.extend(ranks)
         if template.stamp >= 0:
             table.time.extend([read_stamp(value) for value in columns[template.stamp]])
@@ -225,6 +222,23 @@ class StepParser:
             table.time.extend([MISSING] * count)
         table.keep(self.lines, odd)
         self.groups, self.numbers, self.lines, self.bars = [], [], [], []
+
+    def _told_ranks(self) -> list[int]:
+        """Ranks of the collected lines by their prefixes, for lines that print none themselves.
+
+        Lines of one template have one shape, so where the first and the last name no rank none does,
+        and where the first word alone names it every word is looked at once.
+        """
+        lines, rank_of = self.lines, self.rank_of
+        if rank_of is None or (rank_of(lines[0]) is None and rank_of(lines[-1]) is None):
+            return [NO_RANK] * len(lines)
+        heads = [text.partition(" ")[0] for text in lines]
+        if rank_of(heads[0] + " ") == rank_of(lines[0]) is not None:
+            known = {head: rank_of(head + " ") for head in set(heads)}
+            told = [known[head] for head in heads]
+        else:
+            told = [rank_of(text) for text in lines]
+        return [NO_RANK if rank is None else rank for rank in told]
 
     def _event(self, number: int, text: str, lower: str) -> None:
         if len(self.events) >= MAX_EVENTS:
@@ -263,7 +277,7 @@ class StepParser:
         rank = NO_RANK
         if reading.rank is not None:
             rank = int(text[slice(*reading.rank)])
-        if self.rank_of is not None:
+        elif self.rank_of is not None:
             told = self.rank_of(text)
             rank = rank if told is None else told
         table.rank.append(rank)

@@ -29,6 +29,7 @@ _CUT = re.compile(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
 _PROGRESS = re.compile(
     r"(?:\|\s*|\]\[\s*|\[\s*|Batch:?\s+)(\d+)\s*/\s*(\d+)(?=\s*(?:\[|\]|\(\s*\d+%\)|\s*\|))"
 )
+_NUMBER_AHEAD = re.compile(r"\s*[=:]?\s*\d")
 _STEP_OF = re.compile(r"^\s*/\s*$")
 _RANK = re.compile(r"\b[Rr](?:ank|ANK)[ _:=-]*(\d{1,6})\b|\bRANK[ _:=]*(\d{1,6})\b")
 _EPOCH = re.compile(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
@@ -162,6 +163,14 @@ def _key(gap: str) -> tuple[str, str | None]:
     return bare[cut:], key_unit
 
 
+def _belongs_ahead(metric: str, unit: str | None, text: str, place: re.Match[str]) -> bool:
+    """Whether a rate's name behind a value names the next one: "loss 2.1 tokens/s 41200"."""
+    rates = vocabulary().rates
+    if unit not in rates or metric == rates[unit or ""]:
+        return False
+    return _NUMBER_AHEAD.match(text, place.end()) is not None
+
+
 def read_line(text: str) -> LineReading | None:
     """Numbers of a step line, or None where the line is not one.
 
@@ -184,6 +193,8 @@ def read_line(text: str) -> LineReading | None:
         meaning = meaning_of(key) if key else None
         if meaning is None and not text[end - 1].isdigit() and text[end - 1] != ".":
             continue  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
+        if unit_match and meaning is not None and _belongs_ahead(meaning[0], unit, text, unit_match):
+            unit_match = unit = None
         before = unit_match.end() if unit_match else end
         if meaning is None and unit in vocabulary().rates:
             factor = 1000.0 if unit in ("s/it", "s/step", "sec/it") else 1.0
