@@ -1,6 +1,6 @@
 """How good is the diagnosis? Runs every case without a model and writes one table.
 
-    python -m evals.run [--case ID] [--split dev|held] [--verbose] [--no-write]
+    python -m evals.run [--case ID] [--split dev|held] [--verbose] [--no-write] [--alarms]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evals.retrieval import run as retrieval
 from evals.scorers.grounding import count_grounded
 from evals.scorers.triple import Score, macro_f1, score_triple
 
-from evals import gpualert
+from evals import gpualert, metrics_alarms
 from firstfault.workspace import Workspace
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--split", default="")
     parser.add_argument("--verbose", "-v", action="store_true")
     parser.add_argument("--no-write", action="store_true")
+    parser.add_argument("--alarms", action="store_true", help="measure the metric verdicts again")
     arguments = parser.parse_args()
     cases = [
         c
@@ -61,6 +62,7 @@ def main() -> None:
     if not arguments.case and not arguments.split:
         text += "\n" + gpualert.write_table(workspace)
         text += "\n" + retrieval.write_table()
+        text += "\n" + metrics_alarms.write_table(arguments.alarms)
     print(text)
     if arguments.verbose:
         print_failures(results["firstfault, no model"])
