@@ -49,8 +49,11 @@ def _facts(examination: Examination, judgement: Judgement) -> set[str]:
         facts.add("ranks:missing")
     if examination.logs.work:
         facts.add("watchdog:seen")
+    facts |= {f"reading:{name}" for name in examination.readings}
     return facts
 
 
 def _applies(rule: Mapping[str, Any], facts: set[str]) -> bool:
+    if facts & set(map(str, rule.get("unless", ()))):
+        return False
     return bool(facts & set(map(str, rule.get("when", ()))))

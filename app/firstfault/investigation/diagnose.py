@@ -37,7 +37,7 @@ from firstfault_tools.registry import Artefact
 
 MAX_HYPOTHESES = 5
 MAX_LINKS = 24
-SEARCH_FLOOR = 0.35
+SEARCH_FLOOR = 0.30
 
 
 def diagnose(

@@ -31,7 +31,7 @@ def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
     """(command, lines of its output) of shell snippets that the user pasted beside the log."""
     found = 0
     for digest in examination.logs.digests:
-        rows = digest.kept
+        rows = list(digest.kept)
         for index in range(len(rows)):
             number, text = rows[index]
             match = _PROMPT.match(text) if text.lstrip()[:1] in "$#[" or "@" in text[:40] else None

@@ -53,11 +53,18 @@ def judge(examination: Examination) -> Judgement:
         return Judgement(Verdict.WARNING, grave[0], Confidence.LIKELY, suspicious)
     if chain.teardown or suspicious:
         return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, suspicious)
-    if chain.benign or chain.survived or shows_health(examination):
+    if chain.survived or shows_health(examination) or _only_notices(examination):
         return Judgement(
             Verdict.HEALTHY, chain.benign[0] if chain.benign else None, Confidence.LIKELY
         )
     return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN)
+
+
+def _only_notices(examination: Examination) -> bool:
+    """The input is little more than notices known to be harmless, as when somebody asks about one."""
+    lines = sum(1 for d in examination.logs.digests for _, text in d.kept if text.strip())
+    quoted = {(e.file, e.line) for f in examination.chain.benign for e in f.evidence}
+    return bool(quoted) and len(quoted) * 3 >= lines
 
 
 def _names_gpu(finding: Finding) -> bool:

@@ -46,9 +46,15 @@ def explain(
 ) -> str:
     """What happened first, what it means, and which later lines follow from it."""
     parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}.".replace(" .", ".")]
+    rank = f"rank {finding.rank}" if finding.rank is not None else ""
     where = [
+        rank if rank and rank not in finding.title.lower() else "",
         f"host {finding.host}" if finding.host else "",
-        f"GPU {finding.gpu}" if finding.gpu else "",
+        finding.gpu
+        if (finding.gpu or "").startswith(("GPU", "PCI"))
+        else f"GPU {finding.gpu}"
+        if finding.gpu
+        else "",
     ]
     if any(where):
         parts.append(f"Seen on {', '.join(w for w in where if w)}.")
@@ -82,9 +88,12 @@ def _companions(examination: Examination, finding: Finding) -> list[Finding]:
     """Other causes and failures that stand beside the first one and tell more of the same story."""
     quoted = {(e.file, e.line) for e in finding.evidence}
     out: list[Finding] = []
-    for other in (*examination.chain.rivals, *examination.chain.cascade):
+    stacks = [f for f in examination.chain.context if f.kind.startswith("stacks.")]
+    for other in (*stacks[:1], *examination.chain.rivals, *examination.chain.cascade):
         place = other.evidence[0] if other.evidence else None
-        if other.level not in (Level.CAUSE, Level.FAILURE) or place is None:
+        if other not in stacks and other.level not in (Level.CAUSE, Level.FAILURE):
+            continue
+        if place is None:
             continue
         if (place.file, place.line) in quoted or other.title in finding.title:
             continue
@@ -108,7 +117,8 @@ def explain_healthy(
     """(explanation, root cause) of a run in which nothing is wrong."""
     benign = examination.chain.benign
     parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
-    for finding in (*benign, *examination.chain.survived)[:6]:
+    noted = [f for f in examination.chain.context if f.kind.startswith("metrics.")][:2]
+    for finding in (*benign, *examination.chain.survived, *noted)[:7]:
         numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
         sentence = ""
         page = knowledge.pages.get(finding.page or "")
@@ -118,7 +128,7 @@ def explain_healthy(
             sentence = f" {quote} [{number}]" if number is not None else ""
         how = (
             "normal and harmless"
-            if finding in benign
+            if finding in benign or finding in noted
             else "recovered: the steps continue after it, harmless"
         )
         parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")

@@ -37,6 +37,8 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
     """Rank of a line: its label, else the rank its file belongs to."""
     if line.speaker.rank is not None:
         return line.speaker.rank
+    if line.speaker.task is not None and incident.tasks_are_ranks:
+        return line.speaker.task
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 

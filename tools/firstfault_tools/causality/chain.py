@@ -50,8 +50,14 @@ class Chain:
 
 def order_findings(findings: Sequence[Finding]) -> Chain:
     """Chain of all findings, whatever tool they come from."""
-    live = [_explain_absence(f, findings) for f in findings if not _survived(f)]
-    survived = tuple(f for f in findings if _survived(f) and DEPTH[f.level] <= 2)
+    sick = any(
+        f.kind.startswith("metrics.")
+        and f.level is Level.CAUSE
+        and f.category is Category.NUMERICAL
+        for f in findings
+    )
+    live = [_explain_absence(f, findings) for f in findings if not _survived(f, sick)]
+    survived = tuple(f for f in findings if _survived(f, sick) and DEPTH[f.level] <= 2)
     candidates = [
         f
         for level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
@@ -109,9 +115,13 @@ def _explain_absence(finding: Finding, findings: Sequence[Finding]) -> Finding:
     return finding
 
 
-def _survived(finding: Finding) -> bool:
-    """Training went on after it. Slowness is not got over by going on."""
-    return bool(finding.facts.get("survived")) and finding.category is not Category.PERFORMANCE
+def _survived(finding: Finding, sick: bool = False) -> bool:
+    """Training went on after it. Slowness is not got over by going on, nor NaN while it lasts."""
+    if finding.category is Category.PERFORMANCE or (
+        sick and finding.category is Category.NUMERICAL
+    ):
+        return False
+    return bool(finding.facts.get("survived"))
 
 
 def _rivals(first: Finding, other: Finding) -> bool:

@@ -74,6 +74,15 @@ class LogIncident:
         return frozenset(seen)
 
     @cached_property
+    def tasks_are_ranks(self) -> bool:
+        """srun labels are ranks: one process a task, and no launcher of its own inside a task."""
+        speakers = [h.line.speaker for d in self.digests for h in d.hits]
+        both = [s for s in speakers if s.task is not None and s.rank is not None]
+        if any(s.task != s.rank for s in both) or any(e.local_rank is not None for e in self.exits):
+            return False
+        return bool(both) or len({s.task for s in speakers if s.task is not None}) > 1
+
+    @cached_property
     def roster(self) -> Roster:
         """Which process is which rank, from all logs."""
         lines = (line for d in self.digests for line in d.marked_lines(Mark.SEAT))

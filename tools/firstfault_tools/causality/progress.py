@@ -31,6 +31,10 @@ _FINISHED = re.compile(
     r"exiting program at iteration|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
     r"\bsaved? final (?:checkpoint|model)|\bDone training\b|successfully completed"
 )
+_DEATH = re.compile(
+    r"taking the (?:entire )?process down|terminate called|ChildFailedError|failed \(exitcode: -?\d+\)|core dumped"
+)
+DEATH_LINES = 4_000
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
 
@@ -96,10 +100,23 @@ class ProgressReader:
         Counts distinct counters above the last one before; lines without one count as one each.
         """
         if number not in self._survives:
+            if self._dies_after(number):
+                self._survives[number] = False
+                return False
             finish = self.finished_at()
             over = finish is not None and number > finish
             self._survives[number] = over or self._steps_go_on(number)
         return self._survives[number]
+
+    def _dies_after(self, number: int) -> bool:
+        """The process says after line `number` that it goes down, and no step follows that."""
+        for position in range(len(self._digest.kept) - 1, -1, -1):
+            at, text = self._digest.kept[position]
+            if at <= number or len(self._digest.kept) - position > DEATH_LINES:
+                return False
+            if _DEATH.search(text):
+                return not any(p.training for p in self.after(at))
+        return False
 
     def _steps_go_on(self, number: int) -> bool:
         before = (p.counter for p in self.before(number) if p.training and p.counter is not None)
@@ -146,7 +163,7 @@ class ProgressReader:
 
 def read_progress(number: int, text: str) -> Progress | None:
     """Progress that one line shows, or None."""
-    if "ProcessGroup" in text and "%|" not in text:
+    if ("ProcessGroup" in text or "frame #" in text) and "%|" not in text:
         return None
     bar = _BAR.search(text)
     if bar is not None:

@@ -175,7 +175,8 @@ def _from_hits(
     rank: int | None,
     survived: bool,
 ) -> Finding:
-    values: dict[str, object] = dict(lead.captures)
+    values: dict[str, object] = {k: v for h in reversed(hits) for k, v in h.captures.items()}
+    values.update(lead.captures)
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
     category = signature.category
