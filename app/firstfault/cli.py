@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,7 +14,10 @@ import click
 
 from firstfault import __version__
 from firstfault.errors import FirstfaultError
+from firstfault.plain_text import show_text
 
+_DEFINES = re.compile(r"^(?:def )?COMMAND\b", re.M)
+MAX_SAID = 300
 HELP = """Find the first fault of a dead, hung, slow or diverging training run.
 
 \b
@@ -36,7 +40,7 @@ class CommandFolder(click.Group):
         return sorted(
             file.stem.replace("_", "-")
             for file in folder.glob("*.py")
-            if not file.stem.startswith("_") and "\nCOMMAND" in file.read_text(encoding="utf-8")
+            if not file.stem.startswith("_") and _DEFINES.search(file.read_text(encoding="utf-8"))
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -69,7 +73,7 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except FirstfaultError as error:
-        click.echo(f"firstfault: {error}", err=True)
+        click.echo(f"firstfault: {show_text(str(error))}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,8 +81,8 @@ def main() -> None:
     except (
         Exception
     ) as error:  # the command's border: never a bare traceback, never exit code 0 or 1
-        logging.getLogger(__name__).exception("command failed")
-        click.echo(
-            f"firstfault: could not analyse: {error!r}. Run again with -v and report it.", err=True
-        )
+        logging.getLogger(__name__).info("command failed", exc_info=True)
+        said = show_text(f"{type(error).__name__}: {error}"[:MAX_SAID])
+        click.echo(f"firstfault: could not analyse: {said}", err=True)
+        click.echo("Run again as `firstfault -v ...` for the details, and report it.", err=True)
         sys.exit(4)

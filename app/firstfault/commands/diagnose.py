@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from firstfault.agent.endpoint import is_configured
-from firstfault.errors import InputUnreadable, UsageError
-from firstfault.intake.collect import Collection, collect_bytes, collect_paths
+from firstfault.errors import CannotAnalyse, UsageError
+from firstfault.intake.collect import Collection, collect_paths, collect_stream
+from firstfault.paths import data_folder
+from firstfault.plain_text import show_text, write_json
 from firstfault.workspace import Workspace
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Verdict
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 _ADDRESS_OR_GLOB = re.compile(r"://|[*?\[]")
 
 EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.UNKNOWN: 4}
-MAX_STDIN = 4 * 1024**3
 
 
 @click.command(
@@ -69,31 +72,46 @@ def COMMAND(
     cluster: str | None,
 ) -> None:
     """Find the first fault in logs and artefacts of one incident."""
-    workspace = Workspace()
-    if not paths or paths == ("-",):
-        if not paths and sys.stdin.isatty():
-            raise click.UsageError("name a log file or folder, or pipe a log in with '-'")
-        data = sys.stdin.buffer.read(MAX_STDIN)
-        collection = collect_bytes("stdin", data, workspace.spool)
-    elif "-" in paths:
-        raise InputUnreadable(
+    if not paths and sys.stdin.isatty():
+        raise click.UsageError("name a log file or folder, or pipe a log in with '-'")
+    if "-" in paths and paths != ("-",):
+        raise click.UsageError(
             "'-' cannot be mixed with files; save the pasted part to a file first"
         )
-    else:
-        collection = _collect(paths, workspace.spool)
+    if report is not None:
+        _check_report(report)
+    # nothing goes on record here, so nothing that was piped or unpacked may stay behind
+    with _open_spool() as spool:
+        workspace = Workspace(spool=spool)
+        if not paths or paths == ("-",):
+            collection = collect_stream("stdin", sys.stdin.buffer, spool)
+        else:
+            collection = _collect(paths, spool)
+        verdict = _answer(
+            workspace, collection, question, Workers(jobs, cluster), as_json, no_llm, show_prompt,
+            report,
+        )  # fmt: skip
+    if verdict is not None:
+        sys.exit(EXIT_CODES[verdict])
+
+
+def _answer(
+    workspace: Workspace, collection: Collection, question: str, workers: Workers, as_json: bool,
+    no_llm: bool, show_prompt: bool, report: Path | None,
+) -> Verdict | None:  # fmt: skip
     try:
-        diagnosis = workspace.diagnose_collection(collection, question, Workers(jobs, cluster))
+        diagnosis = workspace.diagnose_collection(collection, question, workers)
     except InvalidParameter as error:
         raise UsageError(f"--{error}") from error
     artefacts = {a.name: a.path for a in collection.artefacts}
     if show_prompt:
         _show_prompt(workspace, diagnosis, artefacts, question)
-        return
+        return None
     ask = not no_llm and is_configured()
     if as_json:
         if ask:
             diagnosis = _ask_model(workspace, diagnosis, artefacts, question).diagnosis
-        click.echo(json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1))
+        click.echo(write_json(diagnosis.to_json()))
     else:
         from firstfault.ui.terminal import render
 
@@ -102,12 +120,44 @@ def COMMAND(
             sys.stdout.flush()
             enriched = _ask_model(workspace, diagnosis, artefacts, question)
             diagnosis = enriched.diagnosis
-            click.echo(say_enriched(enriched))
+            click.echo(show_text(say_enriched(enriched)))
     if report is not None:
         from firstfault.postmortem.summary import write_summary
 
         write_summary(diagnosis, report)
-    sys.exit(EXIT_CODES[diagnosis.verdict])
+    return diagnosis.verdict
+
+
+@contextmanager
+def _open_spool() -> Iterator[Path]:
+    """A folder that lives as long as the command: in the data folder, or where that is closed."""
+    place: Path | None = data_folder()
+    try:
+        data_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(data_folder(), os.W_OK):
+            place = None
+    except OSError:
+        place = None
+    try:
+        spool = tempfile.TemporaryDirectory(
+            prefix="diagnose-", dir=place, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise CannotAnalyse(
+            f"no folder can be written ({error}); set FIRSTFAULT_DATA to one that can"
+        ) from error
+    with spool as folder:
+        yield Path(folder)
+
+
+def _check_report(report: Path) -> None:
+    """Say before the work what would only fail after it."""
+    from firstfault.postmortem.rendering import format_of
+
+    if report.suffix:
+        format_of(report)
+    if not report.absolute().parent.is_dir():
+        raise UsageError(f"{report}: there is no folder {report.absolute().parent}")
 
 
 def _model() -> EndpointModel:
@@ -148,7 +198,7 @@ def _show_prompt(
     from firstfault.agent.enrich import make_question, preview
 
     asked = make_question(diagnosis, artefacts, workspace.knowledge, question)
-    click.echo(json.dumps(preview(asked, _model()).to_json(), ensure_ascii=False, indent=1))
+    click.echo(write_json(preview(asked, _model()).to_json()))
 
 
 def say_enriched(enriched: Enriched) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, datetime
 
@@ -25,6 +24,7 @@ def COMMAND(
     """List incidents that hold every word of QUERY, last changed first."""
     from firstfault.errors import UsageError
     from firstfault.incidents.plain import to_plain
+    from firstfault.plain_text import show_line, write_json
     from firstfault.service import open_service
 
     with open_service(workers=False) as service:
@@ -38,11 +38,11 @@ def COMMAND(
             return
         found = service.incidents(query, None if everything else False, limit)
     if as_json:
-        click.echo(json.dumps([to_plain(i) for i in found], indent=1, ensure_ascii=False))
+        click.echo(write_json([to_plain(i) for i in found]))
         return
     if not found:
         click.echo("No incident matches." if query else "No incidents yet.")
     for incident in found:
         day = datetime.fromtimestamp(incident.updated, UTC).strftime("%Y-%m-%d %H:%MZ")
         verdict = incident.verdict.value if incident.verdict else incident.state.value
-        click.echo(f"{incident.id}  {day}  {verdict:<8} {incident.title}")
+        click.echo(show_line(f"{incident.id}  {day}  {verdict:<8} {incident.title}"))

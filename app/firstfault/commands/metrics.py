@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from firstfault.plain_text import show_line, show_text
 from firstfault_tools.errors import ToolError
+from firstfault_tools.log.secrets import redact
 
 if TYPE_CHECKING:
     from firstfault_tools.metrics.series import StepSeries
 
 
 def read_run(path: str) -> StepSeries:
-    """Step rows of a log file, or of standard input for '-'."""
+    """Step rows of a log file, or of standard input for '-'. Raises InputUnreadable."""
+    from firstfault.commands.watch import open_log, read_lines
     from firstfault_tools.metrics.monitor import COLOUR
     from firstfault_tools.metrics.steps import parse_steps
 
-    stream = sys.stdin if path == "-" else open(path, encoding="utf-8", errors="replace")  # noqa: SIM115
-    with stream:
+    with open_log(path) as stream:
         return parse_steps(
-            (number, COLOUR.sub("", line) if "\x1b" in line else line.rstrip("\n"))
-            for number, line in enumerate(stream, 1)
+            (number, COLOUR.sub("", line) if "\x1b" in line else line)
+            for number, line in enumerate(read_lines(stream), 1)
         )
 
 
@@ -48,7 +50,10 @@ def _table(columns: dict[str, Any]) -> list[str]:
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on standard output")
 def metrics(path: str, baseline: str | None, checklist: str | None, as_json: bool) -> None:
-    """Read the step lines of a log and judge them. Exit code 1 if something is wrong."""
+    """Read the step lines of a log and judge them.
+
+    Exit codes: 0 nothing wrong, 1 something is wrong, 3 unreadable, 4 no step lines were found.
+    """
     from firstfault.commands.watch import finding_object
     from firstfault_tools.metrics.baseline import compare_baseline
     from firstfault_tools.metrics.chart import chart_columns, summarise_columns
@@ -56,10 +61,7 @@ def metrics(path: str, baseline: str | None, checklist: str | None, as_json: boo
     from firstfault_tools.metrics.judgement import judge_steps
     from firstfault_tools.metrics.monitor import ALERTING
 
-    try:
-        series = read_run(path)
-    except OSError as error:
-        raise click.UsageError(f"FILE: {error}") from error
+    series = read_run(path)
     name = "stdin" if path == "-" else path
     findings = list(judge_steps(series, name))
     if baseline is not None:
@@ -87,14 +89,18 @@ def metrics(path: str, baseline: str | None, checklist: str | None, as_json: boo
         if not len(series):
             click.echo(f"{name}: no step lines were found")
         else:
-            click.echo("\n".join(_table(columns)))
+            click.echo(show_text("\n".join(_table(columns))))
         for finding in findings:
             lines = ", ".join(str(e.line) for e in finding.evidence if e.line)
-            click.echo(f"{finding.level.value:>8}  {finding.title}  [line {lines}]")
+            click.echo(
+                show_line(f"{finding.level.value:>8}  {redact(finding.title)}  [line {lines}]")
+            )
         for checked in items:
             reason = f" ({checked.reason})" if checked.reason else ""
             click.echo(f"{checked.state.value:>8}  {checked.item.text}{reason}")
-    sys.exit(1 if any(f.level in ALERTING for f in findings) else 0)
+    if any(f.level in ALERTING for f in findings):
+        sys.exit(1)
+    sys.exit(0 if len(series) else 4)
 
 
 COMMAND = metrics

@@ -8,6 +8,7 @@ import sys
 import click
 
 from firstfault.commands.metrics import read_run
+from firstfault.commands.watch import open_log, read_lines
 from firstfault_tools.errors import ToolError
 
 
@@ -71,8 +72,8 @@ def verify_fix(
         trial = trial_of(series, findings, kinds)
         if pattern is None:
             return trial
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return Trial(any(pattern.search(line) for line in stream), trial.metrics)
+        with open_log(path) as stream:
+            return Trial(any(pattern.search(line) for line in read_lines(stream)), trial.metrics)
 
     try:
         made = compare([read_trial(p) for p in before], [read_trial(p) for p in after], tolerance)

@@ -12,7 +12,10 @@ from typing import IO, Any
 
 import click
 
+from firstfault.errors import InputUnreadable
+from firstfault.plain_text import show_line
 from firstfault_tools.findings import Finding
+from firstfault_tools.log.secrets import redact
 
 MAX_LINE = 64 * 1024
 POLL = 0.5
@@ -21,19 +24,43 @@ WEBHOOK_TIMEOUT = 5.0
 
 
 def finding_object(finding: Finding) -> dict[str, Any]:
-    """A finding as a JSON-able mapping, schema firstfault.alert/1."""
+    """A finding as a JSON-able mapping, schema firstfault.alert/1; secrets are redacted."""
     return {
         "schema": "firstfault.alert/1",
         "kind": finding.kind,
-        "title": finding.title,
+        "title": redact(finding.title),
         "level": finding.level.value,
         "category": finding.category.value if finding.category else None,
         "confidence": finding.confidence.value,
         "rank": finding.rank,
         "page": finding.page,
         "facts": dict(finding.facts),
-        "evidence": [{"file": e.file, "line": e.line, "text": e.text} for e in finding.evidence],
+        "evidence": [
+            {"file": e.file, "line": e.line, "text": redact(e.text)} for e in finding.evidence
+        ],
     }
+
+
+def read_lines(stream: IO[bytes]) -> Iterator[str]:
+    """Lines of any bytes, without their ends; of an overlong one the first MAX_LINE bytes."""
+    while line := stream.readline(MAX_LINE):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = stream.readline(MAX_LINE)
+        yield line.rstrip(b"\r\n").decode("utf-8", errors="replace")
+
+
+def open_log(path: str) -> IO[bytes]:
+    """A log file, or standard input for '-'. Raises InputUnreadable."""
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputUnreadable(f"{path}: not a regular file; name a log file, or pipe it to '-'")
+        return open(path, "rb")
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise InputUnreadable(f"{path}: cannot be read ({reason}); name a log file") from error
 
 
 def post_alert(url: str, body: dict[str, Any]) -> str | None:
@@ -136,8 +163,8 @@ def watch(
         raise click.UsageError("--webhook: must begin with http:// or https://")
     healthy = None
     if baseline is not None:
-        with open(baseline, encoding="utf-8", errors="replace") as stream:
-            healthy = parse_steps((n, line.rstrip("\n")) for n, line in enumerate(stream, 1))
+        with open_log(baseline) as stream:
+            healthy = parse_steps(enumerate(read_lines(stream), 1))
         if not len(healthy):
             raise click.UsageError(f"--baseline: {baseline} holds no step lines")
     monitor = Monitor("stdin" if path == "-" else path, baseline=healthy, stall_after=stall_after)
@@ -145,7 +172,7 @@ def watch(
 
     def alert(finding: Finding) -> bool:
         body = finding_object(finding)
-        click.echo(json.dumps(body) if as_json else _line(finding))
+        click.echo(json.dumps(body) if as_json else show_line(_line(finding)))
         if webhook is not None:
             failed = post_alert(webhook, body)
             if failed is not None:
@@ -153,10 +180,9 @@ def watch(
         return True
 
     if path == "-":
-        alerts = watch_lines(monitor, sys.stdin, alert)
+        alerts = watch_lines(monitor, read_lines(sys.stdin.buffer), alert)
         sys.exit(1 if alerts else 0)
-    if not os.path.exists(path):
-        raise click.UsageError(f"FILE: {path} does not exist")
+    open_log(path).close()
     follower = Follower(path, from_start)
     quiet_since = time.monotonic()
     try:
@@ -183,7 +209,7 @@ def watch(
 def _line(finding: Finding) -> str:
     place = next((f"{e.file}:{e.line}" for e in finding.evidence if e.line), "")
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{stamp} {finding.level.value} {finding.kind}: {finding.title} [{place}]"
+    return f"{stamp} {finding.level.value} {finding.kind}: {redact(finding.title)} [{place}]"
 
 
 COMMAND = watch

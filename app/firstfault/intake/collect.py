@@ -19,6 +19,7 @@ from typing import IO
 
 from firstfault.errors import InputUnreadable
 from firstfault.intake import archive
+from firstfault.plain_text import show_line
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.registry import Artefact
 
@@ -26,9 +27,6 @@ MAX_FILES = 20_000
 _MAX_TRANSCODED = 256 * 1024 * 1024
 _PIECE = 1024 * 1024
 _HIDDEN = re.compile(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
-_UNSHOWN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
 _BOMS = ((b"\xff\xfe\x00\x00", "utf-32"), (b"\x00\x00\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # fmt: skip
 
 
@@ -75,7 +73,7 @@ def show_name(name: str) -> str:
 
     What was no UTF-8, and characters that would steer a terminal or turn text around, become U+FFFD.
     """
-    return redact(_UNSHOWN.sub("\ufffd", name))
+    return redact(show_line(name))
 
 
 def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
+from firstfault.plain_text import show_line, show_text
 from firstfault.postmortem.report import Cited, Impact, LossKind, Report
 
 BLANK = "________"
@@ -61,7 +62,21 @@ Block: TypeAlias = Heading | Paragraph | Bullets | Grid | Source
 
 
 def lay_out(report: Report) -> tuple[Block, ...]:
-    """Blocks of a report in reading order."""
+    """Blocks of a report in reading order, without characters that steer a terminal or a page."""
+    return tuple(_clean(block) for block in _blocks(report))
+
+
+def _clean(block: Block) -> Block:
+    if isinstance(block, Heading | Paragraph):
+        return replace(block, text=show_text(block.text))
+    if isinstance(block, Bullets):
+        return replace(block, items=tuple(map(show_text, block.items)))
+    if isinstance(block, Grid):
+        return replace(block, rows=tuple(tuple(map(show_text, row)) for row in block.rows))
+    return replace(block, place=show_line(block.place), quote=show_text(block.quote))
+
+
+def _blocks(report: Report) -> tuple[Block, ...]:
     blocks: list[Block] = [
         Heading(f"Post-mortem: {report.title}", 1),
         Grid(

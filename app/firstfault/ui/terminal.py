@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
-from firstfault.ui.plain_text import show_line, show_text
+from firstfault.plain_text import show_line, show_text
 from firstfault_tools.findings import Verdict
 
 MAX_QUOTE = 400

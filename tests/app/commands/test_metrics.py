@@ -1,5 +1,6 @@
 """Do `firstfault metrics` and `firstfault verify-fix` read runs, print tables and JSON, and exit right?"""
 
+import io
 import json
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from click.testing import CliRunner
 
 from firstfault.commands.metrics import COMMAND as METRICS
 from firstfault.commands.verify_fix import COMMAND as VERIFY
+from firstfault.commands.watch import MAX_LINE, read_lines
+from firstfault.errors import InputUnreadable
 
 
 def write(path: Path, sick: bool, ms: float = 100.0) -> str:
@@ -34,7 +37,11 @@ def test_metrics(tmp_path: Path) -> None:
     assert body["columns"]["loss"]["not_finite"] == 39
     assert None in body["charts"]["loss"]["y"]
     assert CliRunner().invoke(METRICS, [good, "--checklist", "x"]).exit_code == 2
-    assert CliRunner().invoke(METRICS, [str(tmp_path / "none")]).exit_code == 2
+    missing = CliRunner().invoke(METRICS, [str(tmp_path / "none")])
+    assert isinstance(missing.exception, InputUnreadable)
+    assert "No such file" in str(missing.exception)
+    empty = CliRunner().invoke(METRICS, ["-"], input=b"no steps, no UTF-8: \xff\n")
+    assert (empty.exit_code, empty.output) == (4, "stdin: no step lines were found\n")
     assert "no step lines" in CliRunner().invoke(METRICS, ["-"], input="hello\n").output
 
 
@@ -61,3 +68,27 @@ def test_verify_fix(tmp_path: Path) -> None:
         VERIFY, [*logs("--before", "."), *logs("--after", "."), "--problem-if", "("]
     )
     assert bad.exit_code == 2
+
+
+def test_quoted_lines_are_redacted_and_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "".join(
+            f"step {s} | loss {'nan' if s > 40 else 3 - s / 100} | grad_norm 1.0 | "
+            "password=hunter22x \u202e\x9b31m\n"
+            for s in range(1, 80)
+        )
+    )
+    for arguments in ([str(log)], [str(log), "--json"]):
+        shown = CliRunner().invoke(METRICS, arguments)
+        assert shown.exit_code == 1
+        assert "hunter22x" not in shown.output
+        assert "\u202e" not in shown.output
+        assert "\x9b" not in shown.output
+    assert "<redacted:password>" in shown.output
+
+
+def test_a_line_without_end_is_cut() -> None:
+    lines = list(read_lines(io.BytesIO(b"a" * 10_000_000 + b"\nstep 1\r\nlast")))
+    assert [line[:6] for line in lines] == ["aaaaaa", "step 1", "last"]
+    assert len(lines[0]) == MAX_LINE

@@ -5,9 +5,12 @@ import json
 import threading
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
+from firstfault.commands import watch
 from firstfault.commands.watch import COMMAND, Follower
+from firstfault.errors import InputUnreadable
 
 
 def line(step: int, loss: str = "2.0000") -> str:
@@ -71,11 +74,27 @@ def test_usage_errors(tmp_path: Path) -> None:
     empty = tmp_path / "empty.log"
     empty.write_text("hello\n")
     for arguments in (
-        [str(tmp_path / "none.log")],
         ["-", "--webhook", "file:///etc/passwd"],
         ["-", "--baseline", str(empty)],
     ):
         assert CliRunner().invoke(COMMAND, arguments, input="").exit_code == 2
+    for path in (tmp_path / "none.log", tmp_path):
+        unread = CliRunner().invoke(COMMAND, [str(path)])
+        assert isinstance(unread.exception, InputUnreadable)
+
+
+def test_what_leaves_for_a_webhook_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr(watch, "post_alert", lambda _url, body: sent.append(body))
+    log = sick().replace("step_time", "WANDB_API_KEY=" + "0a1b" * 10 + " step_time").encode()
+    done = CliRunner().invoke(
+        COMMAND, ["-", "--json", "--webhook", "http://127.0.0.1:9/"], input=b"\xff\n" + log
+    )
+    assert done.exit_code == 1
+    assert sent
+    for text in (json.dumps(sent), done.output):
+        assert "0a1b0a1b" not in text
+        assert "<redacted:tracker_key>" in text
 
 
 def test_follower_survives_growth_truncation_and_rotation(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""How is foreign text printed so that it cannot steer a terminal, and written so that JSON stays safe?
+
+Log lines and file names are foreign: they may hold escape sequences, line breaks that forge a
+verdict, or characters that turn the reading direction around.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_STEERING = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
+)
+_SHOWN = re.compile(f"[{_STEERING}]")
+_WRITTEN = re.compile(f"[{_STEERING}\\U000e0000-\\U000e007f]")
+
+_ENDS = {ord("\n"): "\ufffd", ord("\t"): " "}
+
+
+def show_text(text: str) -> str:
+    """`text` with every character that steers a terminal replaced; tabs and line ends stay."""
+    return _SHOWN.sub("\ufffd", text)
+
+
+def show_line(text: str) -> str:
+    """`show_text` in one line: what is foreign cannot begin a line of its own."""
+    return show_text(text).translate(_ENDS)
+
+
+def write_json(value: Any, indent: int | None = 1) -> str:
+    """`value` as readable JSON whose steering characters are escaped, so that it may be printed."""
+    return _WRITTEN.sub(_escape, json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def _escape(match: re.Match[str]) -> str:
+    if (code := ord(match[0])) < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

@@ -1,0 +1,127 @@
+"""Does `firstfault diagnose`, run as a process, keep its contract: streams, codes, nothing left behind?"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+OOM = (
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+    "GPU 3 has a total capacity of 79.11 GiB of which 1.12 GiB is free.\n"
+)
+
+
+def run(
+    folder: Path, *arguments: str, data: bytes | None = None, **more: str
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FIRSTFAULT_")}
+    environment = {**kept, "FIRSTFAULT_DATA": str(folder / "data"), **more}
+    program = "from firstfault.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        input=data,
+        stdin=subprocess.DEVNULL if data is None else None,
+        capture_output=True,
+        env=environment,
+        cwd=folder,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    listed = run(tmp_path, "--help").stdout.decode()
+    for command in ("diagnose", "chat", "search", "postmortem", "doctor", "mcp", "watch"):
+        assert re.search(rf"^  {command} ", listed, re.M), command
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nothing_stays_behind(tmp_path: Path, packed: bool) -> None:
+    if packed:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            inner = gzip.compress(OOM.encode())
+            info = tarfile.TarInfo("rank_3.log.gz")
+            info.size = len(inner)
+            tar.addfile(info, io.BytesIO(inner))
+        (tmp_path / "run.tar.gz").write_bytes(buffer.getvalue())
+        done = run(tmp_path, "diagnose", "run.tar.gz", "--json")
+    else:
+        done = run(tmp_path, "diagnose", "-", "--json", data=OOM.encode())
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert json.loads(done.stdout)["first_failing_rank"] == 3
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_closed_data_folder_does_not_stop_a_diagnosis(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("no folder")
+    done = run(tmp_path, "diagnose", "-", data=OOM.encode())
+    assert done.returncode == 1, done.stderr
+
+
+def test_names_of_any_bytes_give_clean_output(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (b"bad\xff.log", b"esc\x1b[2J\x07.log", b"a\nFAULT forged.log"):
+        (folder / os.fsdecode(name)).write_text(OOM + "tail \u202e\x9b31m" + OOM)
+    shown = run(tmp_path, "diagnose", "run", "--report", "r.md", NO_COLOR="1")
+    assert shown.returncode == 1, shown.stderr
+    for text in (shown.stdout.decode(), (tmp_path / "r.md").read_text()):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "\nFAULT forged" not in text
+    as_json = run(tmp_path, "diagnose", "run", "--json").stdout.decode()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", as_json)
+    assert len(json.loads(as_json)["input"]["files"]) == 3
+
+
+def test_commands_are_never_cropped(tmp_path: Path) -> None:
+    shown = run(tmp_path, "diagnose", "-", data=b"nothing to see\n", COLUMNS="60").stdout.decode()
+    found = json.loads(run(tmp_path, "diagnose", "-", "--json", data=b"nothing to see\n").stdout)
+    commands = [a["command"] for a in found["next_artefacts"] if a["command"]]
+    assert any(len(c) > 60 for c in commands)
+    for command in commands:
+        for line in command.splitlines():
+            assert f"    {line.rstrip()}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["diagnose", "nope.log"], 3, "nope.log: no such file"),
+        (["diagnose", "x" * 300], 3, "File name too long"),
+        (["diagnose", "-", "a.log"], 2, "cannot be mixed"),
+        (["diagnose", "a.log", "--report", "none/r.md"], 2, "there is no folder"),
+        (["diagnose", "a.log", "--report", "r.xyz"], 2, "r.xyz"),
+        (["diagnose", "-"], 3, "stdin: empty"),
+        (["metrics", "nope.log"], 3, "No such file"),
+        (["bogus"], 2, "bogus"),
+    ],
+)
+def test_errors_say_what_and_end_with_the_documented_code(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    (tmp_path / "a.log").write_text(OOM)
+    done = run(tmp_path, *arguments)
+    assert done.returncode == code
+    assert done.stdout == b""
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_unforeseen_failure_is_short_and_detailed_on_request(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(OOM)
+    (tmp_path / "cut").write_text("")
+    broken = {"FIRSTFAULT_KNOWLEDGE": str(tmp_path / "cut")}
+    short = run(tmp_path, "diagnose", "a.log", **broken)
+    assert short.returncode == 4
+    assert b"Traceback" not in short.stderr
+    assert len(short.stderr) < 1000
