@@ -78,7 +78,7 @@ def draft_report(draft: Draft) -> Report:
         prevention=choose_prevention(draft.knowledge, diagnosis.category, diagnosis.signature),
         lessons=_lessons(diagnosis, draft, book),
         citations=book.citations,
-        inputs=tuple((name, _digest(path)) for name, path in list(draft.files.items())[:200]),
+        inputs=_list_inputs(draft),
         version=__version__,
     )
 
@@ -263,6 +263,13 @@ def _minutes(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _list_inputs(draft: Draft) -> tuple[tuple[str, str], ...]:
+    """Names and digests of what was read; names alone where the files are not kept."""
+    if draft.files:
+        return tuple((name, _digest(path)) for name, path in list(draft.files.items())[:200])
+    return tuple((name, "") for name in draft.diagnosis.input.files[:200])
 
 
 def _digest(path: Path) -> str:

@@ -149,6 +149,7 @@ def test_a_diagnosis_alone_makes_a_report(workspace: Workspace, tmp_path: Path) 
         write_summary(diagnosis, tmp_path / name)
     assert diagnosis.root_cause.split(":")[0] in (tmp_path / "r.md").read_text()
     assert (tmp_path / "bare.md").is_file()
+    assert "| log.txt |" in (tmp_path / "r.md").read_text().split("## What was read")[1]
     with pytest.raises(UsageError, match="cannot be written"):
         write_summary(diagnosis, tmp_path / "none" / "r.md")
 
