@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -146,8 +149,25 @@ def _open_spool() -> Iterator[Path]:
         raise CannotAnalyse(
             f"no folder can be written ({error}); set FIRSTFAULT_DATA to one that can"
         ) from error
-    with spool as folder:
+    with spool as folder, _end_cleanly():
         yield Path(folder)
+
+
+@contextmanager
+def _end_cleanly() -> Iterator[None]:
+    """A scheduler's SIGTERM ends the command like Ctrl+C does: what was spooled is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_report(report: Path) -> None:

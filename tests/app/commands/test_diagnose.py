@@ -7,9 +7,11 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,20 @@ def test_an_unforeseen_failure_is_short_and_detailed_on_request(tmp_path: Path) 
     assert short.returncode == 4
     assert b"Traceback" not in short.stderr
     assert len(short.stderr) < 1000
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FIRSTFAULT_")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from firstfault.cli import main; main()", "diagnose", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**kept, "FIRSTFAULT_DATA": str(tmp_path)},
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("diagnose-*/piped-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == code
+    assert list(tmp_path.iterdir()) == []
