@@ -255,6 +255,30 @@ def storms(scratch: Path, runs: int) -> list[str]:
     return rows
 
 
+def profile(scratch: Path) -> list[str]:
+    """The five functions that take most time of a whole diagnosis of one 200 MB log."""
+    import cProfile
+    import pstats
+
+    from firstfault.workspace import Workspace
+    from firstfault_tools.log.executors import Workers
+
+    path = scratch / "profile.log"
+    write_rank(path, 0, 200 * MB, 0, 7)
+    workspace = Workspace()
+    workspace.diagnose_paths([path], "", Workers(1))
+    profiler = cProfile.Profile(time.process_time)
+    profiler.runcall(workspace.diagnose_paths, [path], "", Workers(1))
+    path.unlink()
+    stats = pstats.Stats(profiler)
+    total = stats.total_tt  # type: ignore[attr-defined]
+    found = sorted(stats.stats.items(), key=lambda kv: -kv[1][2])[:5]  # type: ignore[attr-defined]
+    return [
+        f"| {Path(file).name}:{name} | {row[0]:,} | {row[2]:.2f} | {row[2] / total:.0%} |"
+        for (file, _, name), row in found
+    ]
+
+
 def main() -> None:
     """Parse arguments, measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -298,6 +322,7 @@ def write_report(scratch: Path, runs: int, large: Path | None, index: bool) -> s
         ("A log of 1 MB", "| what | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |", lambda: small_log(scratch, runs)),
         ("Storms and endless lines, one process", "| what | wall s | CPU s | times as much CPU | peak MB |\n| --- | ---: | ---: | ---: | ---: |", lambda: storms(scratch, runs)),
     ]  # fmt: skip
+    sections.append(("Profile: one log of 200 MB, one process, CPU seconds", "| function | calls | own s | share |\n| --- | ---: | ---: | ---: |", lambda: profile(scratch)))  # fmt: skip
     if index:
         from evals.bench_index import index_rows
 

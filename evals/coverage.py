@@ -1,6 +1,6 @@
 """Which page carries which section of the seed documents? Writes knowledge/COVERAGE.md.
 
-    python -m evals.coverage
+python -m evals.coverage
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ def write_coverage() -> str:
         for section in seed["sections"]:
             held = ", ".join(carried.get(f"{number}: {section}", [])) or "no facts to carry over"
             lines.append(f"| {section.replace('|', '/')} | {held} |")
-    lines += ["", "## Corrections", "", "What a page says differently from its sources, and why.", ""]
+    lines += [
+        "",
+        "## Corrections",
+        "",
+        "What a page says differently from its sources, and why.",
+        "",
+    ]
     for page in pages:
         for correction in page.get("corrects") or ():
             lines.append(f"- [{page['id']}](pages/{page['path']}): {correction}")

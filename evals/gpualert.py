@@ -13,6 +13,7 @@ from typing import Any
 from evals.baselines import crash_analyzer, grep
 from evals.cases import SHARED
 from evals.scorers.triple import macro_f1
+
 from firstfault.errors import FirstfaultError
 from firstfault.workspace import Workspace
 
@@ -43,7 +44,9 @@ def load_rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines() if line]
 
 
-def score_rows(workspace: Workspace, rows: list[dict[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+def score_rows(
+    workspace: Workspace, rows: list[dict[str, Any]]
+) -> dict[str, list[tuple[str, str]]]:
     """(expected, predicted) class pairs per system."""
     pairs: dict[str, list[tuple[str, str]]] = {"firstfault": [], "grep": [], "five patterns": []}
     for row in rows:

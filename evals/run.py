@@ -1,6 +1,6 @@
 """How good is the diagnosis? Runs every case without a model and writes one table.
 
-    python -m evals.run [--case ID] [--split dev|held] [--verbose] [--no-write] [--alarms]
+python -m evals.run [--case ID] [--split dev|held] [--verbose] [--no-write] [--alarms]
 """
 
 from __future__ import annotations

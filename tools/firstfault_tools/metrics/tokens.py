@@ -193,7 +193,11 @@ def read_line(text: str) -> LineReading | None:
         meaning = meaning_of(key) if key else None
         if meaning is None and not text[end - 1].isdigit() and text[end - 1] != ".":
             continue  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
-        if unit_match and meaning is not None and _belongs_ahead(meaning[0], unit, text, unit_match):
+        if (
+            unit_match
+            and meaning is not None
+            and _belongs_ahead(meaning[0], unit, text, unit_match)
+        ):
             unit_match = unit = None
         before = unit_match.end() if unit_match else end
         if meaning is None and unit in vocabulary().rates:
