@@ -15,7 +15,6 @@ from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.speaker import read_speaker
 
-
 MAX_COMPANIONS = 2
 _ALARMING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from firstfault.investigation.examination import examine
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Level

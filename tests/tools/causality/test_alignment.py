@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from firstfault_tools.causality.alignment import align_ranks
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Category, Level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from firstfault_tools.log.clock import find_year, read_time
 
 

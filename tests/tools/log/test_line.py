@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from firstfault_tools.log.line import CUT_MARK, MAX_LINE, is_plain, normalise
 from hypothesis import given
 from hypothesis import strategies as st
+
+from firstfault_tools.log.line import CUT_MARK, MAX_LINE, is_plain, normalise
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from firstfault_tools.log.speaker import read_speaker
 
 

@@ -16,7 +16,8 @@ from firstfault_tools.log.scan import make_line
 _HINT = re.compile(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch")
 _STEP = re.compile(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
-    r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
+    r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
+    r"['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
 )
 _BAR = re.compile(
     r"(?P<percent>\d{1,3})%\s?\|[^|]{0,200}\|\s*(?P<done>[\d.]+[kMG]?)/(?P<total>[\d.]+[kMG]?)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+(?: days?, [\d:]+)?)"

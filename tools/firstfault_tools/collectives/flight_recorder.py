@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from firstfault_tools.collectives.alignment import MatchState, Step
 from firstfault_tools.collectives.blame import Blame, Fault, Wait, explain
+from firstfault_tools.collectives.plain_pickle import pause_collection
 from firstfault_tools.collectives.recorder_dump import (
     Dump,
     Entry,
@@ -20,7 +21,7 @@ from firstfault_tools.registry import Artefact, Reader, Reading
 
 MAX_QUOTES = 16
 # Entries kept over all ranks, and of each at least: what a hang needs is at the end of the buffer.
-ENTRIES_OF_ALL = 500_000
+ENTRIES_OF_ALL = 300_000
 ENTRIES_OF_ONE = 400
 
 _PAGES = {
@@ -46,10 +47,11 @@ def recognise(name: str, head: bytes) -> bool:
 
 def read(artefacts: tuple[Artefact, ...]) -> Reading:
     """One verdict over all dumps of the incident. Raises `ToolError` where none could be read."""
-    dumps, refused = read_all(artefacts)
-    if not dumps:
-        raise refused[0] if refused else UnreadableArtefact("no flight-recorder dump was given")
-    reading = report(explain(dumps), dumps)
+    with pause_collection():
+        dumps, refused = read_all(artefacts)
+        if not dumps:
+            raise refused[0] if refused else UnreadableArtefact("no flight-recorder dump was given")
+        reading = report(explain(dumps), dumps)
     skipped: list[Json] = [str(error) for error in refused]
     return Reading(reading.findings, {**reading.data, "unreadable": skipped})
 

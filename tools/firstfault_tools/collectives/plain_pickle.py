@@ -8,9 +8,14 @@ a cycle, deep nesting or a "billion laughs" (small file, huge when written out) 
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn
 
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
@@ -86,15 +91,21 @@ _FORBIDDEN = {
 }
 
 
-def load_plain_pickle(data: bytes, name: str, limits: PickleLimits = LIMITS) -> Any:
+def load_plain_pickle(
+    data: bytes, name: str, limits: PickleLimits = LIMITS, measured: bool = True
+) -> Any:
     """Object of a pickle that holds only dict, list, tuple, str, bytes, int, float, bool and None.
 
-    `name` appears in error messages. Raises `HostileArtefact` for anything that names a class, calls
+    `name` appears in error messages. measured: refuse cycles, deep nesting and shared containers that
+    a full walk would not end on; only a caller that looks at each container once may do without.
+    Raises `HostileArtefact` for anything that names a class, calls
     or would exhaust memory, `UnreadableArtefact` for bytes that are no complete pickle.
     """
-    scan_opcodes(data, name, limits)
+    if not _is_plain(data, limits):
+        scan_opcodes(data, name, limits)
     try:
-        loaded = _PlainUnpickler(io.BytesIO(data)).load()
+        with pause_collection():
+            loaded = _PlainUnpickler(io.BytesIO(data)).load()
     except HostileArtefact:
         raise
     except (
@@ -112,8 +123,69 @@ def load_plain_pickle(data: bytes, name: str, limits: PickleLimits = LIMITS) -> 
         raise UnreadableArtefact(
             f"{name}: not a complete pickle ({type(error).__name__}: {error}); copy the file again"
         ) from error
-    _measure(loaded, name, limits)
+    if measured:
+        _measure(loaded, name, limits)
     return loaded
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Switch the cycle collector off for a while."""
+    # A hundred thousand new containers set off the cycle collector again and again, for nothing.
+    active = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if active:
+            gc.enable()
+
+
+@cache
+def _plain_run() -> re.Pattern[bytes]:
+    """A run of opcodes that need no look: constants, short texts, small memo indices, containers.
+
+    Tuples and STOP are left out, since the scan counts the one and ends at the other.
+    """
+    # Names of keys are about fourteen bytes long: the likely lengths are tried first.
+    lengths = sorted(range(256), key=lambda n: abs(n - 14))
+
+    def texts(after_length: bytes) -> bytes:
+        return b"|".join(
+            re.escape(bytes([n])) + after_length + (b".{%d}" % n if n else b"") for n in lengths
+        )
+
+    return re.compile(
+        rb"(?s:[(01N\x88\x89\]ael)}dsu\x94]|[Khq].|M..|[Jj].{4}|G.{8}|r..[\x00-\x07]\x00"
+        rb"|\x8a(?:\x01.|\x02..|\x03...|\x04.{4}|\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})"
+        rb"|\x8c(?:" + texts(b"") + rb")|X(?:" + texts(rb"\x00\x00\x00") + rb"))*+"
+    )
+
+
+def _is_plain(data: bytes, limits: PickleLimits) -> bool:
+    """Whether the scan would pass `data`, told ten times faster; False where it has to look itself.
+
+    Counts bytes where the scan counts opcodes, so it says yes only where the scan does.
+    """
+    size, position, tuples = len(data), 0, 0
+    if size > min(limits.size_bytes, limits.opcodes):
+        return False
+    run = _plain_run()
+    while tuples <= limits.tuple_depth:
+        found = run.match(data, position)
+        position = found.end() if found else position
+        code = data[position] if position < size else 0
+        if code in _TUPLES:
+            tuples += 1
+            position += 1
+        elif code in (0x80, 0x95):
+            position += 1 + _FIXED[code]
+        elif code == 0x58:
+            # A text of 256 bytes or more, such as the list of a thousand ranks.
+            position += 5 + int.from_bytes(data[position + 1 : position + 5], "little")
+        else:
+            return code == 0x2E
+    return False
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -38,6 +38,9 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+_STATES = {state.value: state for state in State}
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One Python frame, innermost first in a stack."""
@@ -197,9 +200,9 @@ def read_dump(data: bytes, name: str, rank: int | None = None, last: int = MAX_E
         raise UnreadableArtefact(f"{name}: `entries` is no list of at most {MAX_ENTRIES} records")
     records = [raw for raw in raw_entries if isinstance(raw, dict)]
     records.sort(key=lambda raw: _number(raw.get("record_id", raw.get("id"))))
-    interned: dict[Any, Any] = {}
-    entries = tuple(_entry(raw, rank, interned) for raw in records[-last:])
-    uid_names = _uid_names(raw_entries)
+    shared = _Shared()
+    entries = tuple([_entry(raw, rank, shared) for raw in records[-last:]])
+    uid_names = _uid_names(raw_entries, groups, content.get("pg_status"))
     return Dump(
         file=name,
         rank=rank,
@@ -214,7 +217,8 @@ def read_dump(data: bytes, name: str, rank: int | None = None, last: int = MAX_E
 
 def _load(data: bytes, name: str) -> Any:
     if data[:1] == b"\x80":
-        return load_plain_pickle(data, name)
+        # Every container is looked at once, however often it is shared, and none below its level.
+        return load_plain_pickle(data, name, measured=False)
     if len(data) > JSON_LIMIT_BYTES:
         raise HostileArtefact(f"{name}: {len(data)} bytes of JSON, the limit is {JSON_LIMIT_BYTES}")
     try:
@@ -227,9 +231,7 @@ def _load(data: bytes, name: str) -> Any:
 
 def _whole(value: object, default: int | None = 0) -> int | None:
     """Whole number in a dump: an int, or text of one (JSON writes pg_status as text)."""
-    if isinstance(value, bool):
-        return default
-    if isinstance(value, int):
+    if type(value) is int:
         return value if abs(value) < 1 << 63 else default
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
@@ -237,6 +239,8 @@ def _whole(value: object, default: int | None = 0) -> int | None:
 
 
 def _number(value: object) -> int:
+    if type(value) is int and -(1 << 63) < value < 1 << 63:
+        return value
     return _whole(value) or 0
 
 
@@ -263,10 +267,15 @@ def _groups(config: object) -> dict[str, Group]:
     return groups
 
 
-def _uid_names(raw_entries: list[Any] | tuple[Any, ...]) -> dict[str, str]:
+def _uid_names(
+    raw_entries: list[Any] | tuple[Any, ...], groups: Mapping[str, Group], status: object
+) -> dict[str, str]:
     """pg_status is keyed by the group's id, everything else by its name: the entries carry both."""
     names: dict[str, str] = {}
+    wanted = max(len(groups), len(status) if isinstance(status, dict) else 0)
     for raw in raw_entries:
+        if wanted and len(names) >= wanted:
+            break
         if isinstance(raw, dict):
             identity = _whole(raw.get("pg_id"), None)
             if identity is not None:
@@ -298,33 +307,68 @@ def _group_name(raw: Mapping[Any, Any]) -> str:
     return _text(raw.get("pg_name")) or str(_number(raw.get("pg_id")))
 
 
-def _sizes(value: object, interned: dict[Any, Any]) -> tuple[tuple[int, ...], ...]:
-    sizes = tuple(tuple(_number(n) for n in _sequence(s)[:32]) for s in _sequence(value)[:4096])
-    kept: tuple[tuple[int, ...], ...] = interned.setdefault(sizes, sizes)
-    return kept
+class _Shared:
+    """What was already read, by the identity of the dump's own object and by value.
+
+    The recorder shares one dictionary between all stacks that pass through a frame; a hostile dump
+    could share one huge list between all entries, which is why an object is read once.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self.dtypes: dict[int, tuple[str, ...]] = {}
+        self.stacks: dict[int, tuple[Frame, ...]] = {}
+        self.frames: dict[int, Frame] = {}
+        self.equal: dict[Any, Any] = {}
+
+    def read_sizes(self, value: object) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the tensors of one side."""
+        found = self.sizes.get(id(value))
+        if found is None:
+            read = tuple(self.read_shape(shape) for shape in _sequence(value)[:4096])
+            found = self.sizes[id(value)] = self.equal.setdefault(read, read)
+        return found
+
+    def read_shape(self, value: object) -> tuple[int, ...]:
+        """One shape."""
+        found = self.shapes.get(id(value))
+        if found is None:
+            found = self.shapes[id(value)] = tuple([_number(n) for n in _sequence(value)[:32]])
+        return found
+
+    def read_dtypes(self, value: object) -> tuple[str, ...]:
+        """Names of data types."""
+        found = self.dtypes.get(id(value))
+        if found is None:
+            read = tuple([_text(d, 40) for d in _sequence(value)[:4096]])
+            found = self.dtypes[id(value)] = self.equal.setdefault(read, read)
+        return found
+
+    def read_stack(self, value: object) -> tuple[Frame, ...]:
+        """Frames, innermost first."""
+        found = self.stacks.get(id(value))
+        if found is None:
+            raw_frames = [raw for raw in _sequence(value)[:256] if isinstance(raw, dict)]
+            key = ("frames", *map(id, raw_frames))
+            found = self.equal.get(key)
+            if found is None:
+                read = tuple([self.read_frame(raw) for raw in raw_frames])
+                found = self.equal[key] = self.equal.setdefault(read, read)
+            self.stacks[id(value)] = found
+        return found
+
+    def read_frame(self, raw: Mapping[Any, Any]) -> Frame:
+        """One frame."""
+        found = self.frames.get(id(raw))
+        if found is None:
+            found = self.frames[id(raw)] = Frame(
+                _text(raw.get("name")), _text(raw.get("filename")), _number(raw.get("line"))
+            )
+        return found
 
 
-def _frames(value: object, interned: dict[Any, Any]) -> tuple[Frame, ...]:
-    raw_frames = [raw for raw in _sequence(value)[:256] if isinstance(raw, dict)]
-    # The recorder shares one dictionary between all stacks that pass through a frame.
-    key = ("frames", *map(id, raw_frames))
-    found: tuple[Frame, ...] | None = interned.get(key)
-    if found is None:
-        found = tuple(
-            Frame(_text(raw.get("name")), _text(raw.get("filename")), _number(raw.get("line")))
-            for raw in raw_frames
-        )
-        interned[key] = found
-    return found
-
-
-def _dtypes(value: object, interned: dict[Any, Any]) -> tuple[str, ...]:
-    names = tuple(_text(d, 40) for d in _sequence(value)[:4096])
-    kept: tuple[str, ...] = interned.setdefault(names, names)
-    return kept
-
-
-def _entry(raw: Mapping[Any, Any], rank: int, interned: dict[Any, Any]) -> Entry:
+def _entry(raw: Mapping[Any, Any], rank: int, shared: _Shared) -> Entry:
     title = _text(raw.get("profiling_name"), 200)
     op = title.split(":", 1)[-1]
     peers = _P2P.match(op)
@@ -344,13 +388,13 @@ def _entry(raw: Mapping[Any, Any], rank: int, interned: dict[Any, Any]) -> Entry
         p2p=p2p,
         source=source,
         target=target,
-        input_sizes=_sizes(raw.get("input_sizes"), interned),
-        output_sizes=_sizes(raw.get("output_sizes"), interned),
-        input_dtypes=_dtypes(raw.get("input_dtypes"), interned),
-        output_dtypes=_dtypes(raw.get("output_dtypes"), interned),
-        state=State(state) if state in State.__members__.values() else State.UNKNOWN,
+        input_sizes=shared.read_sizes(raw.get("input_sizes")),
+        output_sizes=shared.read_sizes(raw.get("output_sizes")),
+        input_dtypes=shared.read_dtypes(raw.get("input_dtypes")),
+        output_dtypes=shared.read_dtypes(raw.get("output_dtypes")),
+        state=_STATES.get(state, State.UNKNOWN),
         record=_number(raw.get("record_id", raw.get("id"))),
         created_ns=_number(raw.get("time_created_ns")),
         timeout_ms=_number(raw.get("timeout_ms")),
-        frames=_frames(raw.get("frames"), interned),
+        frames=shared.read_stack(raw.get("frames")),
     )
