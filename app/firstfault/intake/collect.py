@@ -12,6 +12,7 @@ import re
 import stat
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,15 +53,17 @@ class _Collector:
     artefacts: list[Artefact] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    twins: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, path: Path) -> None:
         if len(self.artefacts) >= MAX_FILES:
             self.skip(name, f"more than {MAX_FILES} files; split the incident")
             return
         name = show_name(name)
-        unique, n = name, 2
+        unique = name
         while unique in self.names:
-            unique, n = f"{name}~{n}", n + 1
+            self.twins[name] += 1
+            unique = f"{name}~{self.twins[name] + 1}"
         self.names.add(unique)
         self.artefacts.append(Artefact(unique, path))
 
@@ -80,6 +83,7 @@ def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:
     """Artefacts of files and folders. Raises InputUnreadable when none of them can be read."""
     collector = _Collector(spool)
     given = list(paths)
+    named = Counter(path.name for path in given)
     for path in given:
         try:
             mode = path.stat().st_mode
@@ -90,7 +94,8 @@ def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:
                 _collect_folder(collector, path)
                 continue
             if stat.S_ISREG(mode):
-                name = path.name if len(given) == 1 else _short_name(path, given)
+                twin = named[path.name] > 1
+                name = f"{path.parent.name}/{path.name}" if twin else path.name
                 _collect_file(collector, path, name)
                 continue
             problem = "not a regular file; pipe what it gives into `firstfault diagnose -`"
@@ -196,11 +201,6 @@ def _say_skipped(collector: _Collector) -> str:
     said = [f"{s.what[:200]}: {s.why}" for s in collector.skipped[:5]]
     more = len(collector.skipped) - len(said)
     return "; ".join([*said, f"{more} more"] if more > 0 else said)
-
-
-def _short_name(path: Path, given: list[Path]) -> str:
-    twins = [p for p in given if p.name == path.name]
-    return path.name if len(twins) == 1 else f"{path.parent.name}/{path.name}"
 
 
 def _collect_folder(collector: _Collector, folder: Path) -> None:

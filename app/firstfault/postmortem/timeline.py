@@ -9,7 +9,9 @@ from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
 
 MAX_ROWS, MAX_TEXT, MAX_ALIKE = 40, 220, 2
-_ALERT = re.compile(r"(?i)\b(?:alert(?:manager)?|paged|pagerduty|alarm|opsgenie)\b")
+_ALERT = re.compile(
+    r"(?i)(?<!no )\b(?:alert(?:ed|manager)?|paged|pagerduty|alarm|opsgenie)\b(?!\s?[(=]|s?: (?:no|false|off|0)\b)"
+)
 _ACTION = re.compile(
     r"(?i)\b(?:acknowledged|paus(?:ed|ing)|resum(?:ed|ing)|restart(?:ed|ing)|rolled back|drained|cordoned|"
     r"disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -264,3 +265,16 @@ def test_a_spool_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputUnreadable, match="set FIRSTFAULT_DATA"):
             read(tmp_path / "file" / "spool")
+
+
+def test_many_paths_and_many_twins_cost_linear_time(tmp_path: Path) -> None:
+    for folder in ("n1", "n2"):
+        (tmp_path / folder / "x").mkdir(parents=True)
+        (tmp_path / folder / "x" / "log.txt").write_text(folder)
+    pair = [tmp_path / "n1/x/log.txt", tmp_path / "n2/x/log.txt"]
+    begin = time.process_time()
+    collection = collect_paths(pair * 4_000, tmp_path / "spool")
+    assert time.process_time() - begin < 10  # quadratic: minutes
+    names = [a.name for a in collection.artefacts]
+    assert len(set(names)) == 8_000
+    assert names[:3] == ["x/log.txt", "x/log.txt~2", "x/log.txt~3"]

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from firstfault.commands.postmortem import COMMAND
 from firstfault.errors import UsageError
 from firstfault.postmortem.draft import Draft, draft_report
+from firstfault.postmortem.evidence import TimedLine
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.markdown import escape, write_markdown
 from firstfault.postmortem.pdf import write_pdf
 from firstfault.postmortem.rendering import ReportFormat, format_of
 from firstfault.postmortem.report import Report
 from firstfault.postmortem.summary import write_summary
+from firstfault.postmortem.timeline import is_alert
 from firstfault.postmortem.web import write_html
 from firstfault.postmortem.word import write_docx
 from firstfault.workspace import Workspace
@@ -171,3 +173,17 @@ def test_the_command_writes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = CliRunner().invoke(COMMAND, [incident])
     assert done.output.startswith("# Post-mortem")
     assert CliRunner().invoke(COMMAND, [incident, "--start", "yesterday"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "alerted"),
+    [
+        ("alertmanager: NodeDown firing, paged the on-call", True),
+        ("ALERT GPU 3 above 90 C", True),
+        ("<script>alert(1)</script>", False),
+        ("no alert rules are configured", False),
+        ("alert=false alerts: off", False),
+    ],
+)
+def test_an_alert_is_told_from_the_word(text: str, alerted: bool) -> None:
+    assert is_alert(TimedLine("a.log", 1, text, None)) is alerted
