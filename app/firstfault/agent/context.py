@@ -92,6 +92,7 @@ class TurnContext:
             confidence=diagnosis.confidence,
             verdict_text=diagnosis.root_cause,
             verdict_ids=frozenset(f"E{n}" for n in main),
+            verdict_rank=diagnosis.first_failing_rank,
             variables=self.question.knowledge.variables,
             private=self.private,
         )

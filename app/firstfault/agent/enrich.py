@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from firstfault.agent.view import read_prompt
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.rules import search_lexically
 from firstfault.errors import ModelUnavailable
+from firstfault.grounding.items import Item
 from firstfault.investigation.diagnosis import Citation, Diagnosis
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Enriched:
     problem: str = ""
     assessment: Assessment | None = None
     outcome: Outcome | None = None
+    items: Mapping[str, Item] = field(default_factory=dict)
+    """Evidence that the model was shown, by id."""
 
 
 def make_question(
@@ -97,6 +100,7 @@ def enrich(
         "",
         assessment,
         outcome,
+        dict(context.book.items),
     )
 
 

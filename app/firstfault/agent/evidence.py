@@ -37,9 +37,9 @@ class EvidenceBook:
         """A passage of the knowledge base."""
         return self._add(Item("", ItemKind.PAGE, text, page=page, heading=heading, url=url or ""))
 
-    def add_result(self, tool: str, text: str) -> Item:
-        """What a tool computed or counted."""
-        return self._add(Item("", ItemKind.TOOL, text, file=tool))
+    def add_result(self, tool: str, text: str, echo: str = "") -> Item:
+        """What a tool computed or counted; echo: the part that the model chose."""
+        return self._add(Item("", ItemKind.TOOL, text, file=tool, echo=echo))
 
     def add_said(self, text: str) -> Item:
         """What the person said. It can be referred to and proves nothing about machines."""
@@ -112,11 +112,16 @@ def to_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
 def _place(item: Item) -> tuple[str, str, int, str]:
     if item.kind is ItemKind.LOG and item.line:
         return (item.kind.value, item.file, item.line, "")
-    return (item.kind.value, item.file or item.page, item.line, f"{item.heading}\x1f{item.text}")
+    return (
+        item.kind.value,
+        item.file or item.page,
+        item.line,
+        f"{item.heading}\x1f{item.text}\x1f{item.echo}",
+    )
 
 
 def _values(item: Item) -> Iterable[Any]:
     return (
         item.id, item.kind, item.text, item.file, item.line, item.page, item.heading, item.url,
-        item.rank, item.host,
+        item.rank, item.host, item.echo,
     )  # fmt: skip

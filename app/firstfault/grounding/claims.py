@@ -33,6 +33,9 @@ _HEALTHY = re.compile(
     r"(?i)\b(?:healthy|nothing (?:is|was|went) wrong|no (?:fault|failure|problem|error)s?\b|harmless|benign|all (?:is )?(?:good|well|fine)|safe to (?:ignore|restart|continue))"
 )
 _SETS = re.compile(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
+_ABSENT = re.compile(
+    r"(?i)\b(?:no|not|none|never|nothing|without|absent|neither|nor|zero)\b|\b0 (?:lines?|match\w*|times|errors?)\b"
+)
 _SECRETIVE = re.compile(
     r"(?i)\b(?:password|passphrase|api.?key|secret|access token|credential|private key)s?\b"
 )
@@ -84,11 +87,14 @@ def check_claim(claim: Claim, ground: Ground, *, asserts: bool = True) -> tuple[
         out.append(Objected(Fault.NO_EVIDENCE, ""))
     text = words.clear_marks(claim.text)
     said = "\n".join(_spoken(i) for i in cited)
+    if _ABSENT.search(text):
+        said += "\n" + "\n".join(i.echo for i in cited)
     out += [Objected(Fault.QUOTE, q[:80]) for q in words.quotes(text) if not _is_quoted(q, said)]
     # what stands between quotation marks is checked as a whole, wherever it was cut
     own = words.without_quotes(text)
     out += _check_numbers(own, said, cited)
     out += _check_names(own, said, ground)
+    out += _check_place(text, ground, cited)
     out += _check_cause(text, said, ground, cited, asserts)
     out += _check_advice(text, ground)
     out += check_leak(text, ground)
@@ -206,6 +212,28 @@ def _check_variables(text: str, said: str, ground: Ground) -> list[Objected]:
         known = name in ground.variables
         if name not in said or (not known and _SETS.search(text)):
             out.append(Objected(Fault.VARIABLE, name))
+    return out
+
+
+def _check_place(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
+    """A rank, GPU, node or host and the cause said of it must stand in one and the same item.
+
+    Two true lines put together can make a false sentence.
+    """
+    groups = words.cause_groups(text)
+    places = [p for p in words.placed_numbers(text) if p[0] in ("rank", "gpu", "node", "host")]
+    if not groups or not places:
+        return []
+    on_verdict = bool({i.id for i in cited} & ground.verdict_ids)
+    out = []
+    for noun, value in sorted(places):
+        if noun == "rank" and value == ground.verdict_rank and on_verdict:
+            continue
+        if not any(
+            _pair_stands(noun, value, _spoken(i), [i]) and words.cause_groups(_spoken(i)) & groups
+            for i in cited
+        ):
+            out.append(Objected(Fault.CAUSE, f"nothing says this of {noun} {value}"))
     return out
 
 

@@ -32,6 +32,8 @@ class Item:
     url: str = ""
     rank: int | None = None
     host: str | None = None
+    echo: str = ""
+    """What the asker chose himself (a search pattern): it proves at most that nothing like it is there."""
 
 
 @dataclass(frozen=True)
@@ -47,5 +49,6 @@ class Ground:
     confidence: Confidence
     verdict_text: str = ""
     verdict_ids: frozenset[str] = frozenset()
+    verdict_rank: int | None = None
     variables: frozenset[str] = frozenset()
     private: tuple[str, ...] = field(default=(), repr=False)

@@ -66,6 +66,12 @@ def test_lies_do_not_reach_the_verdict(case: Case, workspace: Workspace) -> None
         question = make_question(before, files, workspace.knowledge, case.question)
         enriched = enrich(question, ScriptedModel(script))
         check_unharmed(case, before, enriched)
+        if script is ADVERSARIES[HEART]:
+            shown = enriched.assessment
+            assert shown is not None
+            assert (shown.sentences, shown.whys, shown.doubts) == ((), (), ())
+            assert not any(h.supported for h in shown.hypotheses)
+            assert enriched.diagnosis.confidence is before.confidence
         for citation in enriched.citations:
             if citation.kind is CitationKind.LOG and citation.file in files:
                 stands = read_window(files[citation.file], citation.line or 0, citation.line or 0)

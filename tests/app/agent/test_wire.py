@@ -17,6 +17,8 @@ from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
 
 LIMITS = Limits(silence_s=0.6, turn_s=4.0, attempts=2)
+PATIENT = Limits(silence_s=20.0, turn_s=60.0, attempts=2)
+WELL_BEHAVED = {"good", "tools", "lies", "429-once", "500-once"}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,8 @@ def fake() -> Iterator[FakeEndpoint]:
 
 
 def model(fake: FakeEndpoint, kind: str, **more: object) -> EndpointModel:
-    endpoint = Endpoint(kind, fake.url, "sk-test-key-0123456789abcdef", limits=LIMITS)
+    limits = PATIENT if kind in WELL_BEHAVED else LIMITS
+    endpoint = Endpoint(kind, fake.url, "sk-test-key-0123456789abcdef", limits=limits)
     return EndpointModel(replace(endpoint, **more))  # type: ignore[arg-type]
 
 

@@ -17,7 +17,8 @@ ROWS = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text("utf-8")
 
 def ground(**more: Any) -> Ground:
     items = {
-        i: Item(i, ItemKind(r["kind"]), r["text"], r.get("file", ""), r.get("line", 0), r.get("page", ""), r.get("heading", ""), rank=r.get("rank"), host=r.get("host"))
+        i: Item(i, ItemKind(r["kind"]), r["text"], r.get("file", ""), r.get("line", 0), r.get("page", ""), r.get("heading", ""), 
+            rank=r.get("rank"), host=r.get("host"), echo=r.get("echo", ""))
         for i, r in ROWS["evidence"].items()
     }  # fmt: skip
     verdict = ROWS["verdict"]
@@ -27,6 +28,7 @@ def ground(**more: Any) -> Ground:
         "confidence": Confidence(verdict["confidence"]),
         "verdict_text": verdict["text"],
         "verdict_ids": frozenset(verdict["ids"]),
+        "verdict_rank": 3,
         "variables": frozenset(ROWS["variables"]),
     }
     return Ground(**(values | more))
@@ -45,7 +47,7 @@ def test_claim(row: dict[str, Any]) -> None:
 @given(st.text(max_size=120), st.lists(st.sampled_from([*ROWS["evidence"], "E99"]), max_size=3))
 def test_never_raises_and_never_shows_without_evidence(text: str, cites: list[str]) -> None:
     faults = {o.fault for o in check_claim(Claim(text, tuple(cites)), ground())}
-    if not [c for c in cites if c in ("E1", "E2", "E3", "E5")]:
+    if not [c for c in cites if c in ("E1", "E2", "E3", "E5", "E6")]:
         assert Fault.NO_EVIDENCE in faults
 
 

@@ -138,12 +138,13 @@ def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> 
             break
     total = sum(c for c, _ in counts)
     where = ", ".join(f"{c} in {context.alias(n)}" for c, n in counts if c)[:600]
-    words = f"grep {pattern!r}: {total} lines match" + (f" ({where})" if where else "")
-    summary = context.book.add_result(
-        "grep", context.veil.restore(words) + (f"; {stopped}" if stopped else "")
-    )
+    found_in = f" ({where})" if where else ""
+    count = f"{total} lines match{found_in}" + (f"; {stopped}" if stopped else "")
+    # the pattern is the model's own words; it may only say of them that they are not there
+    echo = context.veil.restore(pattern) if total == 0 and not stopped else ""
+    summary = context.book.add_result("grep", count, echo)
     more = f"\n({total - len(shown)} more matches not shown)" if total > len(shown) else ""
-    head = f"{summary.id} {words}" + (f"; {stopped}" if stopped else "")
+    head = f"{summary.id} grep {pattern!r}: {count}"
     return context.result("\n".join([head, *shown]) + more, [*items, summary])
 
 

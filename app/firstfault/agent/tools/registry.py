@@ -80,9 +80,7 @@ def calculate(
 ) -> Answer:
     """Result of one calculator."""
     result = calculator.run(**parameters)
-    item = context.book.add_result(
-        calculator.name, f"{_write(parameters)[:600]} -> {_write(result)}"[:4_000]
-    )
+    item = context.book.add_result(calculator.name, _write(result)[:4_000])
     return context.result(f"{item.id} {calculator.name} | {context.veil.hide(item.text)}", [item])
 
 
