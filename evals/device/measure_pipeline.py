@@ -11,6 +11,7 @@ Usage: python3 measure_pipeline.py OUT.json [--limit-s 150]
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import socket
@@ -144,7 +145,11 @@ def run_schedule(name: str, kind: str, chunks: int, m: int, device, options) -> 
     for index in place_stages(name, rank, world, chunks):
         body = nn.Sequential(*(Layer(options.width) for _ in range(layers[index])))
         body = body.to(device=device, dtype=torch.bfloat16)
-        stage = pipelining.PipelineStage(body, index, world * chunks, device)
+        # Given, since asking the neighbours for it takes a V for a ring.
+        example = torch.empty(1, options.tokens, options.width, dtype=torch.bfloat16, device=device)
+        stage = pipelining.PipelineStage(
+            body, index, world * chunks, device, input_args=(example,), output_args=(example,)
+        )
         watch.attach(stage)
         stages.append(stage)
     maker = getattr(torch_schedules, kind)
@@ -235,12 +240,18 @@ def work(rank: int, world: int, port: int, options: argparse.Namespace) -> None:
                 row.update(predict_step(row, transfer_ms))
             except (RuntimeError, ValueError, AttributeError, TypeError, ToolError) as error:
                 row = {"schedule": name, "m": m, "failed": f"{type(error).__name__}: {error}"[:300]}
+                print(f"rank {rank}: {row}", flush=True)
             rows.append(row)
+            # A stage and its wrapped methods refer to each other: a cycle that holds gigabytes.
+            gc.collect()
+            if on_gpu:
+                torch.cuda.empty_cache()
             if rank == 0:
                 print({key: value for key, value in row.items() if key != "chunk_ms"}, flush=True)
                 options.out.write_text(json.dumps({**head, "rows": rows}, indent=1))
             if "failed" in row:
-                break
+                # The other ranks wait for this one in a collective; leaving ends them too.
+                raise SystemExit(1)
     dist.destroy_process_group()
 
 

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.tools.collectives.recorder_builder import RankRecorder, world, write
+from tests.tools.collectives.recorder_builder import USER, RankRecorder, world, write
 
 from firstfault_tools.collectives.flight_recorder import READER
-from firstfault_tools.collectives.recorder_dump import rank_of_name
+from firstfault_tools.collectives.recorder_dump import rank_of_name, read_dump
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.registry import Artefact
@@ -321,3 +322,22 @@ def test_truncated_and_mutated_dumps_raise_tool_errors_only(
         READER.read((Artefact(path.name, path),))
     except ToolError:
         return
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_are_read_in_twenty_seconds(tmp_path: Path) -> None:
+    """Measured on 128 dumps of 2,000 entries with the share of entries that 1,024 ranks get."""
+    recorder = RankRecorder(0, {"0": tuple(range(1024))})
+    recorder.call()
+    first = recorder.entries[0]
+    recorder.entries[:] = [
+        {**first, "record_id": n, "collective_seq_id": n, "frames": [dict(USER)] * 8}
+        for n in range(2000)
+    ]
+    body = pickle.dumps(recorder.dump(), 2)
+    for rank in range(128):
+        (tmp_path / f"fr_rank_{rank}").write_bytes(body)
+    begin = time.process_time()
+    for rank in range(128):
+        read_dump((tmp_path / f"fr_rank_{rank}").read_bytes(), f"fr_rank_{rank}", last=400)
+    assert (time.process_time() - begin) * 1024 / 128 < 20

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firstfault_tools.collectives.plain_pickle import PickleLimits, load_plain_pickle
+from firstfault_tools.collectives.plain_pickle import (
+    LIMITS,
+    PickleLimits,
+    _is_plain,
+    load_plain_pickle,
+    scan_opcodes,
+)
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
 
 PLAIN = st.recursive(
@@ -184,3 +190,38 @@ def test_mutated_pickles_raise_tool_errors_only(data: st.DataObject) -> None:
         load_plain_pickle(bytes(body), "x")
     except ToolError:
         return
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_the_quick_look_never_passes_what_the_scan_refuses(data: st.DataObject) -> None:
+    value = data.draw(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.tuples(inner, inner)
+                | st.dictionaries(st.text(max_size=20), inner, max_size=4)
+            ),
+            max_leaves=12,
+        )
+    )
+    body = bytearray(pickle.dumps(value, data.draw(st.integers(2, 5))))
+    for _ in range(data.draw(st.integers(0, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    if _is_plain(bytes(body), LIMITS):
+        assert scan_opcodes(bytes(body), "x") > 0
+
+
+def test_the_quick_look_passes_an_ordinary_dump() -> None:
+    entry = {
+        "record_id": 1 << 40,
+        "frames": [{"name": "step"}],
+        "process_group": ("0", "a"),
+        "t": 1.5,
+    }
+    for protocol in (2, 4, 5):
+        assert _is_plain(
+            pickle.dumps({"entries": [entry] * 3, "long": "x" * 9000}, protocol), LIMITS
+        )
+    assert not _is_plain(pickle.dumps([object()]), LIMITS)

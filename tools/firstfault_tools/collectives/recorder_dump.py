@@ -349,12 +349,12 @@ class _Shared:
         """Frames, innermost first."""
         found = self.stacks.get(id(value))
         if found is None:
-            raw_frames = [raw for raw in _sequence(value)[:256] if isinstance(raw, dict)]
-            key = ("frames", *map(id, raw_frames))
+            read = [self.read_frame(raw) for raw in _sequence(value)[:256] if type(raw) is dict]
+            # Equal frames are one object, so that their identities tell stacks apart.
+            key = ("stack", *map(id, read))
             found = self.equal.get(key)
             if found is None:
-                read = tuple([self.read_frame(raw) for raw in raw_frames])
-                found = self.equal[key] = self.equal.setdefault(read, read)
+                found = self.equal[key] = tuple(read)
             self.stacks[id(value)] = found
         return found
 
@@ -362,9 +362,12 @@ class _Shared:
         """One frame."""
         found = self.frames.get(id(raw))
         if found is None:
-            found = self.frames[id(raw)] = Frame(
-                _text(raw.get("name")), _text(raw.get("filename")), _number(raw.get("line"))
-            )
+            name, file, line = raw.get("name"), raw.get("filename"), raw.get("line")
+            key = (_text(name), _text(file), _number(line))
+            found = self.equal.get(key)
+            if found is None:
+                found = self.equal[key] = Frame(*key)
+            self.frames[id(raw)] = found
         return found
 
 
