@@ -42,6 +42,8 @@ LIMITS = PickleLimits()
 # 64-bit integers need nine bytes at most; longer ones only serve hash collisions and slow arithmetic.
 LONG_BYTES = 9
 LONG_DIGITS = 40
+# A memo of this many places is 4 MiB: no need to count up to it.
+FREE_MEMO = (1 << 19) - 1
 
 _FIXED = {
     **dict.fromkeys(b"(.01N\x88\x89]ael)}dsu\x94", 0),
@@ -268,7 +270,7 @@ def scan_opcodes(data: bytes, name: str, limits: PickleLimits = LIMITS) -> int:
 
 def _check_memo(index: int, opcodes: int, name: str) -> None:
     # The unpickler's memo is an array as long as its highest index: one opcode could ask for gigabytes.
-    if index > opcodes:
+    if index > max(opcodes, FREE_MEMO):
         raise HostileArtefact(f"{name}: memo index {index} after {opcodes} opcodes; refused")
 
 
