@@ -15,6 +15,7 @@ from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category, Finding
 
 MAX_CHARACTERS = 2_000_000
+SETTINGS, MAX_SETTINGS = (".json", ".yaml", ".yml", ".toml"), 8
 _OOM = re.compile(r"out of memory|OutOfMemoryError", re.I)
 _BATCHES = {
     "micro": re.compile(r"\bmicro[_-]batch[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"),
@@ -45,7 +46,12 @@ def _memory_books(examination: Examination) -> Mapping[str, Any] | None:
     from firstfault_tools.memory.oom_calculator import CALCULATOR
 
     try:
-        return CALCULATOR.run(text=_text(examination))
+        world = examination.logs.world_size
+        return CALCULATOR.run(
+            text=_text(examination),
+            files=_settings(examination),
+            fields={"world": world} if world else {},
+        )
     except ToolError:
         return None
 
@@ -73,6 +79,17 @@ def _bubble(examination: Examination) -> Mapping[str, Any] | None:
         )  # fmt: skip
     except ToolError:
         return None
+
+
+def _settings(examination: Examination) -> dict[str, str]:
+    """Settings files of the incident by name; a file that was not kept whole is none."""
+    found: dict[str, str] = {}
+    for digest in examination.logs.digests:
+        if digest.file.lower().endswith(SETTINGS) and len(found) < MAX_SETTINGS:
+            lines = list(digest.kept)
+            if len(lines) >= digest.lines_total:
+                found[digest.file] = "\n".join(text for _, text in lines)
+    return found
 
 
 def _text(examination: Examination) -> str:

@@ -22,6 +22,11 @@ PARAMETERS: dict[str, Any] = {
         "configuration_name": {"type": "string"},
         "fields": {"type": "object", "description": "fields of the memory calculator"},
         "capacity_gib": {"type": "number", "exclusiveMinimum": 0},
+        "files": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "settings files that came with the log, text by name",
+        },
     },
 }
 
@@ -32,6 +37,7 @@ def run_oom(
     configuration_name: str = "configuration",
     fields: Mapping[str, Any] | None = None,
     capacity_gib: float | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Mapping[str, Json]:
     """Explain the first out-of-memory message of a text. Raises UnreadableArtefact without one."""
     from firstfault_tools.memory.oom_report import explain_oom
@@ -42,6 +48,7 @@ def run_oom(
         configuration_name=configuration_name,
         fields=fields or {},
         capacity_gib=capacity_gib,
+        files=files or {},
     )
 
 

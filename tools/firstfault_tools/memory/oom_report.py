@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +21,8 @@ from firstfault_tools.memory.oom_message import OomMessage, read_message
 from firstfault_tools.memory.report import report_memory, split_fields
 from firstfault_tools.memory.tensor_match import match_tensor
 
+MAX_BLOCK = 64 * 1024
+_MODEL_CONFIG = re.compile(r"\bModel config (\w{1,60}) \{|\b(\w{1,60}Config) \{")
 SCHEMA = "firstfault.memory-oom/1"
 
 
@@ -29,9 +34,11 @@ def explain_oom(
     fields: Mapping[str, Any] | None = None,
     capacity_gib: float | None = None,
     model: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> dict[str, Json]:
     """Books of the first message in `text`, and estimate, tensor and changes where a run is known.
 
+    files: settings files that came with the log, by name; those that are none are passed over.
     Raises UnreadableArtefact where the text holds no message. A configuration that cannot be used is
     reported under `configuration_problem`, since the books stand without it.
     """
@@ -46,7 +53,9 @@ def explain_oom(
         "configuration_problem": None,
     }
     try:
-        run = _find_run(text, configuration, configuration_name, fields or {}, model)
+        run = _find_run(
+            text, configuration, configuration_name, fields or {}, model, files or {}, message.tried
+        )
     except ToolError as error:
         result["configuration_problem"] = str(error)
         return result
@@ -74,8 +83,16 @@ def _find_run(
     name: str,
     fields: Mapping[str, Any],
     model: str | None,
+    files: Mapping[str, str],
+    tried: int | None,
 ) -> Run | None:
     draft = find_model(model) if model else None
+    for source, settings in (*find_settings(text), *sorted(files.items())):
+        try:
+            read = read_configuration(settings, source)
+        except ToolError:
+            continue
+        draft = draft.merge(read) if draft else read
     found: Draft | None = None
     if configuration:
         found = read_configuration(configuration, name)
@@ -86,12 +103,50 @@ def _find_run(
     given = split_fields(fields)
     if draft is None and not given.shape:
         return None
+    whole = draft.merge(given) if draft else given
+    length = _sequence_of_logits(whole, tried)
+    if length is not None:
+        told = f"sequence length {length}: the requested block is the logits of that length"
+        whole = whole.merge(Draft({}, {"sequence": length}, (told,), "size of the request"))
     try:
-        return build_run(draft.merge(given) if draft else given)
+        return build_run(whole)
     except InvalidParameter:
-        if draft is not None and not draft.shape and not fields:
+        if draft is not None and not draft.shape and not given.shape:
             return None
         raise
+
+
+def _sequence_of_logits(draft: Draft, tried: int | None) -> int | None:
+    """Sequence length of a run that names none, where the requested block can only be its logits."""
+    vocab, batch = draft.shape.get("vocab"), draft.setup.get("micro_batch")
+    if draft.setup.get("sequence") or not tried or not vocab or not batch:
+        return None
+    if draft.setup.get("tensor", 1) != 1:
+        return None
+    most = int(draft.extra.get("max_positions") or 1 << 20)
+    # The message rounds to 0.01 of its unit, hence the tolerance; logits come in fp32, then in 16 bit.
+    for width in (4, 2):
+        length = round(tried / (int(vocab) * int(batch) * width) / 128) * 128
+        if 128 <= length <= most:
+            exact = length * int(vocab) * int(batch) * width
+            if abs(exact / tried - 1) < 0.002:
+                return length
+    return None
+
+
+def find_settings(text: str) -> list[tuple[str, str]]:
+    """Settings that Hugging Face programs print: (name, text) of the model config and the arguments."""
+    found = []
+    config = _MODEL_CONFIG.search(text)
+    if config:
+        with contextlib.suppress(ValueError, RecursionError):
+            block = text[config.end() - 1 : config.end() + MAX_BLOCK]
+            _, end = json.JSONDecoder().raw_decode(block)
+            found.append((f"{config[1] or config[2]} in the log", block[:end]))
+    place = text.find("TrainingArguments(")
+    if place >= 0:
+        found.append(("TrainingArguments in the log", text[place : place + MAX_BLOCK]))
+    return found
 
 
 def _size(value: int | None) -> float | None:
