@@ -120,7 +120,9 @@ def compare_nodes(records: Sequence[ProbeRecord]) -> Comparison:
     seen: dict[tuple[Place, str], Finding] = {}
     for metric in METRICS:
         for name, (values, witness) in _collect(records, metric).items():
-            table[name] = {place.label: value for place, value in sorted(values.items())}
+            table[name] = {
+                place.label: value for place, value in sorted(values.items(), key=_order)
+            }
             if metric.test == "peer" and not _is_alike(values):
                 continue
             for odd in find_low(values, metric.least):
@@ -138,6 +140,15 @@ def compare_nodes(records: Sequence[ProbeRecord]) -> Comparison:
     hosts = tuple(sorted({record.host for record in records}))
     findings.append(_summarise(records, hosts, findings))
     return Comparison(attach_pages(findings), table, hosts)
+
+
+def _order(item: tuple[Place, float]) -> tuple[str, int, int]:
+    place = item[0]
+    return (
+        place.host,
+        -1 if place.gpu is None else place.gpu,
+        -1 if place.peer is None else place.peer,
+    )
 
 
 def _join_busy(records: Sequence[ProbeRecord], rates: list[Finding]) -> list[Finding]:
