@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -31,7 +32,7 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     settings = Settings()  # type: ignore[call-arg]
     host, number = address or settings.address, port or settings.port
     check_binding(settings, host)
-    check_binding(settings, host)
+    _check_port(host, number)
     shown = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{number}"
     click.echo(
         f"Firstfault: {shown}   (Ctrl+C ends it; incidents stay in {settings.data})", err=True
@@ -40,6 +41,22 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
         threading.Thread(target=_open_when_up, args=(shown,), daemon=True).start()
     flags = streamlit_flags(host, number, upload_mib)
     streamlit_cli.main(["run", str(streamlit_script()), *flags], prog_name="firstfault chat")
+
+
+def _check_port(host: str, port: int) -> None:
+    """Say how to go on where another program has the port. Raises UsageError."""
+    from firstfault.errors import UsageError
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError as error:
+            raise UsageError(
+                f"{host}:{port} cannot be served ({error.strerror}); choose another port with "
+                f"--port {port % 65535 + 1} or FIRSTFAULT_PORT"
+            ) from error
 
 
 def _open_when_up(address: str, patience: float = 20.0) -> None:
