@@ -16,7 +16,7 @@ from firstfault.agent.enrich import enrich
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
 
-LIMITS = Limits(silence_s=0.6, turn_s=4.0, attempts=2)
+LIMITS = Limits(silence_s=0.6, turn_s=8.0, attempts=2)
 PATIENT = Limits(silence_s=20.0, turn_s=60.0, attempts=2)
 WELL_BEHAVED = {"good", "tools", "lies", "429-once", "500-once"}
 
@@ -58,7 +58,7 @@ def test_failure_is_said_and_the_diagnosis_stands(
     question = ask()
     begin = time.monotonic()
     enriched = enrich(question, model(fake, kind))
-    assert time.monotonic() - begin < LIMITS.turn_s + 3
+    assert time.monotonic() - begin < LIMITS.turn_s + 8
     assert re.search(says, enriched.problem)
     assert "sk-test" not in enriched.problem
     assert question.diagnosis is not None
