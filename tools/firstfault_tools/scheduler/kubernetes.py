@@ -79,7 +79,7 @@ _POD_ROW = re.compile(
 
 
 @dataclass(slots=True)
-class _Container:
+class Container:
     """State of one container while its block is read."""
 
     pod: str | None = None
@@ -89,11 +89,11 @@ class _Container:
     reason: str | None = None
     memory_limit: str | None = None
     restarts: str | None = None
-    ended: list[_Ended] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Ended:
+class Ended:
     """One `Terminated` or `Waiting` block."""
 
     when: str
@@ -115,10 +115,10 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     findings.extend(_find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
-    return attach_pages(_drop_repeats(findings))
+    return attach_pages(drop_repeats(findings))
 
 
-def _drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """A pod's block, its event and its table row tell the same thing: the first one stays."""
     seen: set[tuple[object, ...]] = set()
     kept = []
@@ -139,20 +139,20 @@ def _drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     found: list[Finding] = []
-    current = _Container()
+    current = Container()
     in_limits = False
     for number, line in lines:
         if "kubectl" in line and (command := _COMMAND.search(line)):
-            found.extend(_describe_container(current, file))
-            current = _Container(pod=command["pod"])
+            found.extend(describe_container(current, file))
+            current = Container(pod=command["pod"])
             continue
         if name := _NAME.match(line):
-            found.extend(_describe_container(current, file))
-            current = _Container(pod=name["name"])
+            found.extend(describe_container(current, file))
+            current = Container(pod=name["name"])
             continue
         if _PROMPT.match(line) and current.ended:
-            found.extend(_describe_container(current, file))
-            current = _Container()
+            found.extend(describe_container(current, file))
+            current = Container()
             continue
         part = _FIELD.match(line)
         if part is None:
@@ -163,13 +163,13 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         elif key in ("State", "Last State"):
             current.state = key
             if key == "State" and current.ended:
-                found.extend(_describe_container(current, file))
-                current = _Container(pod=current.pod, node=current.node, state=key)
+                found.extend(describe_container(current, file))
+                current = Container(pod=current.pod, node=current.node, state=key)
             if value in ("Terminated", "Waiting"):
-                current.ended.append(_Ended(key, number, line))
+                current.ended.append(Ended(key, number, line))
         elif not value and part["indent"] and len(part["indent"]) <= 2 and key not in _SECTIONS:
-            found.extend(_describe_container(current, file))
-            current = _Container(pod=current.pod, node=current.node, name=key)
+            found.extend(describe_container(current, file))
+            current = Container(pod=current.pod, node=current.node, name=key)
         elif key == "Reason" and current.ended and not current.ended[-1].reason:
             current.ended[-1].reason = value
             current.ended[-1].number, current.ended[-1].text = number, line
@@ -193,7 +193,7 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             and value in ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
         ):
             found.extend(_describe_pod(current, value, number, line, file))
-    found.extend(_describe_container(current, file))
+    found.extend(describe_container(current, file))
     return found
 
 
@@ -203,7 +203,8 @@ _SECTIONS = frozenset({
 })  # fmt: skip
 
 
-def _describe_container(container: _Container, file: str) -> list[Finding]:
+def describe_container(container: Container, file: str) -> list[Finding]:
+    """One finding for each end of the container that means something."""
     found = []
     for ended in container.ended:
         meaning = explain_reason(ended.reason) if ended.reason else None
@@ -247,13 +248,13 @@ def _describe_container(container: _Container, file: str) -> list[Finding]:
 
 
 def _describe_pod(
-    container: _Container, reason: str, number: int, line: str, file: str
+    container: Container, reason: str, number: int, line: str, file: str
 ) -> list[Finding]:
     meaning = explain_reason(reason)
     if meaning is None:
         return []
     return [
-        _make(
+        make_finding(
             meaning,
             f"Pod {container.pod or '?'}: {meaning.reading} ({reason})",
             (file, number, line),
@@ -264,7 +265,7 @@ def _describe_pod(
     ]
 
 
-def _make(
+def make_finding(
     meaning: ReasonMeaning,
     title: str,
     place: tuple[str, int, str],
@@ -274,6 +275,7 @@ def _make(
     reason: str,
     message: str | None = None,
 ) -> Finding:
+    """A finding about a pod or a node. place: file, line number, text of the line."""
     file, number, line = place
     facts: dict[str, str] = {"reason": reason}
     if pod:
@@ -328,7 +330,7 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         who = f"Node {node}" if node else f"Pod {subject or '?'}"
         title = f"{who}: {meaning.reading} ({event['reason']}: {message[:160]})"
         found.append(
-            _make(
+            make_finding(
                 meaning,
                 title,
                 (file, number, line),
@@ -366,7 +368,9 @@ def _find_rows(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         place = f" on {node}" if node else ""
         title = f"Pod {row['pod']}{place}: {meaning.reading} ({status}, {row['restarts']} restarts)"
         found.append(
-            _make(meaning, title, (file, number, line), pod=row["pod"], node=node, reason=status)
+            make_finding(
+                meaning, title, (file, number, line), pod=row["pod"], node=node, reason=status
+            )
         )
     return found
 
