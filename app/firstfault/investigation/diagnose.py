@@ -165,12 +165,18 @@ def _hypotheses(
         if len(out) >= MAX_HYPOTHESES:
             break
         numbers = tuple(evidence_numbers(book, other.evidence[:2]))
-        if not numbers or any(h.root_cause == other.title for h in out):
+        if not numbers or numbers[0] in main or any(_same(h.root_cause, other.title) for h in out):
             continue
         out.append(
             Hypothesis(other.title, other.category, Confidence.POSSIBLE, numbers, tuple(main[:1]))
         )
     return tuple(out)
+
+
+def _same(one: str, other: str) -> bool:
+    """Two wordings of one cause: equal, or one contained in the other."""
+    one, other = one.lower(), other.lower()
+    return one in other or other in one
 
 
 def _links(examination: Examination, judgement: Judgement) -> tuple[ChainLink, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -11,8 +12,13 @@ from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_tex
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.bus import number_gpus
 from firstfault_tools.log.digest import Mark
+from firstfault_tools.log.scan import make_line
 
 MAX_LINES = 6_000
+_HOST_IN_LINE = re.compile(
+    r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
+    r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,42 @@ def find_place(examination: Examination, finding: Finding) -> Place:
     rank = finding.rank
     roster = examination.logs.roster
     host = finding.host or (roster.host_of(rank) if rank is not None else None)
+    host = host or _host_in_text(finding) or _host_of_rank(examination, rank)
     gpu = finding.gpu
     if gpu is not None and gpu.isdigit():
         gpu = f"GPU {gpu}"
     if gpu is None and rank is not None and (bus := roster.bus_of(rank)) is not None:
         gpu = f"PCI {bus}"
     return Place(rank, host, gpu, _mesh_words(examination, rank))
+
+
+def _host_in_text(finding: Finding) -> str | None:
+    """Host that the quoted lines themselves name: Slurm, syslog and Kubernetes wordings."""
+    for evidence in finding.evidence[:2]:
+        match = _HOST_IN_LINE.search(evidence.text)
+        if match is not None:
+            return next(g for g in match.groups() if g is not None)
+    return None
+
+
+def _host_of_rank(examination: Examination, rank: int | None) -> str | None:
+    """Host that stands in front of lines the rank wrote."""
+    if rank is None:
+        return None
+    found: set[str] = set()
+    for digest in examination.logs.digests:
+        for hit in digest.hits:
+            if hit.line.speaker.rank == rank and hit.line.speaker.host:
+                found.add(hit.line.speaker.host)
+        if rank not in digest.ranks and digest.name_rank != rank:
+            continue
+        for number, text in islice(digest.kept, MAX_LINES):
+            if f"rank{rank}]" not in text and f"rank {rank}" not in text.lower():
+                continue
+            speaker = make_line(digest.file, number, text, digest.year).speaker
+            if speaker.rank == rank and speaker.host:
+                found.add(speaker.host)
+    return found.pop() if len(found) == 1 else None
 
 
 def _numbered(examination: Examination, finding: Finding) -> Finding:

@@ -10,7 +10,9 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement
+from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.findings import Finding, Level, Verdict
+from firstfault_tools.knowledge.page import bullets
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.speaker import read_speaker
@@ -24,7 +26,7 @@ _ALARMING = re.compile(
 
 def marks(numbers: Sequence[int]) -> str:
     """`[1][2]` for citation numbers."""
-    return "".join(f"[{n}]" for n in numbers)
+    return "".join(f"[{n}]" for n in dict.fromkeys(numbers))
 
 
 def _first_sentence(text: str) -> str:
@@ -125,11 +127,7 @@ def explain_healthy(
             quote = _first_sentence(page.summary)
             number = book.cite_page(page, "", quote)
             sentence = f" {quote} [{number}]" if number is not None else ""
-        how = (
-            "normal and harmless"
-            if finding in benign or finding in noted
-            else "recovered: the steps continue after it, harmless"
-        )
+        how = _how_harmless(examination, finding, benign, noted)
         parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")
     for line in _looks_alarming(examination)[:3]:
         number = book.cite_log(line.evidence())
@@ -145,6 +143,23 @@ def explain_healthy(
     return " ".join(parts), "Nothing wrong: the steps advance and no failure is reported"
 
 
+def _how_harmless(
+    examination: Examination,
+    finding: Finding,
+    benign: Sequence[Finding],
+    noted: Sequence[Finding],
+) -> str:
+    """Why a finding of a healthy run does no harm."""
+    if finding in benign or finding in noted:
+        return "normal and harmless"
+    place = finding.evidence[0] if finding.evidence else None
+    reader = examination.logs.progress.get(place.file) if place is not None else None
+    finish = reader.finished_at() if reader is not None else None
+    if place is not None and finish is not None and place.line > finish:
+        return "it came after the training had finished, harmless"
+    return "recovered: the steps continue after it, harmless"
+
+
 def _looks_alarming(examination: Examination) -> list[Line]:
     """Lines of a healthy run that somebody may stumble over, one of each kind."""
     quoted = {(e.file, e.line) for f in examination.findings for e in f.evidence}
@@ -152,6 +167,8 @@ def _looks_alarming(examination: Examination) -> list[Line]:
     for digest in examination.logs.digests:
         for number, text in digest.kept:
             if not _ALARMING.search(text) or (digest.file, number) in quoted:
+                continue
+            if (step := read_progress(number, text)) is not None and step.training:
                 continue
             line = make_line(digest.file, number, text, digest.year)
             out.setdefault(re.sub(r"[\d\W]+", "", line.message)[:40], line)
@@ -186,8 +203,12 @@ def state_disproof(judgement: Judgement, knowledge: Knowledge) -> str:
     if finding is None:
         return ""
     page = knowledge.pages.get(finding.page or "")
-    section = page.section("What it is not") if page is not None else None
-    if section is not None:
-        return _first_sentence(section.text.lstrip("-* "))
-    place = finding.evidence[0].line if finding.evidence else 0
-    return f"An earlier failure than line {place} on any rank, in a log that was not given."
+    place = finding.evidence[0] if finding.evidence else None
+    where = f"line {place.line} of {place.file}" if place is not None and place.line else "this"
+    earlier = f"an earlier failure than {where}, in a log that was not given"
+    section = page.section("How to confirm") if page is not None else None
+    checks = bullets(section.text) if section is not None else []
+    if checks:
+        check = " ".join(line.strip() for line in checks[0] if "```" not in line).strip()
+        return f"A check that does not bear it out ({check.rstrip('.')}); or {earlier}."
+    return f"{earlier[0].upper()}{earlier[1:]}."
