@@ -1,4 +1,4 @@
-"""`firstfault incidents`: what is on record."""
+"""`firstfault incidents`: what is on record, and what precedes what?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import sys
 from datetime import UTC, datetime
 
 import click
+
+from firstfault.incidents.correlation import correlate_incidents, write_correlation
+
+MAX_CORRELATED = 500
 
 
 @click.command(
@@ -17,9 +21,20 @@ import click
 @click.option("--limit", default=30, show_default=True, type=click.IntRange(1, 500))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @click.option("--delete", "doomed", metavar="ID", help="Delete one for good, evidence included.")
+@click.option(
+    "--correlate", is_flag=True, help="Which warnings precede faults, and when do faults come?"
+)
+@click.option("--window-h", default=24.0, show_default=True, type=click.FloatRange(0.01, 8760))
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 def COMMAND(
-    query: str, everything: bool, limit: int, as_json: bool, doomed: str | None, yes: bool
+    query: str,
+    everything: bool,
+    limit: int,
+    as_json: bool,
+    doomed: str | None,
+    correlate: bool,
+    window_h: float,
+    yes: bool,
 ) -> None:
     """List incidents that hold every word of QUERY, last changed first."""
     from firstfault.errors import UsageError
@@ -35,6 +50,11 @@ def COMMAND(
                     raise UsageError("deleting needs --yes where nobody can be asked")
                 click.confirm(f"Delete {title!r} for good?", abort=True)
             click.echo(f"deleted, with {service.delete(doomed)} stored file(s)", err=True)
+            return
+        if correlate:
+            # Resolved incidents are archived, and a pattern needs them all.
+            past = service.incidents(query, None, MAX_CORRELATED)
+            click.echo(write_correlation(correlate_incidents(past, window_h), as_json))
             return
         found = service.incidents(query, None if everything else False, limit)
     if as_json:

@@ -37,3 +37,10 @@ def test_deleting_asks_and_is_for_good(incident: str) -> None:
     assert run.invoke(COMMAND, []).output == "No incidents yet.\n"
     gone = run.invoke(COMMAND, ["--delete", incident, "--yes"])
     assert isinstance(gone.exception, IncidentNotFound)
+
+
+def test_correlation_over_the_record(incident: str) -> None:
+    run = CliRunner()
+    assert "0 faults among 1 incidents" in run.invoke(COMMAND, ["--correlate"]).output
+    row = json.loads(run.invoke(COMMAND, ["--correlate", "--json"]).stdout)
+    assert row["incidents"] == 1
