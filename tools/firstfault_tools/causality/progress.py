@@ -61,6 +61,7 @@ class ProgressReader:
         self._known: dict[int, Progress | None] = {}
         self._survives: dict[int, bool] = {}
         self._finished: int | None = None
+        self._death: int | None = None
         self._steps: list[tuple[int, int]] | None = None
 
     def line(self, progress: Progress) -> Line:
@@ -111,13 +112,16 @@ class ProgressReader:
 
     def _dies_after(self, number: int) -> bool:
         """The process says after line `number` that it goes down, and no step follows that."""
-        for position in range(len(self._digest.kept) - 1, -1, -1):
-            at, text = self._digest.kept[position]
-            if at <= number or len(self._digest.kept) - position > DEATH_LINES:
-                return False
+        if self._death is None:
+            self._death = self._find_death()
+        return self._death > number
+
+    def _find_death(self) -> int:
+        """Last line near the end that tells of going down and that no step follows; 0 for none."""
+        for at, text in reversed(self._digest.kept[-DEATH_LINES:]):
             if _DEATH.search(text):
-                return not any(p.training for p in self.after(at))
-        return False
+                return 0 if any(p.training for p in self.after(at)) else at
+        return 0
 
     def _steps_go_on(self, number: int) -> bool:
         before = (p.counter for p in self.before(number) if p.training and p.counter is not None)
