@@ -72,6 +72,26 @@ def read_stamp(stamp: str) -> float:
     return base + (_WHOLE[second] if second in _WHOLE else float(second.replace(",", ".")))
 
 
+def _read_stamps(stamps: tuple[str, ...]) -> array[float]:
+    """`read_stamp` of many: neighbours share their minute, and often the whole stamp."""
+    made = array("d")
+    last, value, minute, base = "", MISSING, "", MISSING
+    for stamp in stamps:
+        if stamp != last:
+            last = stamp
+            if stamp[:16] != minute:
+                minute = stamp[:16]
+                base = _minute(minute)
+            second = stamp[17:]
+            whole = _WHOLE.get(second)
+            if base == MISSING:
+                value = MISSING
+            else:
+                value = base + (float(second.replace(",", ".")) if whole is None else whole)
+        made.append(value)
+    return made
+
+
 def _numbers_of(values: tuple[str, ...], factor: float) -> array[float]:
     first = values[0]
     try:
@@ -212,12 +232,14 @@ class StepParser:
                 table.total = self.bar_total
         table.line.extend(self.numbers)
         if template.rank >= 0:
-            ranks = [int(value) for value in columns[template.rank]]
+            told = columns[template.rank]
+            alike = told[0] == told[-1] and told.count(told[0]) == count
+            ranks = [int(told[0])] * count if alike else [int(value) for value in told]
         else:
             ranks = self._told_ranks()
         table.rank.extend(ranks)
         if template.stamp >= 0:
-            table.time.extend([read_stamp(value) for value in columns[template.stamp]])
+            table.time.extend(_read_stamps(columns[template.stamp]))
         else:
             table.time.extend([MISSING] * count)
         table.keep(self.lines, odd)
