@@ -303,6 +303,8 @@ class _Step:
         master = states.master
         width = 4 if master else self.setup.weight_bytes
         lists = setup.states.step_lists * width * states.trained // ranks
+        largest = min(self.shape.vocab * self.shape.hidden, states.trained) // ranks
+        lists += setup.states.step_tensors * width * largest
         if setup.offload_optimizer:
             lists = 0
         # A master copy steps on fp32 gradients: copies of the half-precision ones (DeepSpeed's
