@@ -59,6 +59,11 @@ PURGE_SECONDS = 3600.0
 DATABASE_PAUSE = 1.0
 
 
+MODEL_TURNS = 16
+_MODEL_TURNS = threading.BoundedSemaphore(MODEL_TURNS)
+"""Follow-up turns that may wait for a model at the same time in one process."""
+
+
 def name_worker() -> str:
     """Name of one worker, unique among hosts, processes and threads."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -92,7 +97,7 @@ class Worker:
                 if time.monotonic() - purged > PURGE_SECONDS:
                     self.record.purge()
                     purged = time.monotonic()
-                if self.run_once():
+                if self._run_beside() if self.answerer.explains else self.run_once():
                     continue
             except DBAPIError:
                 # the lease keeps the run ours or frees it; either way trying again is right
@@ -110,13 +115,46 @@ class Worker:
         run = self.record.queue.claim(self.name)
         if run is None:
             return False
+        self._execute(run, threading.Event())
+        return True
+
+    def _run_beside(self) -> bool:
+        """Claim a run and wait for its deterministic part only; False when none is free.
+
+        A model may stall for minutes. It is waited for in a thread of its own, so that the next
+        incident's verdict does not wait behind it. The run keeps its lease through its heartbeat.
+        """
+        run = self.record.queue.claim(self.name)
+        if run is None:
+            return False
+        published = threading.Event()
+        if run.kind is not RunKind.DIAGNOSE and _MODEL_TURNS.acquire(blocking=False):
+            published.set()
+
+            def execute() -> None:
+                try:
+                    self._execute(run, published)
+                finally:
+                    _MODEL_TURNS.release()
+        else:
+
+            def execute() -> None:
+                try:
+                    self._execute(run, published)
+                finally:
+                    published.set()
+
+        threading.Thread(target=execute, name=f"run-{run.id}", daemon=True).start()
+        published.wait()
+        return True
+
+    def _execute(self, run: Run, published: threading.Event) -> None:
         log.info(
             "run claimed",
             extra={"run": run.id, "incident": run.incident, "attempt": run.attempt},
         )
         with _heartbeat(self.record, run) as lost:
-            _Execution(self, run, lost).execute()
-        return True
+            _Execution(self, run, lost, published).execute()
 
 
 @contextmanager
@@ -149,6 +187,8 @@ class _Execution:
     worker: Worker
     run: Run
     lost: threading.Event
+    published: threading.Event = field(default_factory=threading.Event)
+    """Set once the deterministic verdict is on record."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -221,6 +261,7 @@ class _Execution:
             if not explains:
                 self._say(connection, "done", self._done())
                 self.record.queue.finish(connection, self.run, RunState.DONE)
+        self.published.set()
         if explains:
             asked = self._question(question, diagnosis, artefacts)
             self._write_parts(asked, self.worker.answerer.explain(asked), fallback=False)
