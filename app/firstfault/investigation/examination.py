@@ -7,6 +7,7 @@ own result, is logged, and is named in the receipt; it never takes the diagnosis
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -179,5 +180,7 @@ def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:
 
 
 def _is_binary(head: bytes) -> bool:
-    sample = head[:8192]
-    return sample.count(0) > len(sample) // 20
+    """NULs all over mean binary; one run of them is what a crash or a cut log leaves in a text."""
+    sample = head[:65536]
+    scattered = re.sub(rb"\x00{64,}", b"", sample)
+    return scattered.count(0) > max(len(scattered), 1) // 20

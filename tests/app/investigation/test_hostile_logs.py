@@ -93,3 +93,13 @@ def test_every_case_validates(index: int) -> None:
 )
 def test_hostile_shapes(data: bytes) -> None:
     check(data)
+
+
+def test_a_run_of_nuls_does_not_hide_the_log() -> None:
+    data = (
+        b"\0" * 20_000
+        + b"\n[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    diagnosis = WORKSPACE.diagnose_text("train.log", data)
+    assert (diagnosis.category, diagnosis.first_failing_rank) == ("oom", 2)
+    assert diagnosis.input.skipped == ()
