@@ -115,7 +115,7 @@ def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Call
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(90_000)
         page.on("request", lambda r: outside.append(r.url) if _leaves(r.url, address) else None)
         page.goto(address + path)
         return page

@@ -53,6 +53,16 @@ def _event_rules() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
     return tuple((r["kind"], r["word"], re.compile(r["pattern"])) for r in raw["events"])
 
 
+MAX_COUNTER, MAX_RANK = 2**62, 2**31 - 1
+"""What the columns can hold; a larger number in a log is damage, not a step."""
+
+
+def _counter(value: str | float) -> int:
+    """A step or total as a whole number within bounds. Raises ValueError for no number."""
+    number = float(value)
+    return int(min(max(number, -MAX_COUNTER), MAX_COUNTER)) if number == number else 0
+
+
 @cache
 def _minute(stamp: str) -> float:
     year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
@@ -221,9 +231,9 @@ class StepParser:
         if template.step >= 0:
             try:
                 table.step.extend(map(int, columns[template.step]))
-            except ValueError:
+            except (ValueError, OverflowError):
                 del table.step[len(table.line) :]
-                table.step.extend([int(float(value)) for value in columns[template.step]])
+                table.step.extend([_counter(value) for value in columns[template.step]])
             table.units[template.unit] = table.units.get(template.unit, 0) + count
         else:
             table.step.extend(self.bars)
@@ -290,7 +300,7 @@ class StepParser:
         step = NO_STEP
         unit = reading.unit
         if reading.step is not None:
-            step = int(reading.step.value)
+            step = _counter(reading.step.value)
         elif self.bar_step != NO_STEP:
             step, unit = self.bar_step, "step"
             table.total = self.bar_total
@@ -298,10 +308,10 @@ class StepParser:
         table.line.append(number)
         rank = NO_RANK
         if reading.rank is not None:
-            rank = int(text[slice(*reading.rank)])
+            rank = min(int(text[slice(*reading.rank)]), MAX_RANK)
         elif self.rank_of is not None:
             told = self.rank_of(text)
-            rank = rank if told is None else told
+            rank = rank if told is None else min(told, MAX_RANK)
         table.rank.append(rank)
         stamp = STAMP.search(text, 0, 120)
         table.time.append(read_stamp(stamp.group()) if stamp else MISSING)
@@ -366,7 +376,7 @@ class StepParser:
     def _note_bar(self, template: Template, found: re.Match[str]) -> None:
         """Keep the step of a progress bar for the lines after it that name none."""
         if template.step >= 0:
-            self.bar_step, self.bar_total = int(found.group(template.step + 1)), template.total
+            self.bar_step, self.bar_total = _counter(found.group(template.step + 1)), template.total
         else:
             self.bars.append(self.bar_step)
 
@@ -434,7 +444,7 @@ class StepParser:
             return
         bar = BAR.search(text)
         if bar:
-            self.bar_step, self.bar_total = int(bar.group(1)), int(bar.group(2))
+            self.bar_step, self.bar_total = _counter(bar.group(1)), _counter(bar.group(2))
         shape = text.translate(_NO_DIGITS)
         count = self.seen.get(shape, 0)
         if count < 0:
