@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.metrics.counters import MAX_RANK, read_counter
 from firstfault_tools.metrics.series import (
     MISSING,
     NO_RANK,
@@ -51,16 +52,6 @@ _NO_DIGITS = {ord(c): None for c in "0123456789.+-"} | {ord(" "): None}
 def _event_rules() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
     raw = json.loads((Path(__file__).parent / "events.json").read_text(encoding="utf-8"))
     return tuple((r["kind"], r["word"], re.compile(r["pattern"])) for r in raw["events"])
-
-
-MAX_COUNTER, MAX_RANK = 2**62, 2**31 - 1
-"""What the columns can hold; a larger number in a log is damage, not a step."""
-
-
-def _counter(value: str | float) -> int:
-    """A step or total as a whole number within bounds. Raises ValueError for no number."""
-    number = float(value)
-    return int(min(max(number, -MAX_COUNTER), MAX_COUNTER)) if number == number else 0
 
 
 @cache
@@ -233,7 +224,7 @@ class StepParser:
                 table.step.extend(map(int, columns[template.step]))
             except (ValueError, OverflowError):
                 del table.step[len(table.line) :]
-                table.step.extend([_counter(value) for value in columns[template.step]])
+                table.step.extend([read_counter(value) for value in columns[template.step]])
             table.units[template.unit] = table.units.get(template.unit, 0) + count
         else:
             table.step.extend(self.bars)
@@ -300,7 +291,7 @@ class StepParser:
         step = NO_STEP
         unit = reading.unit
         if reading.step is not None:
-            step = _counter(reading.step.value)
+            step = read_counter(reading.step.value)
         elif self.bar_step != NO_STEP:
             step, unit = self.bar_step, "step"
             table.total = self.bar_total
@@ -376,7 +367,10 @@ class StepParser:
     def _note_bar(self, template: Template, found: re.Match[str]) -> None:
         """Keep the step of a progress bar for the lines after it that name none."""
         if template.step >= 0:
-            self.bar_step, self.bar_total = _counter(found.group(template.step + 1)), template.total
+            self.bar_step, self.bar_total = (
+                read_counter(found.group(template.step + 1)),
+                template.total,
+            )
         else:
             self.bars.append(self.bar_step)
 
@@ -444,7 +438,7 @@ class StepParser:
             return
         bar = BAR.search(text)
         if bar:
-            self.bar_step, self.bar_total = _counter(bar.group(1)), _counter(bar.group(2))
+            self.bar_step, self.bar_total = read_counter(bar.group(1)), read_counter(bar.group(2))
         shape = text.translate(_NO_DIGITS)
         count = self.seen.get(shape, 0)
         if count < 0:
