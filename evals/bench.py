@@ -62,17 +62,20 @@ def measure(command: Sequence[str], runs: int) -> Run:
 
 
 def _run_once(command: Sequence[str]) -> Run:
-    begin = time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    # ripgrep: 0 found, 1 nothing; the command: 0 healthy, 1 fault. Anything else measured nothing
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"{command[:3]} ended with {process.returncode}: no figure")
+    with tempfile.TemporaryFile() as complaints:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=complaints, env=environment
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        # ripgrep: 0 found, 1 nothing; the command: 0 healthy, 1 fault. Else nothing was measured
+        if process.returncode not in (0, 1):
+            complaints.seek(0)
+            said = complaints.read()[-2_000:].decode("utf-8", errors="replace")
+            raise RuntimeError(f"{command} ended with {process.returncode}: no figure. {said}")
     return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
