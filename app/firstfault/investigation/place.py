@@ -12,9 +12,10 @@ from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_tex
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.bus import number_gpus
 from firstfault_tools.log.digest import Mark
-from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.speaker import read_speaker
 
 MAX_LINES = 6_000
+SAMPLED_PREFIXES = 200
 _HOST_IN_LINE = re.compile(
     r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
     r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
@@ -66,10 +67,14 @@ def _host_of_rank(examination: Examination, rank: int | None) -> str | None:
                 found.add(hit.line.speaker.host)
         if rank not in digest.ranks and digest.name_rank != rank:
             continue
-        for number, text in islice(digest.kept, MAX_LINES):
-            if f"rank{rank}]" not in text and f"rank {rank}" not in text.lower():
-                continue
-            speaker = make_line(digest.file, number, text, digest.year).speaker
+        own = [
+            text
+            for _, text in islice(digest.kept, MAX_LINES)
+            if f"rank{rank}]" in text or f"rank {rank}" in text.lower()
+        ]
+        # A prefix is the same on every line, but a restart can move the rank: look all along.
+        for text in own[:: len(own) // SAMPLED_PREFIXES + 1]:
+            speaker, _ = read_speaker(text)
             if speaker.rank == rank and speaker.host:
                 found.add(speaker.host)
     return found.pop() if len(found) == 1 else None

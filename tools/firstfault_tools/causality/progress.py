@@ -7,8 +7,11 @@ others wait is busy, not dead.
 from __future__ import annotations
 
 import re
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
@@ -62,7 +65,7 @@ class ProgressReader:
         self._survives: dict[int, bool] = {}
         self._finished: int | None = None
         self._death: int | None = None
-        self._steps: list[tuple[int, int]] | None = None
+        self._steps: tuple[array[int], array[int]] | None = None
 
     def line(self, progress: Progress) -> Line:
         """The log line of a progress, with its speaker."""
@@ -144,16 +147,27 @@ class ProgressReader:
         return self._recognised_steps_after(0) >= 2
 
     def _recognised_steps_after(self, number: int) -> int:
-        """Distinct later steps by the metrics room's formats, for logs whose steps look unusual."""
+        """Distinct later steps by the metrics room's formats, for logs whose steps look unusual.
+
+        Counted up to `SURVIVED_STEPS`.
+        """
         if len(self._digest.kept) - self._digest.position(number) - 1 < 2:
             return 0  # nothing follows: no need to read the steps of thousands of dead ranks
         if self._steps is None:
             from firstfault_tools.metrics.steps import parse_steps
 
             series = parse_steps(self._digest.kept)
-            self._steps = list(zip(series.line, series.step, strict=True))
-        highest = max((s for line, s in self._steps if line <= number), default=-1)
-        return len({s for line, s in self._steps if line > number and s > highest})
+            self._steps = series.line, series.step
+        lines, steps = self._steps
+        first = bisect_right(lines, number)
+        highest = max(steps[:first], default=-1)
+        later: set[int] = set()
+        for step in islice(steps, first, None):
+            if step > highest:
+                later.add(step)
+                if len(later) >= SURVIVED_STEPS:
+                    break
+        return len(later)
 
     def _walk(self, positions: range) -> Iterator[Progress]:
         for position in positions:

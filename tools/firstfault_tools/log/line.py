@@ -105,14 +105,20 @@ def _is_bar(part: str) -> bool:
     return match is not None and "ProcessGroup" not in part and "Error" not in part
 
 
-_UNPLAIN = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\[\d{1,3}(?:;\d{1,3})*m|^[{]", re.M)
+_CONTROL_BYTES = bytes({*range(0x20), 0x7F} - {0x09, 0x0A})
+_ORPHAN_BYTES = re.compile(rb"\[\d{1,3}(?:;\d{1,3})*m")
 
 
 def is_plain(block: bytes) -> bool:
     """No line of the block would be changed by `normalise`, so it may be decoded as a whole."""
     if len(block) > MAX_LINE and max(map(len, block.split(b"\n"))) > MAX_LINE:
         return False
-    return _UNPLAIN.search(block) is None
+    # Deleting is a table look-up a byte; a search for a class of bytes is ten times slower.
+    if len(block.translate(None, _CONTROL_BYTES)) != len(block):
+        return False
+    if block.startswith(b"{") or b"\n{" in block:
+        return False
+    return _ORPHAN_BYTES.search(block) is None
 
 
 def normalise(raw: bytes) -> str:

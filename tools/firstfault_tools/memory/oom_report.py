@@ -137,7 +137,8 @@ def _sequence_of_logits(draft: Draft, tried: int | None) -> int | None:
 def find_settings(text: str) -> list[tuple[str, str]]:
     """Settings that Hugging Face programs print: (name, text) of the model config and the arguments."""
     found = []
-    config = _MODEL_CONFIG.search(text)
+    places = [place for place in (text.find("Config {"), text.find("Model config ")) if place >= 0]
+    config = _MODEL_CONFIG.search(text, max(0, min(places) - 60)) if places else None
     if config:
         with contextlib.suppress(ValueError, RecursionError):
             block = text[config.end() - 1 : config.end() + MAX_BLOCK]

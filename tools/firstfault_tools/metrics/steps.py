@@ -6,15 +6,12 @@ else is passed over after a cheap look.
 
 from __future__ import annotations
 
-import calendar
-import json
 import re
-from array import array
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 
+from firstfault_tools.metrics.columns import ColumnTable, read_numbers, read_stamp, read_stamps
 from firstfault_tools.metrics.counters import MAX_RANK, read_counter
+from firstfault_tools.metrics.events import matters_later, may_hold_event, read_events
 from firstfault_tools.metrics.series import (
     MISSING,
     NO_RANK,
@@ -29,151 +26,31 @@ from firstfault_tools.metrics.tokens import Field, LineReading, read_line, to_nu
 MAX_TEMPLATES = 48
 MAX_SHAPES = 20_000
 MAX_EVENTS = 20_000
-MAX_TEXTS = 50_000
-EDGE_TEXTS = 2_000
 BATCH = 4_096
 STREAK, BLOCK = 48, 512
 STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
-_EVENT_WORDS = (
-    *("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart"),
-    *("time (ms) |", " ....", "loss scale"),
-)
 _HEADING = re.compile(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
 _COLUMN = re.compile(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
 _ROW = re.compile(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)
 _TABLE = {"step": "step", "epoch": "epoch", "training loss": "loss", "validation loss": "eval_loss"}
-_WHOLE = {f"{second:02d}": float(second) for second in range(61)}
-_NO_DIGITS = {ord(c): None for c in "0123456789.+-"} | {ord(" "): None}
+_SHAPE = {ord(c): None for c in "0123456789.+- "}
 
 
-@cache
-def _event_rules() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
-    raw = json.loads((Path(__file__).parent / "events.json").read_text(encoding="utf-8"))
-    return tuple((r["kind"], r["word"], re.compile(r["pattern"])) for r in raw["events"])
-
-
-@cache
-def _minute(stamp: str) -> float:
-    year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
-    if not (1970 <= year <= 2200 and 1 <= month <= 12 and 1 <= day <= 31):
-        return MISSING
-    return float(
-        calendar.timegm((year, month, day, int(stamp[11:13]), int(stamp[14:16]), 0, 0, 1, 0))
+def holds_step_word(lower: str) -> bool:
+    """A line, in lower case, holds one of the words of `STEP_HINT`."""
+    return (
+        "loss" in lower
+        or "step" in lower
+        or "iter" in lower
+        or "epoch" in lower
+        or "it/s" in lower
+        or "s/it" in lower
+        or "rss" in lower
+        or "ram" in lower
+        or "host mem" in lower
     )
-
-
-def read_stamp(stamp: str) -> float:
-    """Seconds since the epoch of `YYYY-MM-DD hh:mm:ss[,frac]`, taken as UTC; MISSING if impossible."""
-    base = _minute(stamp[:16])
-    if base == MISSING:
-        return MISSING
-    second = stamp[17:]
-    return base + (_WHOLE[second] if second in _WHOLE else float(second.replace(",", ".")))
-
-
-def _read_stamps(stamps: tuple[str, ...]) -> array[float]:
-    """`read_stamp` of many: neighbours share their minute, and often the whole stamp."""
-    made = array("d")
-    last, value, minute, base = "", MISSING, "", MISSING
-    for stamp in stamps:
-        if stamp != last:
-            last = stamp
-            if stamp[:16] != minute:
-                minute = stamp[:16]
-                base = _minute(minute)
-            second = stamp[17:]
-            whole = _WHOLE.get(second)
-            if base == MISSING:
-                value = MISSING
-            else:
-                value = base + (float(second.replace(",", ".")) if whole is None else whole)
-        made.append(value)
-    return made
-
-
-def _numbers_of(values: tuple[str, ...], factor: float) -> array[float]:
-    first = values[0]
-    try:
-        if first == values[-1] and values.count(first) == len(values):
-            return array("d", [float(first) * factor]) * len(values)
-        if factor == 1.0:
-            return array("d", map(float, values))
-        return array("d", [float(value) * factor for value in values])
-    except ValueError:
-        made = array("d")
-        for value in values:
-            try:
-                made.append(to_number(value) * factor)
-            except ValueError:
-                made.append(MISSING)
-        return made
-
-
-def _never(_: str) -> re.Match[str] | None:
-    return None
-
-
-class _Table:
-    """Columns under construction. All columns of a row are appended before the next row starts."""
-
-    def __init__(self) -> None:
-        self.step: array[int] = array("q")
-        self.line: array[int] = array("q")
-        self.rank: array[int] = array("i")
-        self.time: array[float] = array("d")
-        self.columns: dict[str, array[float]] = {}
-        self.texts: dict[int, str] = {}
-        self.recent: list[tuple[int, str]] = []
-        self.units: dict[str, int] = {}
-        self.total: int | None = None
-
-    def pad(self) -> None:
-        """Fill every column up to the current row with MISSING."""
-        rows = len(self.line)
-        for column in self.columns.values():
-            short = rows - len(column)
-            if short:
-                column.extend([MISSING] * short)
-
-    def column(self, metric: str) -> array[float]:
-        """The column of `metric`, padded to the current row."""
-        column = self.columns.get(metric)
-        if column is None:
-            column = self.columns[metric] = array("d", [MISSING]) * len(self.line)
-        return column
-
-    def keep(self, texts: list[str], odd: set[int]) -> None:
-        """Keep the texts of the rows just added: all up to a bound, then odd ones and the last."""
-        first = len(self.line) - len(texts)
-        if len(self.texts) + len(texts) <= MAX_TEXTS:
-            for index, text in enumerate(texts):
-                self.texts[first + index] = text[:MAX_LINE]
-            return
-        for index in odd:
-            if len(self.texts) < 2 * MAX_TEXTS:
-                self.texts[first + index] = texts[index][:MAX_LINE]
-        start = max(0, len(texts) - EDGE_TEXTS)
-        self.recent += zip(range(first + start, first + len(texts)), texts[start:], strict=True)
-        del self.recent[:-EDGE_TEXTS]
-
-    def series(self, events: list[Event]) -> StepSeries:
-        """The finished series."""
-        self.pad()
-        self.texts.update((row, text[:MAX_LINE]) for row, text in self.recent)
-        unit = max(self.units, key=lambda u: self.units[u]) if self.units else "step"
-        return StepSeries(
-            step=self.step,
-            line=self.line,
-            rank=self.rank,
-            time=self.time,
-            columns=self.columns,
-            step_unit=unit,
-            total_steps=self.total,
-            texts=self.texts,
-            events=tuple(events),
-        )
 
 
 class StepParser:
@@ -185,10 +62,11 @@ class StepParser:
 
     def __init__(self, rank_of: RankOf | None = None) -> None:
         self.rank_of = rank_of
-        self.table = _Table()
+        self.table = ColumnTable()
         self.events: list[Event] = []
         self.templates: list[Template] = []
         self.seen: dict[str, int] = {}
+        self.dull: set[str] = set()
         self.bar_step = NO_STEP
         self.bar_total: int | None = None
         self.current: Template | None = None
@@ -213,7 +91,7 @@ class StepParser:
         for metric, group, factor in zip(
             template.metrics, template.groups, template.factors, strict=True
         ):
-            values = _numbers_of(columns[group], factor)
+            values = read_numbers(columns[group], factor)
             total = sum(values)
             if total != total:
                 odd.update(i for i, value in enumerate(values) if value != value)
@@ -240,7 +118,7 @@ class StepParser:
             ranks = self._told_ranks()
         table.rank.extend(ranks)
         if template.stamp >= 0:
-            table.time.extend(_read_stamps(columns[template.stamp]))
+            table.time.extend(read_stamps(columns[template.stamp]))
         else:
             table.time.extend([MISSING] * count)
         table.keep(self.lines, odd)
@@ -264,23 +142,11 @@ class StepParser:
         return [NO_RANK if rank is None else rank for rank in told]
 
     def _event(self, number: int, text: str, lower: str) -> None:
-        if len(self.events) >= MAX_EVENTS:
-            return
-        for kind, word, pattern in _event_rules():
-            if word not in lower:
-                continue
-            found = pattern.search(text[:MAX_LINE])
-            if found is None:
-                continue
-            values = {}
-            for name, value in found.groupdict().items():
-                if value is None:
-                    continue
-                try:
-                    values[name] = to_number(value.rstrip("."))
-                except ValueError:
-                    continue
-            self.events.append(Event(kind, number, text[:MAX_LINE], self.rows(), values))
+        if len(self.events) < MAX_EVENTS:
+            self.events += [
+                Event(kind, number, text[:MAX_LINE], self.rows(), values)
+                for kind, values in read_events(text[:MAX_LINE], lower)
+            ]
 
     def _add_reading(self, number: int, text: str, reading: LineReading) -> None:
         table = self.table
@@ -415,21 +281,16 @@ class StepParser:
             return
         if self.heading and self._take_table_row(number, text):
             return
+        shape = text.translate(_SHAPE)
+        if shape in self.dull:
+            return
         lower = text.lower()
         # Ahead of the first step a log prints its arguments; later only some words matter.
-        if not self.rows() or any(word in lower for word in _EVENT_WORDS):
+        if matters_later(lower) or not self.rows():
             self._event(number, text, lower)
-        if not (
-            "loss" in lower
-            or "step" in lower
-            or "iter" in lower
-            or "epoch" in lower
-            or "it/s" in lower
-            or "s/it" in lower
-            or "rss" in lower
-            or "ram" in lower
-            or "host mem" in lower
-        ):
+        if not holds_step_word(lower):
+            if len(self.dull) < MAX_SHAPES and not may_hold_event(lower):
+                self.dull.add(shape)
             return
         if len(text) > 4 * MAX_LINE:
             return
@@ -439,7 +300,10 @@ class StepParser:
         bar = BAR.search(text)
         if bar:
             self.bar_step, self.bar_total = read_counter(bar.group(1)), read_counter(bar.group(2))
-        shape = text.translate(_NO_DIGITS)
+        self._read(number, text, shape)
+
+    def _read(self, number: int, text: str, shape: str) -> None:
+        """Read a line token by token; the second of a shape becomes a template."""
         count = self.seen.get(shape, 0)
         if count < 0:
             return
@@ -481,6 +345,8 @@ class StepParser:
         ]
         if len(self.seen) >= MAX_SHAPES:
             self.seen.clear()
+        if len(self.dull) >= MAX_SHAPES:
+            self.dull.clear()
 
     def finish(self) -> StepSeries:
         """The series of everything fed so far."""
