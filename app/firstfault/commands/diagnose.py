@@ -89,7 +89,7 @@ def COMMAND(
         if not paths or paths == ("-",):
             collection = collect_stream("stdin", sys.stdin.buffer, spool)
         else:
-            collection = _collect(paths, spool)
+            collection = _collect(paths, spool, cluster is not None)
         verdict = _answer(
             workspace, collection, question, Workers(jobs, cluster), as_json, no_llm, show_prompt,
             report,
@@ -204,12 +204,12 @@ def _ask_model(
     return enrich(asked, _model(), show=show)
 
 
-def _collect(paths: tuple[str, ...], spool: Path) -> Collection:
+def _collect(paths: tuple[str, ...], spool: Path, in_place: bool) -> Collection:
     if not any(_ADDRESS_OR_GLOB.search(p) for p in paths):
         return collect_paths([Path(p) for p in paths], spool)
     from firstfault.intake.remote import collect_sources
 
-    return collect_sources(paths, spool)
+    return collect_sources(paths, spool, in_place)
 
 
 def _show_prompt(

@@ -1,7 +1,8 @@
 """Who scans the parts of the logs? This process, a pool of processes or a Dask cluster: same result.
 
 A worker that dies costs time, never a part: the pool's rest is scanned here, a cluster gives the
-part to another worker.
+part to another worker. What a cluster's worker cannot read, such as what was unpacked on this
+machine, is scanned here, too.
 """
 
 from __future__ import annotations
@@ -166,7 +167,15 @@ def _on_cluster(
         futures = [
             client.submit(scan_batch, batch, known, pure=False, retries=3) for batch in batches
         ]
+        said = False
         for index, future in enumerate(futures):
-            yield future.result()
+            outcome = future.result()
             futures[index] = None
             future.release()
+            unread = [(file, why) for file, why in outcome if isinstance(why, str)]
+            if unread:
+                if not said:
+                    log.warning("a worker: %s %s; what workers cannot read is scanned here", *unread[0])
+                    said = True
+                outcome = scan_batch(batches[index], signatures)
+            yield outcome
