@@ -182,5 +182,7 @@ def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:
 def _is_binary(head: bytes) -> bool:
     """NULs all over mean binary; one run of them is what a crash or a cut log leaves in a text."""
     sample = head[:65536]
+    if b"\0" not in sample:
+        return False
     scattered = re.sub(rb"\x00{64,}", b"", sample)
     return scattered.count(0) > max(len(scattered), 1) // 20

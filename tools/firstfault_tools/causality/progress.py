@@ -38,6 +38,7 @@ _FINISHED = re.compile(
 _DEATH = re.compile(
     r"taking the (?:entire )?process down|terminate called|ChildFailedError|failed \(exitcode: -?\d+\)|core dumped"
 )
+_DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")
 DEATH_LINES = 4_000
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
@@ -121,9 +122,17 @@ class ProgressReader:
 
     def _find_death(self) -> int:
         """Last line near the end that tells of going down and that no step follows; 0 for none."""
-        for at, text in reversed(self._digest.kept[-DEATH_LINES:]):
-            if _DEATH.search(text):
-                return 0 if any(p.training for p in self.after(at)) else at
+        left = DEATH_LINES
+        for run in reversed(self._digest.kept.runs):
+            if run.holds(_DEATH_WORDS):
+                texts = run.texts()
+                for offset in range(len(texts) - 1, max(-1, len(texts) - 1 - left), -1):
+                    if _DEATH.search(texts[offset]):
+                        at = run.first + offset
+                        return 0 if any(p.training for p in self.after(at)) else at
+            left -= run.count
+            if left <= 0:
+                break
         return 0
 
     def _steps_go_on(self, number: int) -> bool:

@@ -45,15 +45,20 @@ def recognise_dmesg(name: str, head: bytes) -> bool:
     """A kernel log by its name or by what most of its first lines look like."""
     if b"\0" in head:
         return False
-    first = head[:16384]
-    stamped = len(_BOOT_STAMP.findall(first)) + len(_KERNEL_SENDER.findall(first))
-    stamped += len(_LOCAL_STAMP.findall(first))
-    total = first.count(b"\n") + 1
-    if stamped * 2 > total:
-        return True
+    stamped, total = _count_stamps(head[:2048])
+    if stamped * 8 > total:  # most files are no kernel log: look closer only where some lines are
+        stamped, total = _count_stamps(head[:16384])
+        if stamped * 2 > total:
+            return True
     if not _NAMES.search(name.lower()):
         return False
     return stamped > 0 or b"NVRM: " in head or b"kernel: " in head or b"[Hardware Error]" in head
+
+
+def _count_stamps(text: bytes) -> tuple[int, int]:
+    """Lines that begin as the kernel's do, and all lines."""
+    stamped = sum(len(p.findall(text)) for p in (_BOOT_STAMP, _KERNEL_SENDER, _LOCAL_STAMP))
+    return stamped, text.count(b"\n") + 1
 
 
 def read_dmesg(artefacts: tuple[Artefact, ...]) -> Reading:

@@ -38,10 +38,10 @@ def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[N
     """The lines that hold at least one marker, in order."""
     if not lines:
         return []
-    joined = "\n".join([line for _, line in lines])
-    if not _holds_any(joined, tuple(markers)):
+    joined = _join(lines)
+    if not _compile_markers(tuple(markers)).search(joined):
         return []
-    present = [marker for marker in markers if marker in joined]
+    present = [marker for marker in markers if marker.encode() in joined]
     kept = []
     for number, line in lines:
         for marker in present:
@@ -53,14 +53,23 @@ def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[N
 
 @cache
 def _compile_markers(markers: tuple[str, ...]) -> Any:
+    """One pass for all markers: six times faster than a search for each of fifty."""
     import re2
 
     return re2.compile("|".join(re2.escape(marker) for marker in markers).encode())
 
 
-def _holds_any(text: str, markers: tuple[str, ...]) -> bool:
-    """One pass for all markers: six times faster than a search for each of fifty."""
-    return bool(_compile_markers(markers).search(text.encode("utf-8", errors="replace")))
+_joined: tuple[Sequence[NumberedLine], int, bytes] = ((), 0, b"")
+"""The lines joined last: a dozen finders look at the same lines one after the other."""
+
+
+def _join(lines: Sequence[NumberedLine]) -> bytes:
+    global _joined
+    held, count, text = _joined
+    if held is not lines or count != len(lines):
+        text = "\n".join([line for _, line in lines]).encode("utf-8", errors="replace")
+        _joined = (lines, len(lines), text)
+    return text
 
 
 def quote_line(

@@ -41,19 +41,19 @@ class Census:
     seen: dict[int, list[int]] = field(default_factory=dict)
     counted: int = 0
 
-    def count(self, block: bytes, number: int) -> None:
-        """Count the labels of a block whose first line is `number` + 1."""
+    def count(self, block: bytes, number: int, lines: int) -> None:
+        """Count the labels of a block of `lines` lines whose first is `number` + 1."""
         if self.complete:
             end = len(block)
         else:
             sample = SAMPLE_BYTES if len(self.seen) > 1 else ALONE_BYTES
             end = min(len(block), max(WHOLE_BYTES - self.counted, sample))
-        self._count(block, 0, end, number)
+        self._count(block, end, number, lines)
         self.counted += end
 
-    def _count(self, block: bytes, start: int, end: int, number: int) -> None:
+    def _count(self, block: bytes, end: int, number: int, lines: int) -> None:
         found: dict[int, list[int]] = {}
-        for match in _LABEL.finditer(block, start, end):
+        for match in _LABEL.finditer(block, 0, end):
             rank = int(match[match.lastindex or 1])
             trace = found.get(rank)
             if trace is None:
@@ -62,7 +62,10 @@ class Census:
                 trace[1] = match.start()
                 trace[2] += 1
         for rank, (first, last, count) in found.items():
-            last_line = number + block.count(b"\n", 0, last) + 1
+            if last * 2 < len(block):
+                last_line = number + block.count(b"\n", 0, last) + 1
+            else:  # counted from the nearer end
+                last_line = number + lines - block.count(b"\n", last, len(block) - 1)
             known = self.seen.get(rank)
             if known is None:
                 first_line = number + block.count(b"\n", 0, first) + 1

@@ -175,7 +175,9 @@ def _on_cluster(
             unread = [(file, why) for file, why in outcome if isinstance(why, str)]
             if unread:
                 if not said:
-                    log.warning("a worker: %s %s; what workers cannot read is scanned here", *unread[0])
+                    log.warning(
+                        "a worker: %s %s; what workers cannot read is scanned here", *unread[0]
+                    )
                     said = True
                 outcome = scan_batch(batches[index], signatures)
             yield outcome

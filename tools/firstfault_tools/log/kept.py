@@ -50,6 +50,12 @@ class Run:
             _splits.add(self)
         return texts
 
+    def holds(self, words: Sequence[str]) -> bool:
+        """Some line holds one of the words; a cheap look before lines are read one by one."""
+        if isinstance(self.data, bytes):
+            return any(word.encode() in self.data for word in words)
+        return any(word in text for text in self.data for word in words)
+
 
 class _Splits:
     """Runs that are split at the moment, oldest first."""

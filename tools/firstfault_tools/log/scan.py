@@ -55,9 +55,13 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
         r"Signal \d+ \(SIG|[Kk]illed by signal|Exit Code:\s+\d|return code = -?\d",
     ),
     (Mark.SEAT, r"cudaDev \d+ .{0,30}busId [0-9a-f]"),
-    (Mark.SEAT, r"(?i)rank[ =:]+\d+.{0,60}pid[ =:]+\d|pid[ =:]+\d+.{0,60}rank[ =:]+\d"),
-    # a PCI address; the rank before it is read by the roster, a search for it would cost every line
-    (Mark.SEAT, r"(?i)\b[0-9a-f]{2}:(?:00|[01][0-9a-f])\.0\b"),
+    (
+        Mark.SEAT,
+        r"(?i)\brank[ =:]{1,3}\d+.{0,60}\bpid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,60}\brank[ =:]{1,3}\d",
+    ),
+    # A PCI address with its domain; the rank before it is read by the roster. Without the domain every
+    # time of day begins like one, which costs a third of the speed.
+    (Mark.SEAT, r"(?i)[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b"),
     (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
 )
 
@@ -122,7 +126,7 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
         scan.secret = scan.secret_lines >= SETTLED_MARKS
         _scan_block(scan, block, number)
         keeper.keep(block, number, count, scan.secret)
-        census.count(block, number)
+        census.count(block, number, count)
         number += count
     scan.counts.update(scan.estimates)
     sampled = {i for i in scan.estimates if scan.estimates[i] > 0}
