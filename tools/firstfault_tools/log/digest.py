@@ -77,7 +77,7 @@ class FileDigest:
     file: str
     bytes_total: int
     lines_total: int
-    kept: Sequence[tuple[int, str]]
+    kept: KeptLines
     complete: bool
     year: int
     hits: tuple[Hit, ...] = ()
@@ -117,16 +117,7 @@ class FileDigest:
 
     def position(self, number: int) -> int:
         """Index in `kept` of line `number`, or of the last kept line before it."""
-        if isinstance(self.kept, KeptLines):
-            return self.kept.position(number)
-        low, high = 0, len(self.kept)
-        while low < high:
-            middle = (low + high) // 2
-            if self.kept[middle][0] <= number:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return self.kept.position(number)
 
 
 def trim_hits(hits: Sequence[Hit], limit: int) -> tuple[Hit, ...]:
@@ -171,7 +162,7 @@ def merge_parts(one: FileDigest, other: FileDigest) -> FileDigest:
         one,
         bytes_total=one.bytes_total + other.bytes_total,
         lines_total=one.lines_total + other.lines_total,
-        kept=KeptLines.of((*_runs(one.kept, 0), *_runs(other.kept, shift))),
+        kept=KeptLines.of((*one.kept.runs, *_shift_runs(other.kept, shift))),
         complete=one.complete and other.complete,
         hits=trim_hits((*one.hits, *moved), one.hit_limit),
         hit_counts=dict(Counter(one.hit_counts) + Counter(other.hit_counts)),
@@ -184,11 +175,8 @@ def merge_parts(one: FileDigest, other: FileDigest) -> FileDigest:
     )
 
 
-def _runs(kept: Sequence[tuple[int, str]], shift: int) -> Iterator[Run]:
-    if isinstance(kept, KeptLines):
-        yield from (Run(r.first + shift, r.data) for r in kept.runs)
-    else:
-        yield from (Run(number + shift, (text,)) for number, text in kept)
+def _shift_runs(kept: KeptLines, shift: int) -> Iterator[Run]:
+    return (Run(r.first + shift, r.data) for r in kept.runs)
 
 
 def merge_digests(

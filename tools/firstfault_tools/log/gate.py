@@ -22,7 +22,7 @@ VAIN_OPENINGS = 12
 """Openings for nothing after which a literal or pattern is treated as ordinary in this log."""
 
 CACHED_GATES = 48
-QUICK_AFTER = 128 * 1024 * 1024
+QUICK_AFTER = 48 * 1024 * 1024
 """Bytes after which hyperscan, where installed, is worth the tenth of a second it takes to compile."""
 
 
