@@ -47,6 +47,9 @@ def explain(
 ) -> str:
     """What happened first, what it means, and which later lines follow from it."""
     parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}.".replace(" .", ".")]
+    words = _decisive_words(finding)
+    if words:
+        parts.append(f"It says «{words}» {marks(main[:1])}.")
     rank = f"rank {finding.rank}" if finding.rank is not None else ""
     where = [
         rank if rank and rank not in finding.title.lower() else "",
