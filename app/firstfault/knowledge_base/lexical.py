@@ -1,29 +1,29 @@
 """Which pages and passages share rare words with the question? BM25F over log-aware tokens.
 
 BM25F weighs the fields of a page (title, tags, symptoms, ...) before term saturation. What a posting
-adds to a score depends on the pages only, so it is computed once and kept as one JSON file; a search
-adds up numbers and imports nothing heavy.
+adds to a score depends on the pages only, so it is computed once and kept as one file; a search adds
+up numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from firstfault.knowledge_base import postings as postings_module
 from firstfault.knowledge_base import tokens as tokens_module
 from firstfault.knowledge_base.passages import Passage
+from firstfault.knowledge_base.postings import K1, Postings, choose_postings, rarity
+from firstfault.knowledge_base.postings_file import read_postings, write_postings
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vocabulary import Vocabulary
 
-K1, B = 1.6, 0.5
+B = 0.5
 TITLE, TAGS, PHRASES, OTHER = "title", "tags", "phrases", "other"
 PAGE_WEIGHTS: Mapping[str, float] = {
     TITLE: 3.0,
@@ -48,34 +48,6 @@ Fields = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Postings:
-    """token -> (document numbers, what the token adds to each one's score)."""
-
-    size: int
-    entries: Mapping[str, tuple[Sequence[int], Sequence[float]]]
-
-    def score(self, weights: Mapping[str, float]) -> dict[int, float]:
-        """Document number -> score, for the documents that share a token with the query."""
-        scores: dict[int, float] = defaultdict(float)
-        for token, weight in weights.items():
-            numbers, values = self.entries.get(token, ((), ()))
-            for number, value in zip(numbers, values, strict=True):
-                scores[number] += weight * value
-        return scores
-
-    def count(self, tokens: Iterable[str]) -> Counter[int]:
-        """Document number -> how many of the tokens it holds."""
-        return Counter(n for token in tokens for n in self.entries.get(token, ((), ()))[0])
-
-    def ceiling(self, weights: Mapping[str, float]) -> float:
-        """Score of a document in which every token stands at full weight; unknown tokens count too."""
-        return (K1 + 1) * sum(
-            weight * _rarity(self.size, len(self.entries.get(token, ((), ()))[0]))
-            for token, weight in weights.items()
-        )
-
-
-@dataclass(frozen=True)
 class LexicalIndex:
     """Postings of whole pages and of their passages, both in page order."""
 
@@ -86,17 +58,28 @@ class LexicalIndex:
     owners: Sequence[int]
     """Page number of every phrase."""
 
-    def score_pages(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Page id -> BM25F score."""
-        return {self.page_ids[n]: score for n, score in self.pages.score(weights).items()}
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {page: number for number, page in enumerate(self.page_ids)}
+
+    def score_pages(
+        self,
+        weights: Mapping[str, float],
+        limit: int,
+        also: Iterable[str] = (),
+        keep: Callable[[str], bool] | None = None,
+    ) -> dict[str, float]:
+        """Page id -> BM25F score of the best page, of `also`, and of all that can be among the `limit`
+        best that `keep` accepts."""
+        numbers = [self._numbers[page] for page in also if page in self._numbers]
+        accept = None if keep is None else lambda number: keep(self.page_ids[number])
+        scores = self.pages.narrow(weights, limit, also=numbers, keep=accept)
+        return {self.page_ids[n]: score for n, score in scores.items()}
 
     def compare_phrases(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Page id -> cosine (0..1) between the query and the phrase of the page nearest to it."""
         known = self.phrases
-        square = sum(
-            (w * _rarity(known.size, len(known.entries.get(t, ((), ()))[0]))) ** 2
-            for t, w in weights.items()
-        )
+        square = sum((w * known.rarity(t)) ** 2 for t, w in weights.items())
         best: dict[str, float] = {}
         for number, value in known.score(weights).items():
             page = self.page_ids[self.owners[number]]
@@ -158,9 +141,9 @@ def build_postings(documents: Sequence[Fields], weights: Mapping[str, float]) ->
             values.append(value)
     out: dict[str, tuple[Sequence[int], Sequence[float]]] = {}
     for word, (numbers, values) in entries.items():
-        rarity = _rarity(len(documents), len(numbers))
-        out[word] = (numbers, [round(rarity * (K1 + 1) * v / (K1 + v), 4) for v in values])
-    return Postings(len(documents), out)
+        scale = rarity(len(documents), len(numbers)) * (K1 + 1)
+        out[word] = (numbers, [round(scale * v / (K1 + v), 4) for v in values])
+    return choose_postings(len(documents), out)
 
 
 def build_cosines(phrases: Sequence[Sequence[str]]) -> Postings:
@@ -168,22 +151,18 @@ def build_cosines(phrases: Sequence[Sequence[str]]) -> Postings:
     holders = Counter(word for words in phrases for word in set(words))
     entries: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
     for number, words in enumerate(phrases):
-        rarity = {word: _rarity(len(phrases), holders[word]) for word in set(words)}
-        length = math.sqrt(sum(r * r for r in rarity.values())) or 1.0
-        for word, value in rarity.items():
+        rarities = {word: rarity(len(phrases), holders[word]) for word in set(words)}
+        length = math.sqrt(sum(r * r for r in rarities.values())) or 1.0
+        for word, value in rarities.items():
             entries[word][0].append(number)
             entries[word][1].append(round(value * value / length, 4))
-    return Postings(len(phrases), dict(entries))
-
-
-def _rarity(size: int, holders: int) -> float:
-    return math.log(1 + (size - holders + 0.5) / (holders + 0.5))
+    return choose_postings(len(phrases), entries)
 
 
 def _identity(passages: Iterable[Passage], vocabulary: Vocabulary) -> str:
     """Hash of everything the postings depend on: texts, phrases, weights and the code itself."""
     digest = hashlib.sha256()
-    for code in (tokens_module.__file__, __file__):
+    for code in (tokens_module.__file__, postings_module.__file__, __file__):
         digest.update(Path(str(code)).read_bytes())
     for passage in passages:
         digest.update(f"{passage.id}\x1f{passage.indexed}\x1e".encode())
@@ -192,32 +171,19 @@ def _identity(passages: Iterable[Passage], vocabulary: Vocabulary) -> str:
 
 
 def _read_kept(file: Path | None, identity: str) -> LexicalIndex | None:
-    if file is None or not file.is_file():
+    kept = read_postings(file, identity) if file is not None else None
+    if kept is None:
         return None
+    head, parts = kept
     try:
-        row = json.loads(file.read_text(encoding="utf-8"))
-        if row["identity"] != identity:
-            return None
-        parts = {k: Postings(row[k][0], row[k][1]) for k in _PARTS}
-        return LexicalIndex(page_ids=tuple(row["page_ids"]), owners=row["owners"], **parts)
-    except (OSError, ValueError, LookupError, TypeError):
+        return LexicalIndex(page_ids=tuple(head["page_ids"]), owners=head["owners"], **parts)
+    except (LookupError, TypeError):
         return None  # a damaged cache file is rebuilt
 
 
 def _keep(file: Path | None, identity: str, index: LexicalIndex) -> None:
     if file is None:
         return
-    row: dict[str, Any] = {
-        "identity": identity,
-        "page_ids": index.page_ids,
-        "owners": index.owners,
-    }
-    row |= {k: [getattr(index, k).size, getattr(index, k).entries] for k in _PARTS}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".lexical-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(row, stream, ensure_ascii=False, separators=(",", ":"))
-        os.replace(name, file)
-    except OSError:
-        return  # a read-only home must not stop a search; the next start builds again
+    head = {"page_ids": index.page_ids, "owners": index.owners}
+    parts = {name: getattr(index, name) for name in _PARTS}
+    write_postings(file, identity, head, parts)

@@ -124,16 +124,32 @@ class SearchIndex:
         words = self.vocabulary.weigh_words(asked.text)
         near = {} if method is Method.LEXICAL else self._score_near(asked)
         scores = self._score_by_vectors(near)
+
+        def passes(page: str) -> bool:
+            return page in self._first and self._passes(page, category, framework)
+
         if method is not Method.VECTOR:
             share = VECTOR_SHARE if near else 0.0
-            scores = _add(share, scores, 1 - share, _of_best(self.lexical.score_pages(words)))
-            scores = _add(1.0, scores, PHRASE_BONUS, self.lexical.compare_phrases(words))
+            phrases = self.lexical.compare_phrases(words)
+            known: Mapping[str, float] = {}
             if signatures and self.recogniser is not None:
-                scores = _add(1.0, scores, 1.0, self.recogniser.weigh_pages(asked.lines))
-        pages = [p for p in scores if p in self._first and self._passes(p, category, framework)]
+                known = self.recogniser.weigh_pages(asked.lines)
+            # a page that nothing but its words speaks for can lead only if its words do
+            of_words = self.lexical.score_pages(
+                words,
+                limit,
+                also={*scores, *phrases, *known},
+                keep=passes if category or framework else None,
+            )
+            scores = _add(share, scores, 1 - share, _of_best(of_words))
+            scores = _add(1.0, scores, PHRASE_BONUS, phrases)
+            scores = _add(1.0, scores, 1.0, known)
+        pages = [p for p in scores if passes(p)]
         pages.sort(key=lambda p: (-scores[p], p))
-        shown = self.lexical.passages.score(words)
-        return [self._show(p, scores[p], shown, near) for p in pages[:limit] if scores[p] > 0]
+        shown = [p for p in pages[:limit] if scores[p] > 0]
+        parts = [number for p in shown for number in self._parts[p]]
+        fit = self.lexical.passages.score_some(words, parts)
+        return [self._show(p, scores[p], fit, near) for p in shown]
 
     def _score_near(self, asked: Query) -> dict[str, float]:
         store = self.vectors
@@ -247,10 +263,9 @@ def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
     ceiling = index.pages.ceiling(words)
     if ceiling <= 0:
         return []
-    shared = index.pages.count(words)
-    worth = {
-        number: score * min(1.0, shared[number] / min(ENOUGH_WORDS, len(words)))
-        for number, score in index.pages.score(words).items()
-    }
+    enough = min(ENOUGH_WORDS, len(words))
+    scores = index.pages.narrow(words, limit, share=1 / enough)
+    shared = index.pages.count(words, scores)
+    worth = {n: score * min(1.0, shared[n] / enough) for n, score in scores.items()}
     ranked = sorted(worth.items(), key=lambda item: (-item[1], item[0]))
     return [(index.page_ids[n], round(min(1.0, s / ceiling), 4)) for n, s in ranked[:limit]]

@@ -1,4 +1,8 @@
-"""Where do the vectors live? One Chroma collection, kept by content hash, embedded or by URL."""
+"""Where do the vectors live? In Chroma, embedded or by URL, kept by content hash.
+
+Each kind of entry has a collection of its own: with both in one, Chroma reads the ids of every entry of
+the asked kind from SQLite before it looks for neighbours, 0.2 s a question among 100,000.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +19,6 @@ from urllib.parse import urlsplit
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.vectors import Embedder
 
-COLLECTION = "firstfault-texts"
 BATCH = 64
 Progress = Callable[[int, int], None]
 
@@ -24,6 +28,9 @@ class Kind(StrEnum):
 
     PASSAGE = "passage"
     PHRASE = "phrase"
+
+
+COLLECTIONS = {Kind.PASSAGE: "firstfault-texts", Kind.PHRASE: "firstfault-phrases"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +79,13 @@ class VectorStore:
 
     def __init__(self, client: Any, embedder: str) -> None:
         self._embedder = embedder
-        self._collection = client.get_or_create_collection(
-            f"{COLLECTION}-{hashlib.sha256(embedder.encode()).hexdigest()[:8]}",
-            embedding_function=None,
-            configuration={
-                "hnsw": {
-                    "space": "cosine",
-                    "ef_search": 200,
-                    # what is not written out is inserted again at the first query of every process
-                    "batch_size": 50,
-                    "sync_threshold": 50,
-                }
-            },
-        )
+        mark = hashlib.sha256(embedder.encode()).hexdigest()[:8]
+        self._collections = {
+            kind: client.get_or_create_collection(
+                f"{name}-{mark}", embedding_function=None, configuration=_configure()
+            )
+            for kind, name in COLLECTIONS.items()
+        }
 
     def update(
         self,
@@ -98,27 +99,43 @@ class VectorStore:
         `ready` loads vectors by text key that need no embedding; `embed` loads the embedder. Neither
         is called when nothing changed.
         """
+        loaded = cache(ready)
+        return sum(
+            self._update_kind(kind, [e for e in entries if e.kind is kind], embed, loaded, progress)
+            for kind in Kind
+        )
+
+    def _update_kind(
+        self,
+        kind: Kind,
+        entries: Sequence[Entry],
+        embed: Callable[[], Embedder],
+        ready: Callable[[], Mapping[str, list[float]]],
+        progress: Progress | None,
+    ) -> int:
+        collection = self._collections[kind]
         wanted = {e.id: self._fingerprint(e) for e in entries}
         state = hashlib.sha256(
             "\n".join(f"{i} {f}" for i, f in wanted.items()).encode()
         ).hexdigest()
-        if (self._collection.metadata or {}).get("state") == state:
+        if (collection.metadata or {}).get("state") == state:
             return 0
-        known = self._collection.get(include=["metadatas"])
+        known = collection.get(include=["metadatas"])
         have = {
             i: (m or {}).get("fingerprint")
             for i, m in zip(known["ids"], known["metadatas"] or [], strict=True)
         }
         stale = [i for i in have if i not in wanted]
         if stale:
-            self._collection.delete(ids=stale)
+            collection.delete(ids=stale)
         todo = [e for e in entries if have.get(e.id) != wanted[e.id]]
-        made = self._add(todo, wanted, embed, ready() if todo else {}, progress)
-        self._collection.modify(metadata={"state": state, "embedder": self._embedder})
+        made = self._add(collection, todo, wanted, embed, ready() if todo else {}, progress)
+        collection.modify(metadata={"state": state, "embedder": self._embedder})
         return made
 
     def _add(
         self,
+        collection: Any,
         todo: Sequence[Entry],
         wanted: Mapping[str, str],
         embed: Callable[[], Embedder],
@@ -133,26 +150,14 @@ class VectorStore:
             else:
                 known.append((entry, vector))
         for start in range(0, len(known), 1_000):
-            self._upsert(known[start : start + 1_000], wanted)
+            _upsert(collection, known[start : start + 1_000], wanted)
         for start in range(0, len(unknown), BATCH):
             batch = unknown[start : start + BATCH]
             vectors = embed().embed_documents([e.text for e in batch])
-            self._upsert(list(zip(batch, vectors, strict=True)), wanted)
+            _upsert(collection, list(zip(batch, vectors, strict=True)), wanted)
             if progress is not None:
                 progress(min(start + BATCH, len(unknown)), len(unknown))
         return len(unknown)
-
-    def _upsert(
-        self, pairs: Sequence[tuple[Entry, list[float]]], wanted: Mapping[str, str]
-    ) -> None:
-        self._collection.upsert(
-            ids=[e.id for e, _ in pairs],
-            embeddings=[v for _, v in pairs],
-            metadatas=[
-                {"page": e.page, "kind": e.kind.value, "fingerprint": wanted[e.id]}
-                for e, _ in pairs
-            ],
-        )
 
     def _fingerprint(self, entry: Entry) -> str:
         text = "\x1f".join((self._embedder, entry.page, entry.kind, entry.text))
@@ -160,12 +165,33 @@ class VectorStore:
 
     def nearest(self, vector: list[float], limit: int, kind: Kind) -> list[tuple[str, float]]:
         """(entry id, cosine similarity) of the nearest entries of a kind, best first."""
-        found = self._collection.query(
-            query_embeddings=[vector],
-            n_results=limit,
-            where={"kind": kind.value},
-            include=["distances"],
+        found = self._collections[kind].query(
+            query_embeddings=[vector], n_results=limit, include=["distances"]
         )
         return [
             (i, 1.0 - float(d)) for i, d in zip(found["ids"][0], found["distances"][0], strict=True)
         ]
+
+
+def _configure() -> dict[str, Any]:
+    return {
+        "hnsw": {
+            "space": "cosine",
+            "ef_search": 200,
+            # what is not written out is inserted again at the first query of every process
+            "batch_size": 50,
+            "sync_threshold": 50,
+        }
+    }
+
+
+def _upsert(
+    collection: Any, pairs: Sequence[tuple[Entry, list[float]]], wanted: Mapping[str, str]
+) -> None:
+    collection.upsert(
+        ids=[e.id for e, _ in pairs],
+        embeddings=[v for _, v in pairs],
+        metadatas=[
+            {"page": e.page, "kind": e.kind.value, "fingerprint": wanted[e.id]} for e, _ in pairs
+        ],
+    )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firstfault.knowledge_base.lexical import K1, B, build_cosines, build_lexical, build_postings
+from firstfault.knowledge_base.lexical import B, build_cosines, build_lexical, build_postings
 from firstfault.knowledge_base.passages import Passage
+from firstfault.knowledge_base.postings import K1
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vocabulary import Vocabulary
 
@@ -47,7 +48,7 @@ def test_cosine_of_a_phrase_with_itself_is_one() -> None:
 
 
 def test_what_a_page_is_not_counts_less_than_what_it_is() -> None:
-    scores = build_lexical(PASSAGES, Vocabulary()).score_pages({"disk": 1.0})
+    scores = build_lexical(PASSAGES, Vocabulary()).score_pages({"disk": 1.0}, 9)
     assert scores["disk-full"] > 2 * scores["gpu-lost"]
 
 
@@ -56,7 +57,7 @@ def test_kept_index_gives_the_same_scores_and_is_rebuilt_after_a_change(tmp_path
     built = build_lexical(PASSAGES, Vocabulary(), file)
     stamp = json.loads(file.read_text())["identity"]
     kept = build_lexical(PASSAGES, Vocabulary(), file)
-    assert kept.score_pages({"disk": 1.0}) == built.score_pages({"disk": 1.0})
+    assert kept.score_pages({"disk": 1.0}, 9) == built.score_pages({"disk": 1.0}, 9)
     build_lexical((*PASSAGES, _passage("new", "Summary", "x")), Vocabulary(), file)
     assert json.loads(file.read_text())["identity"] != stamp
 
@@ -65,4 +66,4 @@ def test_kept_index_gives_the_same_scores_and_is_rebuilt_after_a_change(tmp_path
 def test_a_damaged_file_is_rebuilt(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "lexical.json"
     file.write_text(damage)
-    assert build_lexical(PASSAGES, Vocabulary(), file).score_pages({"disk": 1.0})
+    assert build_lexical(PASSAGES, Vocabulary(), file).score_pages({"disk": 1.0}, 9)

@@ -3,15 +3,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from evals.retrieval.run import load_questions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firstfault.cli import root
+from firstfault.knowledge_base import postings as postings_module
 from firstfault.knowledge_base import search as search_module
+from firstfault.knowledge_base.postings import ArrayPostings, ListPostings
 from firstfault.knowledge_base.search import Method, SearchIndex, search_pages
 
 KEYS = {"page", "heading", "passage", "url", "score"}
@@ -130,3 +134,40 @@ def test_diagnosis_scores_lie_between_0_and_1_and_unknown_words_lower_them(
     assert 1 >= plain[0][1] > mixed[0][1] > 0
     assert search_pages("", 3) == []
     assert search_pages("qqzz wwxx", 3) == []
+
+
+@pytest.fixture(scope="module")
+def large_index(lexical_index: SearchIndex) -> SearchIndex:
+    """The real knowledge, indexed as one of 100,000 passages would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postings_module, "PACK_FROM", 0)
+        index = replace(lexical_index, lexical_file=None)
+        assert isinstance(index.lexical.pages, ArrayPostings)
+        return index
+
+
+@pytest.mark.parametrize(
+    ("limit", "category", "framework"),
+    [(1, None, None), (8, None, None), (50, None, None), (8, "oom", None), (3, None, "DeepSpeed")],
+)
+def test_a_large_index_answers_as_a_small_one(
+    lexical_index: SearchIndex,
+    large_index: SearchIndex,
+    limit: int,
+    category: str | None,
+    framework: str | None,
+) -> None:
+    assert isinstance(lexical_index.lexical.pages, ListPostings)
+    for question in load_questions()[::3]:
+        asked = (question.text, limit, Method.LEXICAL, category, framework)
+        assert large_index.search(*asked) == lexical_index.search(*asked), question.id
+
+
+def test_a_large_index_suggests_as_a_small_one(
+    lexical_index: SearchIndex, large_index: SearchIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    for index in (lexical_index, large_index):
+        monkeypatch.setattr(search_module, "_lexical_index", lambda index=index: index)
+        answers.append([search_pages(q.text, n) for q in load_questions() for n in (1, 5)])
+    assert answers[0] == answers[1]
