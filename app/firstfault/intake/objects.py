@@ -168,13 +168,16 @@ def open_store(url: str) -> tuple[Any, str]:
         return _stores[key], str(_stores[key]._strip_protocol(url))
 
 
+_ZONAL = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+"""Where this is on, gcsfs asks a second service for the kind of each bucket before every read."""
+
+
 def _make_store(scheme: str, url: str, **options: Any) -> Any:
     if scheme in ("gs", "gcs"):
-        # else gcsfs asks a second service for the kind of each bucket before it reads
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         library = logging.getLogger("gcsfs")
         if library.level == logging.NOTSET and not library.isEnabledFor(logging.INFO):
             library.setLevel(logging.CRITICAL)  # what it logs as an error is raised, too
+        os.environ.setdefault(_ZONAL, "false")
     try:
         import fsspec
 
@@ -188,6 +191,10 @@ def _make_store(scheme: str, url: str, **options: Any) -> Any:
             options = {"client_kwargs": {"timeout": silence}}
         if "versionId=" in url and scheme == "s3":
             options = {"version_aware": True}
+        if scheme in ("gs", "gcs") and os.environ.get(_ZONAL) == "false":
+            from gcsfs.core import GCSFileSystem
+
+            return GCSFileSystem(**options)
         return fsspec.filesystem(scheme, **options)
     except ImportError as error:
         package, extra = _EXTRA.get(scheme, ("fsspec", "cluster"))
@@ -299,9 +306,10 @@ def in_plain_words(url: str) -> Iterator[None]:
 @cache
 def _kinds(scheme: str) -> tuple[type[Exception], ...]:
     if scheme == "s3":
+        from aiohttp import ClientError as HttpTrouble
         from botocore.exceptions import BotoCoreError, ClientError
 
-        return (OSError, ValueError, BotoCoreError, ClientError)
+        return (OSError, ValueError, BotoCoreError, ClientError, HttpTrouble)
     if scheme in ("gs", "gcs"):
         from aiohttp import ClientError as HttpTrouble
         from gcsfs.retry import ChecksumError, HttpError, NonRetryableError
