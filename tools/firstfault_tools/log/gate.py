@@ -21,6 +21,9 @@ from firstfault_tools.log.literals import Literal, required_literals
 VAIN_OPENINGS = 12
 """Openings for nothing after which a literal or pattern is treated as ordinary in this log."""
 
+VAIN_TOLD = 2
+"""The same for a pattern of which one match tells everything."""
+
 CACHED_GATES = 48
 QUICK_AFTER = 48 * 1024 * 1024
 """Bytes after which hyperscan, where installed, is worth the tenth of a second it takes to compile."""
@@ -31,6 +34,9 @@ class GateBook:
     """Gates of one list of patterns, compiled once per state and kept."""
 
     patterns: Sequence[str]
+    told: range = range(0)
+    """Patterns of which one match in a log tells everything there is to know."""
+
     gates: dict[tuple[frozenset[int], frozenset[Literal]], Gate] = field(default_factory=dict)
     hot: frozenset[Literal] = frozenset()
     """Literals that opened in vain in any log so far: what is ordinary in one rank's log is in all."""
@@ -166,7 +172,7 @@ class OpenGate:
         fresh = [index for index in known if index not in self.settled]
         if fresh:
             self.vain_patterns.update(fresh)
-            ripe = {i for i in fresh if self.vain_patterns[i] >= VAIN_OPENINGS}
+            ripe = {i for i in fresh if self.vain_patterns[i] >= self._patience(i)}
             if ripe:
                 self.settled |= ripe
                 self._rebuild()
@@ -178,6 +184,9 @@ class OpenGate:
         if self.vain_literals[literal] >= VAIN_OPENINGS:
             self.book.hot |= {literal}
             self._rebuild()
+
+    def _patience(self, pattern: int) -> int:
+        return VAIN_TOLD if pattern in self.book.told else VAIN_OPENINGS
 
     def _rebuild(self) -> None:
         self.current = self.book.gate(frozenset(self.settled))

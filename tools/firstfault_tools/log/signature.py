@@ -133,7 +133,8 @@ class SignatureSet:
     @cached_property
     def gates(self) -> GateBook:
         """Gates of all patterns, compiled when a large log needs them."""
-        return GateBook(self.patterns)
+        first = len(self.owners)
+        return GateBook(self.patterns, range(first, first + len(self.conditions)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the data: what is compiled is compiled again where a copy arrives."""
