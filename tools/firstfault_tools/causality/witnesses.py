@@ -8,6 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
+from firstfault_tools.causality.exceptions import (
+    GENERIC,
+    classify_traceback,
+    describe_place,
+    describe_traceback,
+    find_worker,
+    ignored_lines,
+    last_of_chain,
+    page_of,
+    read_exceptions,
+)
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Hit
@@ -21,29 +32,12 @@ _LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Ca
 _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 """Categories whose faults are never one rank's own, even if only one rank wrote the log."""
 
-_BY_TYPE: tuple[tuple[str, Category], ...] = (
-    (r"OutOfMemory|MemoryError", Category.OOM),
-    (r"ModuleNotFound|ImportError|PermissionError|VersionConflict|DistributionNotFound", Category.ENVIRONMENT),
-    (r"UnicodeDecode|JSONDecode|Parquet|Arrow|UnidentifiedImage|Dataset", Category.DATA),
-    (r"FileNotFound|NotADirectory|IsADirectory", Category.ENVIRONMENT),
-    (r"Connect|Timeout|BrokenPipe|DistNetwork|DistStore|DistBackend", Category.COMMUNICATION),
-)  # fmt: skip
-_BY_PLACE: tuple[tuple[str, Category], ...] = (
-    (r"checkpoint|safetensors|torch/serialization|load_state_dict|save_pretrained|distcp|resume", Category.CHECKPOINT),
-    (r"dataloader|utils/data/|dataset|collat|tokeniz|processor|processing_|sampler|preprocess", Category.DATA),
-)  # fmt: skip
 _TEARDOWN_TYPES = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
 )
 _SYMPTOM_TYPES = re.compile(
     r"DistBackendError|DistStoreError|DistNetworkError|BrokenPipeError|ConnectionResetError"
 )
-_PAGES = {
-    Category.DATA: "dataset-worker-exception",
-    Category.CHECKPOINT: "checkpoint-resume",
-    Category.ENVIRONMENT: "missing-python-package",
-    Category.CODE_BUG: "python-error",
-}
 
 
 def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
@@ -54,8 +48,9 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
         (h.line.file, h.line.number)
         for d in incident.digests
         for h in d.hits
-        if _holds(incident, incident.signatures.signatures[h.index])
-        and incident.signatures.signatures[h.index].level is not Level.CONTEXT
+        if _holds(incident, signature := incident.signatures.signatures[h.index])
+        and signature.level is not Level.CONTEXT
+        and signature.id not in GENERIC
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
@@ -149,13 +144,17 @@ def _holds(incident: LogIncident, signature: Signature) -> bool:
 def signature_findings(incident: LogIncident) -> list[Finding]:
     """One finding per signature whose conditions hold in the incident."""
     grouped: dict[int, list[Hit]] = defaultdict(list)
+    ignored = ignored_lines(incident)
     for digest in incident.digests:
         for hit in digest.hits:
-            grouped[hit.index].append(hit)
+            if (hit.line.file, hit.line.number) not in ignored or not _speaks_of_code(
+                incident.signatures.signatures[hit.index]
+            ):
+                grouped[hit.index].append(hit)
     out = []
     for index, hits in grouped.items():
         signature = incident.signatures.signatures[index]
-        if not _holds(incident, signature):
+        if not _holds(incident, signature) or signature.id in GENERIC:
             continue
         live = [h for h in hits if not incident.survived(h.line)]
         survived = not live
@@ -180,13 +179,19 @@ def _from_hits(
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
     category = signature.category
-    if signature.level is Level.FAILURE and category is Category.CODE_BUG:
-        category = _category_by_traceback(incident, lead) or category
+    title = fill_template(signature.root_cause, values)
+    raised = _raised_at(incident, lead) if signature.level in (Level.CAUSE, Level.FAILURE) else None
+    if raised is not None and _speaks_of_code(signature):
+        if signature.level is Level.FAILURE:
+            category = classify_traceback(raised)
+        own = raised.user_frame
+        if own is not None and not own.in_library:
+            title += f", raised in {describe_place(raised)}"
     others = [h.line.evidence() for h in hits if h is not lead]
     ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
     return Finding(
         kind=f"signature.{signature.id}",
-        title=fill_template(signature.root_cause, values),
+        title=title,
         level=signature.level,
         category=category,
         confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
@@ -207,73 +212,62 @@ def _from_hits(
     )
 
 
-def _category_by_traceback(incident: LogIncident, hit: Hit) -> Category | None:
-    """A generic error raised while loading a checkpoint or data belongs there."""
+def _speaks_of_code(signature: Signature) -> bool:
+    return signature.category in (Category.CODE_BUG, Category.DATA)
+
+
+def _raised_at(incident: LogIncident, hit: Hit) -> Traceback | None:
+    """The traceback whose exception a hit is."""
     for traceback in incident.tracebacks:
         if traceback.line.file == hit.line.file and traceback.line.number == hit.line.number:
-            return classify_traceback(traceback)
+            return traceback
     return None
 
 
 def traceback_findings(incident: LogIncident, named: set[tuple[str, int]]) -> list[Finding]:
-    """Exceptions that no signature knows, with the innermost frame of the user's code."""
+    """Exceptions that no signature knows but by their type: what each says, and where it was raised."""
     grouped: dict[tuple[str, str], list[Traceback]] = defaultdict(list)
-    for traceback in incident.tracebacks:
-        if (traceback.line.file, traceback.line.number) in named or traceback.chained:
-            continue
+    for traceback in read_exceptions(incident, named):
         grouped[(traceback.type, re.sub(r"\d+", "#", traceback.message)[:120])].append(traceback)
-    out = []
-    for (kind, _), tracebacks in grouped.items():
-        first = tracebacks[0]
-        hits = [Hit(-1, t.line, {}) for t in tracebacks]
-        live = [h for h in hits if not incident.survived(h.line)]
-        rank, lead = attribute_rank(incident, live or hits)
-        frame = first.user_frame
-        where = f" in {frame.name or '?'} ({frame.path}:{frame.line})" if frame is not None else ""
-        short = first.short_type
-        level = (
-            Level.TEARDOWN
-            if _TEARDOWN_TYPES.search(kind)
-            else Level.SYMPTOM
-            if _SYMPTOM_TYPES.search(kind)
-            else Level.FAILURE
-        )
-        category = classify_traceback(first)
-        out.append(
-            Finding(
-                kind="traceback.unhandled",
-                title=f"{short}: {first.message[:240]}{where}".replace(": in", " in"),
-                level=level,
-                category=category,
-                confidence=Confidence.LIKELY,
-                evidence=tuple(
-                    h.line.evidence() for h in [lead, *[h for h in hits if h is not lead]][:3]
-                ),
-                rank=rank,
-                host=lead.line.speaker.host,
-                time=lead.line.time,
-                page=_PAGES.get(category),
-                facts={
-                    "type": kind,
-                    "count": len(tracebacks),
-                    "survived": not live,
-                    "starts_at": first.start,
-                },
-            )
-        )
-    return out
+    return [_from_tracebacks(incident, group) for group in grouped.values()]
 
 
-def classify_traceback(traceback: Traceback) -> Category:
-    """Category of an unknown exception from its type, then from where it was raised."""
-    for pattern, category in _BY_TYPE:
-        if re.search(pattern, traceback.type):
-            return category
-    places = " ".join("/".join(f.path.lower().split("/")[-3:]) for f in traceback.frames[-6:])
-    for pattern, category in _BY_PLACE:
-        if re.search(pattern, places):
-            return category
-    return Category.CODE_BUG
+def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Finding:
+    hits = [Hit(-1, t.line, {}) for t in tracebacks]
+    live = [h for h in hits if not incident.survived(h.line)]
+    rank, lead = attribute_rank(incident, live or hits)
+    first = next(t for t, h in zip(tracebacks, hits, strict=True) if h is lead)
+    if not first.frames:
+        first = next((t for t in tracebacks if t.frames), first)
+    worker = find_worker(incident, first)
+    category = classify_traceback(first, in_worker=worker is not None)
+    level = (
+        Level.TEARDOWN
+        if _TEARDOWN_TYPES.search(first.type)
+        else Level.SYMPTOM
+        if _SYMPTOM_TYPES.search(first.type) or category is Category.COMMUNICATION
+        else Level.FAILURE
+    )
+    last = last_of_chain(incident.tracebacks, first)
+    return Finding(
+        kind="traceback.unhandled",
+        title=describe_traceback(incident, first, last, worker),
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(h.line.evidence() for h in [lead, *[h for h in hits if h is not lead]][:3]),
+        rank=rank,
+        host=lead.line.speaker.host,
+        time=lead.line.time,
+        page=page_of(first, category),
+        facts={
+            "type": first.type,
+            "count": len(tracebacks),
+            "ranks": sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None}),
+            "survived": not live,
+            "starts_at": first_place(incident, lead.line)[2],
+        },
+    )
 
 
 def exit_findings(incident: LogIncident) -> list[Finding]:

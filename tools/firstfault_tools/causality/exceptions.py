@@ -1,0 +1,297 @@
+"""What is a Python exception about that no signature knows? Its category, its page and one sentence.
+
+The type says it for some (an import, a file system error number); for the others it is where the
+exception was raised: in code that reads samples, in code that saves or loads a checkpoint, or in the
+program itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Category
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.traceback import Frame, Traceback
+
+GENERIC = frozenset(
+    {"python-error", "python-assertion", "python-runtime-error", "dataset-worker-exception"}
+)
+"""Signatures that know an exception only by its type: a traceback tells more than they do."""
+
+MAX_MESSAGE = 240
+MAX_CODE = 120
+FRAMES = 6
+"""Innermost frames that are asked what the program was doing."""
+
+_ERRNO = re.compile(r"\[Errno (\d{1,3})\]")
+_BY_ERRNO: dict[int, Category] = {
+    1: Category.ENVIRONMENT, 11: Category.ENVIRONMENT, 12: Category.OOM, 13: Category.ENVIRONMENT,
+    23: Category.ENVIRONMENT, 24: Category.ENVIRONMENT, 26: Category.ENVIRONMENT,
+    28: Category.ENVIRONMENT, 30: Category.ENVIRONMENT, 36: Category.ENVIRONMENT,
+    98: Category.COMMUNICATION, 101: Category.COMMUNICATION, 104: Category.COMMUNICATION,
+    110: Category.COMMUNICATION, 111: Category.COMMUNICATION, 113: Category.COMMUNICATION,
+    32: Category.COMMUNICATION, 107: Category.ENVIRONMENT, 116: Category.ENVIRONMENT,
+    121: Category.ENVIRONMENT, 122: Category.ENVIRONMENT,
+}  # fmt: skip
+"""Linux error numbers (errno.h) by what they are about; 2, 20 and 21 depend on which file it is."""
+
+_BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
+    (re.compile(pattern), category)
+    for pattern, category in (
+        (r"OutOfMemory|MemoryError|OutOfResources", Category.OOM),
+        (r"ModuleNotFound|ImportError|VersionConflict|DistributionNotFound|PackageNotFound|GatedRepo|RepositoryNotFound|LocalEntryNotFound|OfflineMode", Category.ENVIRONMENT),
+        (r"FloatingPointError|LinAlgError", Category.NUMERICAL),
+        (r"Connect|BrokenPipe|DistNetwork|DistStore|DistBackend|gaierror|URLError|SSLError", Category.COMMUNICATION),
+        (r"ConfigKeyError|ConfigAttributeError|MissingMandatoryValue|InterpolationKeyError|ConfigCompositionException|MissingConfigException|OverrideParse", Category.CODE_BUG),
+        (r"InstantiationException|UnsupportedInterpolationType", Category.CODE_BUG),
+        (r"ArgumentError|ScannerError|ParserError|MisconfigurationException", Category.CODE_BUG),
+        (r"UnicodeDecode|JSONDecode|Parquet|ArrowInvalid|ArrowTypeError|UnidentifiedImage|DecompressionBomb|DatasetGeneration|DataFilesNotFound", Category.DATA),
+        (r"SchemaInferenceError|CastError|ReadError|BadGzipFile|LZMAError|VideoReader|DecordError", Category.DATA),
+        (r"SafetensorError|UnpicklingError|CheckpointException|CheckpointingException|CheckpointError", Category.CHECKPOINT),
+        (r"PermissionError|BlockingIOError", Category.ENVIRONMENT),
+        (r"Timeout", Category.COMMUNICATION),
+    )
+)  # fmt: skip
+_PLAIN_BUG = re.compile(
+    r"(?:^|\.)(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError|AttributeError|"
+    r"TypeError|NotImplementedError|RecursionError|ZeroDivisionError)$"
+)
+"""Types that speak of the code itself, unless a sample was in hand."""
+
+_NOT_FINITE = re.compile(
+    r"(?i)\bnan\b|\bnon[- ]?finite\b|\bnot finite\b|\binfinite (?:loss|grad)|\binf(?:inity)?\b(?! *\()|loss (?:is )?(?:diverg|explod)"
+)
+_LAUNCH = re.compile(
+    r"['\"](?:(?:LOCAL_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT)|SLURM_\w+|PMI\w*_RANK|OMPI_COMM_\w+|NODE_RANK)['\"]"
+)
+_CHECKPOINT_FILE = re.compile(
+    r"(?i)checkpoint|ckpt|\.safetensors|\.distcp|\.pth?\b|model_states|optim_states|global_step\d|iter_\d{5}|latest_checkpointed"
+)
+_DATA_FILE = re.compile(
+    r"(?i)\.(?:jsonl?|csv|tsv|parquet|arrow|tar|tfrecords?|jpe?g|png|webp|wav|flac|mp[34]|npy|npz|h5|hdf5|lmdb|idx|zst|mds|txt|nii(?:\.gz)?|dcm)\b|dataset|/data/|/datasets?/|shard"
+)
+_CHECKPOINT_PLACE = re.compile(
+    r"(?i)checkpoint|ckpt|safetensors|torch/serialization|state_dict|save_pretrained|from_pretrained|distcp|save_model|load_model|save_state|load_state|resume|restore|async_save"
+)
+_DATA_PLACE = re.compile(
+    r"(?i)utils/data/|data_?loader|dataset|data_?module|collat|tokeniz|processor\b|processing_|sampler|preprocess|__getitem__|webdataset|streaming/|energon|augment|transforms?\.py|decode_|load_image|read_(?:sample|image|audio|video|record|shard)|parse_(?:line|record|sample|row)|/data/(?!train|main|run|finetune|pretrain)\w+\.py"
+)
+_RECOMPUTE = re.compile(
+    r"torch/utils/checkpoint|activation_checkpoint|recompute|checkpoint_wrapper"
+)
+_SPAWN = re.compile(r"multiprocessing/(?:popen_|reduction|context|spawn)")
+_PEER = re.compile(
+    r"(?i)\bnccl\b|\bgloo\b|connection (?:reset|closed|refused|aborted)|broken pipe|timed? ?out|watchdog|communicator was aborted|address already in use"
+)
+_IGNORED = re.compile(
+    r"Exception ignored in|--- Logging error ---|Error in atexit\._run_exitfuncs|Error in sys\.excepthook"
+)
+_WORKER = re.compile(
+    r"Caught \w+ in (?P<who>[A-Za-z ]*?(?:worker process|thread|replica)) (?P<number>\d+)"
+)
+
+PAGES = {
+    Category.DATA: "dataset-worker-exception",
+    Category.CHECKPOINT: "checkpoint-resume",
+    Category.ENVIRONMENT: "missing-python-package",
+    Category.CODE_BUG: "python-error",
+}
+_FILE_PAGE = "file-system-access"
+
+
+def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Category:
+    """Category of an exception from its error number, its type, its words, then from its place.
+
+    in_worker: raised by dataset code in a worker process of a data loader.
+    """
+    message = traceback.message
+    number = _ERRNO.search(message)
+    if number is not None and (known := _BY_ERRNO.get(int(number[1]))) is not None:
+        return known
+    if re.search(r"FileNotFound|NotADirectory|IsADirectory|FileExists", traceback.type):
+        return _classify_file(traceback, in_worker)
+    place = _classify_place(traceback, in_worker)
+    if re.search(
+        r"Unpickling|ReadError|EOFError|BadZip|zlib|UnicodeDecode|JSONDecode", traceback.type
+    ):
+        return place if place is not Category.CODE_BUG else Category.DATA
+    for pattern, category in _BY_TYPE:
+        if pattern.search(traceback.type):
+            return category
+    if _LAUNCH.search(message):
+        return Category.SCHEDULER
+    if traceback.short_type in ("RuntimeError", "OSError", "Exception") and _PEER.search(message):
+        return Category.COMMUNICATION
+    if _NOT_FINITE.search(message):
+        return Category.NUMERICAL
+    if _PLAIN_BUG.search(traceback.type) and place is Category.CHECKPOINT:
+        return Category.CODE_BUG
+    return place
+
+
+def _classify_file(traceback: Traceback, in_worker: bool) -> Category:
+    """A path that is not there: a checkpoint's, a sample's, or one of the surroundings."""
+    if _CHECKPOINT_FILE.search(traceback.message):
+        return Category.CHECKPOINT
+    place = _classify_place(traceback, in_worker)
+    if place is not Category.CODE_BUG:
+        return place
+    return Category.DATA if _DATA_FILE.search(traceback.message) else Category.ENVIRONMENT
+
+
+def _classify_place(traceback: Traceback, in_worker: bool) -> Category:
+    """What the program was doing, from its innermost frames; the innermost of the user's own first."""
+    if in_worker:
+        return Category.DATA
+    frames = [f for f in traceback.frames[-FRAMES:] if not _RECOMPUTE.search(f.path)]
+    if any(_SPAWN.search(f.path) for f in frames):
+        return Category.CODE_BUG
+    own = [f for f in reversed(frames) if not f.in_library]
+    for frame in (*own[:2], *reversed(frames)):
+        words = "/".join(frame.path.split("/")[-3:]) + " " + frame.name
+        if _CHECKPOINT_PLACE.search(words):
+            return Category.CHECKPOINT
+        if _DATA_PLACE.search(words):
+            return Category.DATA
+    return Category.CODE_BUG
+
+
+def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[Traceback]:
+    """Exceptions outside `named`: tracebacks, and lines that show one without its stack.
+
+    What is raised while another one is handled, or only passes on what a worker raised, is left out.
+    """
+    ignored = ignored_lines(incident)
+    told = {(t.line.file, t.line.number) for t in incident.tracebacks}
+    originals = {(t.line.file, n) for t in incident.tracebacks for n in range(t.start - 3, t.start)}
+    out = [t for t in incident.tracebacks if not t.chained]
+    for digest in incident.digests:
+        for hit in digest.hits:
+            if incident.signatures.signatures[hit.index].id not in GENERIC:
+                continue
+            if (hit.line.file, hit.line.number) in told or _sets_off(hit.line.text):
+                continue
+            kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
+            message = hit.captures.get("message", "")
+            told.add((hit.line.file, hit.line.number))
+            out.append(Traceback(hit.line.number, hit.line, kind, message, (), False))
+    return [
+        t
+        for t in sorted(out, key=lambda t: (t.line.file, t.line.number))
+        if (place := (t.line.file, t.line.number)) not in named
+        and place not in ignored
+        and not (wraps_worker(t) and place in originals)
+    ]
+
+
+def _sets_off(text: str) -> bool:
+    """The line quotes an exception inside other words of a logger and is none by itself."""
+    return _IGNORED.search(text) is not None
+
+
+def ignored_lines(incident: LogIncident) -> frozenset[tuple[str, int]]:
+    """Exception lines that the interpreter printed and passed over (in `__del__`, in a logger)."""
+    out = set()
+    for traceback in incident.tracebacks:
+        digest = incident.digest_of(traceback.line.file)
+        before = [incident.text_of(digest, traceback.start - n) for n in (1, 2, 3)]
+        if any(text is not None and _IGNORED.search(text) for text in before):
+            out.add((traceback.line.file, traceback.line.number))
+    return frozenset(out)
+
+
+def page_of(traceback: Traceback, category: Category) -> str | None:
+    """Knowledge page with the fixes for an exception that no signature knows."""
+    if category is Category.ENVIRONMENT and not re.search(
+        r"Import|Module|Package|Distribution", traceback.type
+    ):
+        return _FILE_PAGE
+    return PAGES.get(category)
+
+
+def find_worker(incident: LogIncident, traceback: Traceback) -> str | None:
+    """`DataLoader worker process 3`, where the exception is the original one of such a process."""
+    digest = incident.digest_of(traceback.line.file)
+    for number in range(traceback.start, max(0, traceback.start - 3), -1):
+        text = incident.text_of(digest, number)
+        told = _WORKER.search(text) if text is not None else None
+        if told is not None:
+            return f"{told['who'].strip()} {told['number']}"
+    if any("_utils/worker.py" in f.path for f in traceback.frames):
+        return "DataLoader worker process"
+    return None
+
+
+def wraps_worker(traceback: Traceback) -> bool:
+    """The exception only passes on what a worker raised; the original one stands below it."""
+    return _WORKER.search(traceback.message) is not None
+
+
+def describe_traceback(
+    incident: LogIncident, traceback: Traceback, last: Traceback | None, worker: str | None
+) -> str:
+    """One sentence: type and message, the line of code, where it was raised, and in which process.
+
+    last: the exception that the same chain ended with, where it is another one.
+    """
+    message = " ".join(traceback.message.split())[:MAX_MESSAGE].rstrip(" .:")
+    code = _code(incident, traceback)
+    parts = [f"{traceback.short_type}: {message}" if message else traceback.short_type]
+    if code and (
+        not message or traceback.short_type in ("KeyError", "IndexError", "AssertionError")
+    ):
+        parts.append(f" at `{code}`")
+    where = describe_place(traceback)
+    if where:
+        parts.append(f", raised in {where}")
+    if worker:
+        parts.append(f", in {worker}")
+    if last is not None and last.type != traceback.type:
+        words = " ".join(last.message.split())[:MAX_CODE].rstrip(" .:")
+        parts.append(
+            f"; it surfaced as {last.short_type}: {words}"
+            if words
+            else f"; it surfaced as {last.short_type}"
+        )
+    return "".join(parts)
+
+
+def describe_place(traceback: Traceback) -> str:
+    """`load (data.py:88), called by main (train.py:12)`: the innermost frame and the user's own."""
+    if not traceback.frames:
+        return ""
+    inner, own = traceback.frames[-1], traceback.user_frame
+    if own is None or own is inner:
+        return _frame_words(inner)
+    return f"{_frame_words(inner)}, called by {_frame_words(own)}"
+
+
+def _frame_words(frame: Frame) -> str:
+    path = frame.path if not frame.in_library else "/".join(frame.path.split("/")[-3:])
+    name = frame.name if frame.name not in ("", "<module>") else ""
+    return f"{name} ({path}:{frame.line})" if name else f"{path}:{frame.line}"
+
+
+def _code(incident: LogIncident, traceback: Traceback) -> str:
+    """The source line under the innermost frame, where the log shows it."""
+    if not traceback.frames:
+        return ""
+    frame = traceback.frames[-1]
+    digest = incident.digest_of(traceback.line.file)
+    text = incident.text_of(digest, frame.number + 1)
+    if text is None:
+        return ""
+    body = make_line(digest.file, frame.number + 1, text, digest.year).message.strip()
+    return "" if body.startswith(("File ", traceback.type)) or len(body) < 4 else body[:MAX_CODE]
+
+
+def last_of_chain(tracebacks: Sequence[Traceback], first: Traceback) -> Traceback | None:
+    """The exception that ended the chain which `first` began."""
+    chain = [
+        t
+        for t in tracebacks
+        if t.start == first.start and t.line.file == first.line.file and t.chained
+    ]
+    return chain[-1] if chain else None
