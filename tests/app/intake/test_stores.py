@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,36 @@ def test_glob_and_folder_of_many(store: Store, tmp_path: Path) -> None:
     one = collect_sources([address(store, "run/rank_1?.log")], tmp_path)
     assert [a.name for a in one.artefacts] == names[10:20]
     assert one.artefacts[3].path.read_bytes() == b"[rank13]: step 1 loss: 2.0\n"
+
+
+def test_many_objects_are_fetched_at_once(store: Store, tmp_path: Path) -> None:
+    """No answer comes before eight are asked for: one after the other would never end well."""
+    for rank in range(64):
+        store.put(f"run/rank_{rank:02}.log", b"[rank%d]: step 1 loss: 2.0\n" % rank)
+    together = threading.Barrier(8)
+
+    def wait(asked: Asked) -> None:
+        together.wait(timeout=20)
+
+    store.wire.breaks = wait
+    found = collect_sources([address(store, "run")], tmp_path)
+    assert len(found.artefacts) == len(store.wire.reads) == 64
+    assert found.skipped == ()
+
+
+def test_command_reads_the_store(store: Store) -> None:
+    """As it is typed, in a process of its own."""
+    store.put("run/rank_0.log", LINES.replace(b"[rank1]", b"[rank0]"))
+    store.put("run/rank_1.log", LOG)
+    done = subprocess.run(
+        [sys.executable, "-c", "from firstfault.cli import main; main()", "diagnose", address(store, "run/*.log"), "--json", "--no-llm"],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'app'}:{ROOT / 'tools'}"},
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert said["first_failing_rank"] == 1
+    assert said["input"]["files"] == [f"{BUCKET}/run/rank_{rank}.log" for rank in range(2)]
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -286,6 +318,30 @@ def test_missing_package_names_the_extra(
     assert f"pip install 'firstfault[{extra}]'" in str(caught.value)
 
 
+def test_extras_named_in_errors_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for package, extra in objects._EXTRA.values():
+        assert any(needed.startswith(package) for needed in extras[extra])
+        assert any(needed.startswith(package) for needed in extras["cluster"])
+
+
+_GLOB = """
+import json, sys
+from pathlib import Path
+from firstfault.intake.remote import collect_sources
+assert collect_sources([sys.argv[1]], Path(sys.argv[2])).artefacts
+print(json.dumps(sorted({m.split(".")[0] for m in sys.modules})))
+"""
+
+
+def test_local_globs_load_no_store(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("step 1\n")
+    modules = run_program(_GLOB, str(tmp_path / "*.log"), str(tmp_path / "spool"))
+    assert {"fsspec", "s3fs", "gcsfs", "aiohttp", "botocore"}.isdisjoint(modules)
+
+
 _READ = """
 import json, resource, sys
 from pathlib import Path
@@ -335,9 +391,9 @@ def cluster(store: Store) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_workers_of_a_cluster_read_the_store(
-    store: Store, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The workers fetch the logs themselves; what was unpacked here they cannot see is read here."""
+    """The workers fetch the logs themselves: nothing has to be scanned here."""
     for rank in range(4):
         lines = LOG if rank == 1 else LINES
         store.put(f"run/rank_{rank}.log", lines.replace(b"[rank1]", b"[rank%d]" % rank))
@@ -353,24 +409,32 @@ def test_workers_of_a_cluster_read_the_store(
     found = workspace.diagnose_collection(there, "", workers).to_json()
     assert found == expected
     assert len(store.wire.reads) >= before + 4
+    assert "scanned here" not in caplog.text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
 def test_what_workers_cannot_see_is_read_here(
-    store: Store, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker without credentials, as without a shared folder: the command reads in its place."""
     store.put("run/rank_1.log", LOG)
     workspace = Workspace(cache=None, spool=tmp_path / "spool")
     there = collect_sources([address(store, "run")], workspace.spool, in_place=True)
+
+    def forget_credentials() -> None:
+        import os
+
+        for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"):
+            del os.environ[name]
+
     with cluster.get_client() as client:
-        client.run(os.environ.pop, "AWS_SECRET_ACCESS_KEY")
-        client.run(os.environ.pop, "AWS_ACCESS_KEY_ID")
+        client.run(forget_credentials)
     workers = Workers(cluster=cluster.scheduler_address)
     diagnosis = workspace.diagnose_collection(there, "", workers)
     assert diagnosis.first_failing_rank == 1
     assert diagnosis.input.skipped == ()
+    assert "what workers cannot read is scanned here" in caplog.text
 
 
 def test_pool_of_processes_reads_the_store(
