@@ -23,8 +23,8 @@ FILES = sorted((KNOWLEDGE / "signatures").rglob("*.yaml"))
 HEALTHY = Path("/work/shared/cases/lab/healthy/log.txt")
 
 REQUIRED = {"id", "title", "category", "level", "rank", "patterns", "root_cause", "page", "samples"}
-OPTIONAL = {"unless", "needs", "without", "next"}
-GIVEN = {"rank", "host", "gpu"}
+OPTIONAL = {"unless", "needs", "without", "next", "at_least"}
+GIVEN = {"rank", "host", "gpu", "who", "odd", "odd_value", "others"}
 """Template values the scanner knows without a capture."""
 
 Search = Callable[[str, str], bool]
@@ -61,7 +61,7 @@ def _is_hit(search: Search, row: Mapping[str, Any], sample: str | Sequence[str])
         and not _any(search, row.get("unless") or [], [line])
     ]
     return (
-        bool(hits)
+        len(hits) >= int(row.get("at_least") or 1)
         and all(_any(search, [need], lines) for need in row.get("needs") or [])
         and not _any(search, row.get("without") or [], lines)
     )

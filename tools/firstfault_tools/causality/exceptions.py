@@ -224,6 +224,12 @@ def find_worker(incident: LogIncident, traceback: Traceback) -> str | None:
     return None
 
 
+def is_echo(traceback: Traceback) -> bool:
+    """The pipe of a helper process ended: the other end of it failed first and says why."""
+    pipe = traceback.short_type in ("EOFError", "BrokenPipeError", "ConnectionResetError")
+    return pipe and any("multiprocessing/" in f.path for f in traceback.frames)
+
+
 def wraps_worker(traceback: Traceback) -> bool:
     """The exception only passes on what a worker raised; the original one stands below it."""
     return _WORKER.search(traceback.message) is not None

@@ -15,11 +15,18 @@ from firstfault_tools.causality.exceptions import (
     describe_traceback,
     find_worker,
     ignored_lines,
+    is_echo,
     last_of_chain,
     page_of,
     read_exceptions,
 )
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.odd_one import (
+    OddOne,
+    find_odd_one,
+    find_unlike_zero,
+    name_ranks,
+)
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Hit
 from firstfault_tools.log.exits import Exit
@@ -156,6 +163,8 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
         signature = incident.signatures.signatures[index]
         if not _holds(incident, signature) or signature.id in GENERIC:
             continue
+        if sum(d.hit_counts.get(index, 0) for d in incident.digests) < signature.at_least:
+            continue
         live = [h for h in hits if not incident.survived(h.line)]
         survived = not live
         if signature.rank_is_speaker or any("rank" in h.captures for h in hits):
@@ -176,6 +185,13 @@ def _from_hits(
 ) -> Finding:
     values: dict[str, object] = {k: v for h in reversed(hits) for k, v in h.captures.items()}
     values.update(lead.captures)
+    odd = _odd_one(incident, hits)
+    if odd is not None:
+        rank = odd.ranks[0] if len(odd.ranks) == 1 else None
+        values.update(odd=name_ranks(odd.ranks), odd_value=odd.value, others=odd.others)
+    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
+    named = [int(r) for h in hits if (r := h.captures.get("rank", "")).isdigit()]
+    values["who"] = name_ranks(named or ranks)
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
     category = signature.category
@@ -188,7 +204,6 @@ def _from_hits(
         if own is not None and not own.in_library:
             title += f", raised in {describe_place(raised)}"
     others = [h.line.evidence() for h in hits if h is not lead]
-    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
     return Finding(
         kind=f"signature.{signature.id}",
         title=title,
@@ -209,6 +224,19 @@ def _from_hits(
             "starts_at": first_place(incident, lead.line)[2],
             "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),
         },
+    )
+
+
+def _odd_one(incident: LogIncident, hits: list[Hit]) -> OddOne | None:
+    """The rank that differs from the others, where the lines each compare two ranks."""
+    captures = [h.captures for h in hits if "rank_b" in h.captures]
+    if not captures:
+        return None
+    if "count_a" in captures[0]:
+        return find_odd_one(captures)
+    reporters = [int(c["rank_a"]) for c in captures if c.get("rank_a", "").isdigit()]
+    return find_unlike_zero(
+        reporters, incident.world_size or max(incident.ranks_seen, default=-1) + 1
     )
 
 
@@ -245,7 +273,9 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         Level.TEARDOWN
         if _TEARDOWN_TYPES.search(first.type)
         else Level.SYMPTOM
-        if _SYMPTOM_TYPES.search(first.type) or category is Category.COMMUNICATION
+        if _SYMPTOM_TYPES.search(first.type)
+        or category is Category.COMMUNICATION
+        or is_echo(first)
         else Level.FAILURE
     )
     last = last_of_chain(incident.tracebacks, first)

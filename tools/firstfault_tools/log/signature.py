@@ -47,6 +47,8 @@ class Signature:
     root_cause: str
     page: str
     next: tuple[NextArtefact, ...]
+    at_least: int = 1
+    """Matching lines below which it is no hit: a notice that one event a line makes a fault in numbers."""
 
 
 def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
@@ -71,6 +73,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
                 NextArtefact(str(n["what"]), str(n["why"]), str(n["command"]))
                 for n in row.get("next") or ()
             ),
+            at_least=int(row.get("at_least") or 1),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableArtefact(f"signature {name}: {error}") from error
