@@ -24,6 +24,7 @@ from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
+from firstfault_tools.memory.load_growth import join_growth
 from firstfault_tools.registry import Artefact, Reading, line_finders, readers
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def examine(
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
-    findings = join_stragglers(adopt_ranks(logs, findings))
+    findings = list(join_growth(join_stragglers(adopt_ranks(logs, findings))))
     return Examination(
         logs=logs,
         findings=tuple(findings),

@@ -264,6 +264,17 @@ def describe_traceback(
     return "".join(parts)
 
 
+def describe_origin(incident: LogIncident, traceback: Traceback) -> str:
+    """Where in the user's own code it came from, to follow a sentence that says what it was."""
+    own = traceback.user_frame
+    if own is None or own.in_library:
+        return ""
+    if own is not traceback.frames[-1]:
+        return f", called from {_frame_words(own)}"
+    code = _code(incident, traceback)
+    return f", raised in {_frame_words(own)}" + (f" at `{code}`" if code else "")
+
+
 def describe_place(traceback: Traceback) -> str:
     """`load (data.py:88), called by main (train.py:12)`: the innermost frame and the user's own."""
     if not traceback.frames:

@@ -11,7 +11,7 @@ from firstfault_tools.causality.attribution import attribute_rank, first_place, 
 from firstfault_tools.causality.exceptions import (
     GENERIC,
     classify_traceback,
-    describe_place,
+    describe_origin,
     describe_traceback,
     find_worker,
     ignored_lines,
@@ -190,7 +190,7 @@ def _from_hits(
         rank = odd.ranks[0] if len(odd.ranks) == 1 else None
         values.update(odd=name_ranks(odd.ranks), odd_value=odd.value, others=odd.others)
     ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
-    named = [int(r) for h in hits if (r := h.captures.get("rank", "")).isdigit()]
+    named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdigit()]
     values["who"] = name_ranks(named or ranks)
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
@@ -200,9 +200,7 @@ def _from_hits(
     if raised is not None and _speaks_of_code(signature):
         if signature.level is Level.FAILURE:
             category = classify_traceback(raised)
-        own = raised.user_frame
-        if own is not None and not own.in_library:
-            title += f", raised in {describe_place(raised)}"
+        title += describe_origin(incident, raised)
     others = [h.line.evidence() for h in hits if h is not lead]
     return Finding(
         kind=f"signature.{signature.id}",
@@ -273,9 +271,7 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         Level.TEARDOWN
         if _TEARDOWN_TYPES.search(first.type)
         else Level.SYMPTOM
-        if _SYMPTOM_TYPES.search(first.type)
-        or category is Category.COMMUNICATION
-        or is_echo(first)
+        if _SYMPTOM_TYPES.search(first.type) or category is Category.COMMUNICATION or is_echo(first)
         else Level.FAILURE
     )
     last = last_of_chain(incident.tracebacks, first)

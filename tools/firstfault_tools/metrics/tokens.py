@@ -36,6 +36,9 @@ _EPOCH = re.compile(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
 _EVALUATION = re.compile(
     r"Epoch\s*\((?:val|test)\)|(?i:^\W*(?:valid|eval|test)\w*\b)|on (?:validation|test) set"
 )
+_EPOCH_STEP = re.compile(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
+"""Epoch and step in front of the loss, as torchtune's recipes describe their progress bar."""
+
 _SPLIT = re.compile(r"[_/\-.\s]+")
 _SAMPLES = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
 
@@ -268,7 +271,10 @@ def _assemble(
     if step is None:
         samples = _SAMPLES.search(text)
         progress = samples or _PROGRESS.search(text)
-        if progress:
+        counted = _EPOCH_STEP.search(text) if "|Loss:" in text else None
+        if counted:
+            step = Field("step", float(counted.group(1)), *counted.span(1), 1.0)
+        elif progress:
             span = progress.span(1)
             step = Field("step", float(progress.group(1)), span[0], span[1], 1.0)
             total = int(progress.group(2))

@@ -1,0 +1,164 @@
+"""What had grown before a process ran out of memory? Sizes of the work in the lines before it.
+
+An out-of-memory message names the block that did not fit, not why it was so large. Where the program
+logs the size of its work (tokens, sequence lengths, tokens per expert, images, samples of a batch), a
+value far above the earlier ones, or above those of the other ranks, is the reason to look at first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.speaker import read_speaker
+
+KIND = "memory.load_growth"
+MAX_LINES = 600
+MIN_ROWS = 4
+RATIO = 1.5
+SMALLEST = 8.0
+"""A count below this is a number of layers or of ranks rather than a size of the work."""
+
+_MEMORY_END = re.compile(
+    r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
+)
+_LOAD = re.compile(
+    r"(?i)tokens?\b|tokens_|_tokens|seq[_ ]?len|sequence|\blength|_len\b|expert|samples? in|batch[_ ]?size|max_len|"
+    r"\bimages?\b|frames|pixels|patches|\bboxes|\bnodes\b|\bpoints\b|prompt|response|num_seqs|packed|routed"
+)
+_NOT_LOAD = re.compile(
+    r"(?i)step|iter|epoch|consumed|elapsed|time|_ms|\bms\b|sec|mem|alloc|reserved|loss|norm|\blr\b|rate|"
+    r"speed|per[_ ]s|throughput|/s\b|mfu|tflop|total|pid|port|seed|layer\b|\brank|score|reward|acc\b|ppl|\bgpu\b"
+)
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\w)")
+_EXPERTS = re.compile(r"(?i)expert|\bmoe\b|router|\bEP\b")
+_RANK = re.compile(r"(?i)\brank[ =:]{0,2}(\d{1,6})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    text: str
+    rank: int | None
+    labels: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
+    """One finding where a logged size of the work had grown before the first out-of-memory message."""
+    end = next((i for i, (_, text) in enumerate(lines) if _ends(text)), None)
+    if end is None or end == 0:
+        return []
+    speaker, _ = read_speaker(lines[end][1])
+    groups: dict[str, list[_Row]] = defaultdict(list)
+    for number, text in lines[max(0, end - MAX_LINES) : end]:
+        if len(text) <= 600 and _LOAD.search(text) and "Traceback" not in text:
+            shape, row = _read_row(number, text)
+            if row.values:
+                groups[shape].append(row)
+    best: tuple[float, Finding] | None = None
+    for rows in groups.values():
+        found = _grown(rows, speaker.rank, file)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    return [best[1]] if best is not None else []
+
+
+def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What had grown becomes part of the out-of-memory finding it explains; alone it means nothing."""
+    grown = [f for f in findings if f.kind == KIND]
+    rest = [f for f in findings if f.kind != KIND]
+    if not grown:
+        return tuple(rest)
+    growth = grown[0]
+    for index, finding in enumerate(rest):
+        gpu = finding.kind.startswith("signature.") and finding.level in (
+            Level.CAUSE,
+            Level.FAILURE,
+        )
+        if not gpu or finding.category is not Category.OOM or "fragment" in finding.kind:
+            continue
+        if growth.rank is not None and finding.rank not in (None, growth.rank):
+            continue
+        rest[index] = replace(
+            finding,
+            title=f"{finding.title}; {growth.title}",
+            evidence=(*finding.evidence[:2], *growth.evidence),
+            page=growth.page,
+        )
+        break
+    return tuple(rest)
+
+
+def _ends(text: str) -> bool:
+    return "emory" in text and _MEMORY_END.search(text) is not None
+
+
+def _read_row(number: int, text: str) -> tuple[str, _Row]:
+    speaker, body = read_speaker(text)
+    message = text[body:]
+    labels, values = [], []
+    at = 0
+    for match in _NUMBER.finditer(message):
+        labels.append(message[at : match.start()][-32:].strip(" :=|,([{'\""))
+        values.append(float(match[0]))
+        at = match.end()
+    named = _RANK.search(message)
+    rank = speaker.rank if speaker.rank is not None else speaker.task
+    if named is not None:
+        rank = int(named[1])
+    shape = _NUMBER.sub("#", message)[:300]
+    return shape, _Row(number, text, rank, tuple(labels), tuple(values))
+
+
+def _grown(rows: list[_Row], rank: int | None, file: str) -> tuple[float, Finding] | None:
+    """(ratio, finding) of the column that is largest at the end, seen from the rank that failed."""
+    if len(rows) < MIN_ROWS:
+        return None
+    own = [r for r in rows if rank is None or r.rank == rank]
+    last = own[-1] if own else rows[-1]
+    others = [r for r in rows if r is not last]
+    for column, label in enumerate(last.labels):
+        whole_line_counts = re.fullmatch(r"(?i).{0,24}\b(?:max|mean|avg|largest|peak)\w*", label)
+        if _NOT_LOAD.search(label) or not (_LOAD.search(label) or whole_line_counts):
+            continue
+        before = [r.values[column] for r in others if column < len(r.values)]
+        value = last.values[column]
+        usual = median(before) if before else 0.0
+        if value < SMALLEST or usual <= 0 or value < RATIO * usual or value < max(before):
+            continue
+        first = next(r for r in others if column < len(r.values))
+        who = f"rank {last.rank}" if last.rank is not None else "the process"
+        name = re.sub(r"\s+", " ", label)[-32:] or "the size"
+        what = _LOAD.search(last.text)
+        word = (
+            what[0].strip("_ ") if what is not None and what[0].lower() not in name.lower() else ""
+        )
+        experts = _EXPERTS.search(last.text) is not None
+        title = (
+            f"the work of {who} had grown before: {f'{word}, ' if word else ''}{name} {value:g} "
+            f"against usually {usual:g} ({value / usual:.1f} times); "
+            + (
+                "the router sends ever more tokens to the same experts, so the load is unbalanced"
+                if experts
+                else "this batch is unusually large or the load is unevenly spread over the ranks"
+            )
+        )
+        evidence = tuple(Evidence(file, r.number, r.text, r.rank) for r in (last, first))
+        finding = Finding(
+            kind=KIND,
+            title=title,
+            level=Level.FAILURE,
+            category=Category.OOM,
+            confidence=Confidence.LIKELY,
+            evidence=evidence,
+            rank=rank if rank is not None else last.rank,
+            page="moe-load-imbalance" if experts else "oom-long-sequences",
+            facts={"value": value, "usual": usual, "starts_at": last.number},
+        )
+        return value / usual, finding
+    return None
