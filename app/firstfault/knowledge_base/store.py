@@ -21,8 +21,8 @@ from firstfault.knowledge_base.vectors import Embedder
 
 BATCH = 64
 EF_SEARCH = 1_000
-"""Candidates HNSW keeps while it looks for neighbours. The shipped index is then searched exactly, and
-100,000 passages lose 1 of 70 of the nearest 150 (1 of 10 at 200); evals/bench_index.py measures it."""
+"""Candidates HNSW keeps while it looks for neighbours: enough to search the shipped index exactly.
+evals/bench_index.py measures what 100,000 passages lose."""
 Progress = Callable[[int, int], None]
 
 
