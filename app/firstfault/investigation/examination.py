@@ -63,7 +63,7 @@ def examine(
     logs = LogIncident(digests, signatures)
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
-    findings += _find_in_lines(logs, skipped)
+    findings = drop_repeats([*findings, *_find_in_lines(logs, skipped)])
     findings = list(join_growth(join_stragglers(adopt_ranks(logs, findings))))
     return Examination(
         logs=logs,
@@ -169,6 +169,15 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
             SkippedInput(f"{rest} logs", f"step lines judged on {len(few)} logs, spread over all")
         )
     return out
+
+
+def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding once: a file that a reader read may be looked through as a log as well."""
+    seen: dict[tuple[str, tuple[tuple[str, int], ...]], Finding] = {}
+    for finding in findings:
+        places = tuple((e.file, e.line) for e in finding.evidence)
+        seen.setdefault((finding.kind, places), finding)
+    return list(seen.values())
 
 
 def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:

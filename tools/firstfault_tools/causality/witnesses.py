@@ -320,7 +320,7 @@ def _signal_finding(exits: list[Exit]) -> Finding:
     told = {
         9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "exit-codes"),
         11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
-        7: ("died of SIGBUS (signal 7, bus error): usually /dev/shm or a memory-mapped file ran out of space", Category.ENVIRONMENT, Level.FAILURE, "shared-memory-too-small"),
+        7: ("died of SIGBUS (signal 7, bus error); exhausted shared memory, a memory-mapped file cut short and a host memory error all end like this", None, Level.FAILURE, "shared-memory-too-small"),
         8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
         4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
     }.get(lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None))  # fmt: skip

@@ -222,4 +222,6 @@ READER = Reader(
     summary="dcgmi diag, JSON or table: which test failed on which GPU",
     recognise=recognise_dcgm,
     read=read_dcgm,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

@@ -77,4 +77,6 @@ READER = Reader(
     summary="Kernel log: Xids and SXids with their meaning, memory kills, machine checks, PCIe, NICs, disks",
     recognise=recognise_dmesg,
     read=read_dmesg,
+    # daemons write to the same journal: what they say is for the log scan
+    owns=False,
 )

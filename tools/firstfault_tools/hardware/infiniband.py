@@ -147,4 +147,6 @@ READER = Reader(
     summary="ibstat, ibv_devinfo: ports that are down or slower than the others",
     recognise=recognise_infiniband,
     read=read_infiniband,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

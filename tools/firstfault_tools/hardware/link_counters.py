@@ -155,4 +155,6 @@ READER = Reader(
     summary="ethtool -S, perfquery, switch diagnostics: links that damage or drop packets",
     recognise=recognise_counters,
     read=read_counters_of,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

@@ -200,4 +200,6 @@ READER = Reader(
     summary="nccl-tests: bus bandwidth by size and node, the odd node out, wrong values",
     recognise=recognise_nccl_tests,
     read=read_nccl_tests,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

@@ -150,4 +150,6 @@ READER = Reader(
     summary="nvidia-smi -q, -q -x, table, dmon, topo -m, --query-gpu: health, throttling, links, waits",
     recognise=recognise_nvidia_smi,
     read=read_nvidia_smi,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

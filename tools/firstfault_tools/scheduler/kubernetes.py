@@ -401,4 +401,6 @@ READER = Reader(
     summary="kubectl describe, get events, get pods: memory kills, evictions, preemption, scheduling, images",
     recognise=recognise_kubernetes,
     read=read_kubernetes,
+    # saved output often goes on with a log or another command
+    owns=False,
 )

@@ -251,4 +251,6 @@ READER = Reader(
     summary="sacct, scontrol show job and node, sinfo: memory kills, time limits, node failures",
     recognise=recognise_slurm,
     read=read_slurm,
+    # saved output often goes on with a log or another command
+    owns=False,
 )
