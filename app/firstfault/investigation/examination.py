@@ -171,13 +171,31 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
     return out
 
 
+_READ = ("hardware.", "kernel.", "network.", "kubernetes.", "slurm.")
+"""Kinds of readers that know the format of a line: host, device and count come from them."""
+
+
 def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once: a file that a reader read may be looked through as a log as well."""
+    """Each finding once: a file that a reader read may be looked through as a log as well.
+
+    A signature that quotes the line a reader explained in the same sense adds nothing to it.
+    """
     seen: dict[tuple[str, tuple[tuple[str, int], ...]], Finding] = {}
     for finding in findings:
         places = tuple((e.file, e.line) for e in finding.evidence)
         seen.setdefault((finding.kind, places), finding)
-    return list(seen.values())
+    read = {
+        (f.evidence[0].file, f.evidence[0].line, f.category, f.level)
+        for f in seen.values()
+        if f.evidence and f.kind.startswith(_READ)
+    }
+    return [
+        f
+        for f in seen.values()
+        if not f.kind.startswith("signature.")
+        or not f.evidence
+        or (f.evidence[0].file, f.evidence[0].line, f.category, f.level) not in read
+    ]
 
 
 def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.causality.roster import Roster, read_roster
+from firstfault_tools.causality.seating import Seating, read_seating
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
 from firstfault_tools.log.scan import make_line
@@ -87,6 +88,11 @@ class LogIncident:
         """Which process is which rank, from all logs."""
         lines = (line for d in self.digests for line in d.marked_lines(Mark.SEAT))
         return read_roster(lines, self.exits)
+
+    @cached_property
+    def seating(self) -> Seating:
+        """Ranks by host, GPU and pod, put together from all logs."""
+        return read_seating(self.digests, self.roster, self.world_size)
 
     @cached_property
     def hosts_seen(self) -> frozenset[str]:

@@ -45,7 +45,7 @@ class Roster:
         return self._only(
             s.rank
             for s in self.seats
-            if s.pid == pid and (not host or not s.host or _same_host(s.host, host))
+            if s.pid == pid and (not host or not s.host or same_host(s.host, host))
         )
 
     def by_bus(self, bus: str, host: str | None = None) -> int | None:
@@ -53,14 +53,14 @@ class Roster:
         return self._only(
             s.rank
             for s in self.seats
-            if s.bus == wanted and (not host or not s.host or _same_host(s.host, host))
+            if s.bus == wanted and (not host or not s.host or same_host(s.host, host))
         )
 
     def by_local_rank(self, local_rank: int, host: str | None) -> int | None:
         return self._only(
             s.rank
             for s in self.seats
-            if s.local_rank == local_rank and (not host or not s.host or _same_host(s.host, host))
+            if s.local_rank == local_rank and (not host or not s.host or same_host(s.host, host))
         )
 
     def host_of(self, rank: int) -> str | None:
@@ -88,7 +88,10 @@ def normalise_bus(text: str) -> str:
     return text
 
 
-def _same_host(one: str, other: str) -> bool:
+def same_host(one: str, other: str) -> bool:
+    """Whether two names mean one host: short or full name; addresses only as a whole."""
+    if one[:1].isdigit() and one.count(".") == 3:
+        return one == other
     return one.split(".")[0].lower() == other.split(".")[0].lower()
 
 

@@ -39,6 +39,13 @@ _LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Ca
 _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 """Categories whose faults are never one rank's own, even if only one rank wrote the log."""
 
+_OF_THE_HOST = frozenset(
+    {
+        "kernel.nvme", "kernel.nvme_timeout", "kernel.io_error", "kernel.filesystem", "kernel.memory_ue",
+        "kernel.machine_check", "kernel.memory_failure", "kernel.panic", "kernel.apei", "kernel.oom_kill",
+    }
+)  # fmt: skip
+"""Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
 _TEARDOWN_TYPES = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
 )
@@ -138,8 +145,18 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = incident.roster.by_pid(int(pid), finding.host)
         if rank is not None:
             return rank
-    bus = str(finding.facts.get("pci") or finding.facts.get("bus") or "")
-    return incident.roster.by_bus(bus, finding.host) if bus else None
+    seating = incident.seating
+    facts = finding.facts
+    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "")
+    rank = incident.roster.by_bus(bus, finding.host) if bus else None
+    index, gpus = facts.get("gpu_index"), facts.get("gpus_on_host")
+    if rank is None and isinstance(index, int):
+        rank = seating.by_gpu(finding.host, index, gpus if isinstance(gpus, int) else None)
+    if rank is None and isinstance(pod := facts.get("pod"), str):
+        rank = seating.by_pod(pod)
+    if rank is None and finding.host and finding.kind in _OF_THE_HOST:
+        rank = seating.by_host(finding.host)
+    return rank
 
 
 def _holds(incident: LogIncident, signature: Signature) -> bool:
@@ -320,7 +337,7 @@ def _signal_finding(exits: list[Exit]) -> Finding:
     told = {
         9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "exit-codes"),
         11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
-        7: ("died of SIGBUS (signal 7, bus error); exhausted shared memory, a memory-mapped file cut short and a host memory error all end like this", None, Level.FAILURE, "shared-memory-too-small"),
+        7: ("died of SIGBUS (signal 7, bus error): shared memory, a mapped file cut short or host memory", None, Level.FAILURE, "shared-memory-too-small"),
         8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
         4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
     }.get(lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None))  # fmt: skip

@@ -17,6 +17,8 @@ from firstfault_tools.hardware.excerpt import (
     number_lines,
     quote_line,
 )
+from firstfault_tools.hardware.host_name import attach_host
+from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
@@ -197,7 +199,9 @@ def check_results(results: Sequence[DiagResult], file: str) -> tuple[Finding, ..
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings of a DCGM table pasted into any text."""
     near = keep_near(lines, MARKERS, before=2, after=200)
-    return check_results(read_table(near), file) if near else ()
+    if not near:
+        return ()
+    return tuple(attach_sections(check_results(read_table(near), file), lines))
 
 
 def recognise_dcgm(_name: str, head: bytes) -> bool:
@@ -213,7 +217,9 @@ def read_dcgm(artefacts: tuple[Artefact, ...]) -> Reading:
         if '"DCGM ' in text[:65536] or '"test_categories"' in text[:65536]:
             found.extend(check_results(read_json(text, artefact.name), artefact.name))
         else:
-            found.extend(check_results(read_table(number_lines(text)), artefact.name))
+            lines = number_lines(text)
+            results = check_results(read_table(lines), artefact.name)
+            found.extend(attach_host(attach_sections(results, lines), artefact.name))
     return Reading(tuple(found))
 
 

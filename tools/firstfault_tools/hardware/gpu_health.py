@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import quote_line
+from firstfault_tools.hardware.gpu_fleet import merge_alike, read_reasons
 from firstfault_tools.hardware.smi_values import GpuState, Value
 
-# Bits of nvidia-smi's clocks_event_reasons.active, from NVML's nvmlClocksEventReasons constants.
-_REASON_BITS = {
-    0x08: "hw_slowdown",
-    0x20: "sw_thermal",
-    0x40: "hw_thermal",
-    0x80: "hw_power_brake",
-    0x04: "sw_power_cap",
-}
 _THROTTLES = {
     "hw_thermal": ("the hardware slows it down for heat", Level.CAUSE),
     "sw_thermal": ("the driver slows it down for heat", Level.CAUSE),
@@ -45,6 +39,11 @@ def check_gpus(gpus: Sequence[GpuState], file: str) -> tuple[Finding, ...]:
     for gpu in gpus:
         for check in _CHECKS:
             findings.extend(check(gpu, file))
+    findings = merge_alike(findings, len(gpus))
+    findings = [
+        replace(f, facts={**f.facts, "gpus_on_host": len(gpus)}) if f.gpu is not None else f
+        for f in findings
+    ]
     findings.extend(_find_idle_odd(gpus, file))
     if gpus:
         findings.append(_describe_inventory(gpus, file, findings))
@@ -124,16 +123,8 @@ def _check_fabric(gpu: GpuState, file: str) -> Iterator[Finding]:
 
 
 def _check_throttle(gpu: GpuState, file: str) -> Iterator[Finding]:
-    active = {
-        key: value for key in _THROTTLES if (value := gpu.first(key)) and value.text == "Active"
-    }
-    bits = gpu.first("reasons_active")
-    if bits and bits.text.lower().startswith("0x"):
-        try:
-            mask = int(bits.text[:20], 16)
-        except ValueError:
-            mask = 0
-        active.update({key: bits for bit, key in _REASON_BITS.items() if mask & bit})
+    reasons = read_reasons(gpu)
+    active = {key: value for key, value in reasons.items() if key in _THROTTLES}
     if len(active) > 1:
         # The general flag comes with each special one.
         active.pop("hw_slowdown", None)

@@ -20,7 +20,7 @@ _TOOL = (
 )
 _TOOL_AT_START = re.compile(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
 _TOOL_AT_END = re.compile(rf"(?i)[-_.]+(?:{_TOOL})$")
-_HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*")
+_HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1,3}){3}")
 _NO_HOST = re.compile(
     r"(?i)^(?:rank|run|job|step|attempt|try|exp|epoch|seed|case|test|part|tmp|out|log|v|ver|version|day|"
     r"xid|gpu|cuda|incident|capture|before|after|pytest|h\d{3}|a\d{3}|b\d{3})[-_.]?\d*$"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
+from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
@@ -125,7 +126,14 @@ def _make(port: Port, kind: str, title: str, level: Level, file: str) -> Finding
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings of ibstat or ibv_devinfo output pasted into any text."""
     near = keep_near(lines, MARKERS, before=1, after=40)
-    return check_ports(read_ports(near), file) if near else ()
+    if not near:
+        return ()
+    found: list[Finding] = []
+    for section in split_sections(near):
+        found += [
+            replace(f, host=section.host) for f in check_ports(read_ports(section.lines), file)
+        ]
+    return tuple(found)
 
 
 def recognise_infiniband(_name: str, head: bytes) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.excerpt import read_lines as read_artefact
+from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
@@ -132,7 +133,8 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     """Findings of link counters pasted into any text."""
     if not keep_marked(lines, MARKERS):
         return ()
-    return check_counters(read_counters(keep_near(lines, MARKERS, before=60, after=400)), file)
+    near = keep_near(lines, MARKERS, before=60, after=400)
+    return tuple(attach_sections(check_counters(read_counters(near), file), lines))
 
 
 def recognise_counters(_name: str, head: bytes) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.hardware.dmon import check_dmon, read_dmon
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_marked, read_lines
+from firstfault_tools.hardware.gpu_fleet import compare_gpus
 from firstfault_tools.hardware.gpu_health import check_gpus
 from firstfault_tools.hardware.host_name import attach_host
+from firstfault_tools.hardware.host_sections import attach_sections, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.smi_errors import MARKERS as ERROR_MARKERS
 from firstfault_tools.hardware.smi_errors import find_smi_errors
@@ -19,7 +22,10 @@ from firstfault_tools.hardware.topology import check_topology, read_topology
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 _TABLE, _QUERY, _XML = "| NVIDIA-SMI ", "NVSMI LOG", "<nvidia_smi_log"
-_CSV = ("pci.bus_id", "utilization.gpu", "memory.used", "temperature.gpu", "ecc.errors.")
+_CSV = (
+    "--query-gpu=", "pci.bus_id", "utilization.gpu", "memory.used", "temperature.gpu", "ecc.errors.",
+    "clocks.", "pcie.link.", "power.draw",
+)  # fmt: skip
 _DMON, _TOPOLOGY = ("# gpu ", "#gpu "), "GPU0\t"
 MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _XML, *_CSV, *_DMON, _TOPOLOGY)
 
@@ -44,14 +50,29 @@ def _read(
     text = "\n".join(line for _, line in marked)
     findings: list[Finding] = list(find_smi_errors(marked, file))
     inventory: list[GpuState] = []
-    for found in _read_states(lines, text, file):
-        findings.extend(check_gpus(found, file))
-        inventory = inventory or found
+    by_host: list[tuple[str | None, list[GpuState]]] = []
+    for host, part in _cut_hosts(lines):
+        for found in _read_states(part, text, file):
+            findings.extend(replace(f, host=host) for f in check_gpus(found, file))
+            by_host.append((host, found))
+            inventory = inventory or found
+    findings.extend(compare_gpus(by_host, file))
     if any(marker in text for marker in _DMON):
         findings.extend(check_dmon(read_dmon(lines), file))
     if _TOPOLOGY in text:
         findings.extend(check_topology(read_topology(lines), file))
-    return attach_pages(findings), inventory
+    return attach_pages(attach_sections(findings, lines)), inventory
+
+
+def _cut_hosts(
+    lines: Sequence[NumberedLine],
+) -> list[tuple[str | None, Sequence[NumberedLine]]]:
+    """Lines by host, so that GPU 0 of one node is not taken for that of the next."""
+    sections = split_sections(lines)
+    named = {s.host for s in sections if s.host}
+    if len(named) < 2:
+        return [(next(iter(named), None) if len(sections) == 1 else None, lines)]
+    return [(s.host, s.lines) for s in sections]
 
 
 def _read_states(lines: Sequence[NumberedLine], text: str, file: str) -> list[list[GpuState]]:

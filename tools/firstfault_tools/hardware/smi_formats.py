@@ -38,6 +38,9 @@ _ROW_TWO = re.compile(
 )
 
 
+_ASKED = re.compile(r"--query-gpu=\"?'?([\w.,]+)")
+
+
 def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
     """GPUs of `nvidia-smi -q`, in printed order."""
     gpus: list[GpuState] = []
@@ -108,6 +111,10 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
     columns: list[str | None] = []
     by_key: dict[str, GpuState] = {}
     for number, line in lines:
+        if asked := _ASKED.search(line):
+            # `noheader` leaves the columns to the command
+            columns = [name_column(cell.strip()) for cell in asked[1].split(",")]
+            continue
         try:
             cells = next(csv.reader([line], skipinitialspace=True), [])
         except csv.Error:
@@ -116,7 +123,7 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
         if sum(name is not None for name in names) >= 2:
             columns = names
             continue
-        if not columns or len(cells) != len(columns):
+        if not columns or len(cells) != len(columns) or not _is_row(columns, cells):
             continue
         gpu = GpuState()
         for name, cell in zip(columns, cells, strict=True):
@@ -133,6 +140,16 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
         if len(by_key) < MAX_GPUS:
             by_key[str(gpu.address or gpu.index)] = gpu
     return list(by_key.values())
+
+
+def _is_row(columns: Sequence[str | None], cells: Sequence[str]) -> bool:
+    """An index is a number and an address is one; a log line with as many commas has neither."""
+    for name, cell in zip(columns, cells, strict=True):
+        if name == "minor" and not (cell.strip().isdigit() and len(cell) < 6):
+            return False
+        if name == "address" and normalise_address(cell) is None:
+            return False
+    return True
 
 
 def read_xml(text: str, file: str) -> list[GpuState]:

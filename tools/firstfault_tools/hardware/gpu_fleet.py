@@ -1,0 +1,157 @@
+"""Which GPU or host runs slower than its peers by its settings, and what do all GPUs of a host share?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, quote_line
+from firstfault_tools.hardware.smi_values import GpuState, Value
+
+# Bits of nvidia-smi's clocks_event_reasons.active, from NVML's nvmlClocksEventReasons constants.
+_REASON_BITS = {
+    0x01: "idle_reason",
+    0x02: "clocks_setting",
+    0x04: "sw_power_cap",
+    0x08: "hw_slowdown",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+}
+_WORDS = {
+    "clocks_setting": "held by the clocks setting (nvidia-smi -lgc or -ac, never reset)",
+    "sw_power_cap": "at its power limit",
+    "hw_thermal": "slowed down by the hardware for heat",
+    "sw_thermal": "slowed down by the driver for heat",
+    "hw_power_brake": "slowed down by the power brake of the server",
+    "hw_slowdown": "slowed down by the hardware",
+}
+LOW = 0.9
+"""Share of the peers' clock or power limit below which a GPU is called slow."""
+
+FAR_BELOW = 0.8
+"""Share of its own highest clock; some boards run their set clocks below it by default."""
+
+
+def read_reasons(gpu: GpuState) -> dict[str, Value]:
+    """Active reasons of a clock below the highest, from flags or from the mask."""
+    active = {
+        key: value
+        for key in _REASON_BITS.values()
+        if (value := gpu.first(key)) and value.text == "Active"
+    }
+    bits = gpu.first("reasons_active")
+    if bits and bits.text.lower().startswith("0x"):
+        try:
+            mask = int(bits.text[:20], 16)
+        except ValueError:
+            mask = 0
+        active.update({key: bits for bit, key in _REASON_BITS.items() if mask & bit})
+    return active
+
+
+def merge_alike(findings: Iterable[Finding], gpus: int) -> list[Finding]:
+    """One finding where all GPUs of a host (two at least) say the same of themselves."""
+    groups: dict[tuple[str, object], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.facts.get("reason")), []).append(finding)
+    out: list[Finding] = []
+    for group in groups.values():
+        labels = {f.gpu for f in group}
+        first = group[0]
+        if gpus < 2 or len(labels) < gpus or first.gpu is None:
+            out += group
+            continue
+        words = first.title.removeprefix(f"{first.gpu}: ")
+        evidence = tuple(e for f in group for e in f.evidence[:1])[:QUOTES_PER_FINDING]
+        facts = {k: v for k, v in first.facts.items() if k not in ("gpu_index", "pci_address")}
+        title = f"all {gpus} GPUs of the host alike: {words}"
+        out.append(
+            replace(first, title=title, gpu=None, evidence=evidence, facts={**facts, "gpus": gpus})
+        )
+    return out
+
+
+def compare_gpus(
+    listings: Sequence[tuple[str | None, Sequence[GpuState]]], file: str
+) -> Iterator[Finding]:
+    """Hosts, or single GPUs, with lower clocks under load or a lower power limit than the rest.
+
+    listings: (host, its GPUs) in printed order.
+    """
+    gpus = [(host, gpu) for host, states in listings for gpu in states]
+    busy = [(h, g) for h, g in gpus if "idle_reason" not in read_reasons(g)]
+    yield from _find_low(busy, "sm_clock", "SM clock", "MHz", file)
+    yield from _find_low(gpus, "power_limit", "power limit", "W", file)
+    if len(busy) == len(gpus) and gpus:
+        yield from _find_held(gpus, file)
+
+
+def _find_low(
+    gpus: Sequence[tuple[str | None, GpuState]], key: str, name: str, unit: str, file: str
+) -> Iterator[Finding]:
+    values = [(h, g, v, n) for h, g in gpus if (v := g.first(key)) and (n := v.number)]
+    if len(values) < 3:
+        return
+    usual = median(n for *_, n in values)
+    low = [row for row in values if row[3] < LOW * usual]
+    if not low or len(low) * 2 > len(values):
+        return
+    by_host: dict[str | None, list[tuple[str | None, GpuState, Value, float]]] = {}
+    for row in low:
+        by_host.setdefault(row[0], []).append(row)
+    for host, rows in by_host.items():
+        own = [row for row in values if row[0] == host]
+        whole = len(rows) > 1 and len(rows) == len(own)
+        number = median(row[3] for row in rows)
+        reasons = {k: None for row in rows for k in read_reasons(row[1]) if k in _WORDS}
+        why = f": {', '.join(_WORDS[k] for k in reasons)}" if reasons and key == "sm_clock" else ""
+        who = f"all {len(rows)} GPUs" if whole else ", ".join(row[1].label for row in rows[:8])
+        place = f" of {host}" if host else ""
+        single = rows[0][1] if len(rows) == 1 else None
+        yield Finding(
+            kind="hardware.clock_odd" if key == "sm_clock" else "hardware.power_limit_odd",
+            title=f"{name} of {who}{place} is {number:.0f} {unit}, the others run with {usual:.0f} {unit}{why}",
+            level=Level.CAUSE,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.CONFIRMED,
+            evidence=_quote([row[2] for row in rows], file),
+            host=host,
+            gpu=single.label if single else None,
+            facts={
+                "pci_address": single.address if single else None,
+                "gpu_index": single.index if single else None,
+                "reason": next(iter(reasons), None),
+            },
+        )
+
+
+def _find_held(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterator[Finding]:
+    """All GPUs far below their highest clock for a clocks setting: no peer to tell them from."""
+    held = []
+    for _, gpu in gpus:
+        now, most = gpu.number("sm_clock"), gpu.number("sm_clock_max")
+        value = read_reasons(gpu).get("clocks_setting")
+        if now and most and value and now < FAR_BELOW * most:
+            held.append((now, most, value))
+    if len(held) < len(gpus):
+        return
+    now, most, _ = held[0]
+    hosts = {host for host, _ in gpus}
+    host = hosts.pop() if len(hosts) == 1 else None
+    yield Finding(
+        kind="hardware.clock_held",
+        title=f"SM clock {now:.0f} of {most:.0f} MHz on all {len(held)} GPUs, {_WORDS['clocks_setting']}",
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=_quote([value for *_, value in held], file),
+        host=host,
+        facts={"reason": "clocks_setting"},
+    )
+
+
+def _quote(values: Sequence[Value], file: str) -> tuple[Evidence, ...]:
+    return tuple(quote_line(file, v.line, v.quote) for v in values[:QUOTES_PER_FINDING])
