@@ -15,6 +15,7 @@ from statistics import median
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.memory.leak import LEAK, ends_memory
 
 KIND = "memory.load_growth"
 MAX_LINES = 600
@@ -23,9 +24,6 @@ RATIO = 1.5
 SMALLEST = 8.0
 """A count below this is a number of layers or of ranks rather than a size of the work."""
 
-_MEMORY_END = re.compile(
-    r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
-)
 _LOAD = re.compile(
     r"(?i)tokens?\b|tokens_|_tokens|seq[_ ]?len|sequence|\blength|_len\b|expert|samples? in|batch[_ ]?size|max_len|"
     r"\bimages?\b|frames|pixels|patches|\bboxes|\bnodes\b|\bpoints\b|prompt|response|num_seqs|packed|routed"
@@ -50,7 +48,7 @@ class _Row:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where a logged size of the work had grown before the first out-of-memory message."""
-    end = next((i for i, (_, text) in enumerate(lines) if _ends(text)), None)
+    end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
     if end is None or end == 0:
         return []
     speaker, _ = read_speaker(lines[end][1])
@@ -70,12 +68,14 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
 
 def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """What had grown becomes part of the out-of-memory finding it explains; alone it means nothing."""
-    grown = [f for f in findings if f.kind == KIND]
-    rest = [f for f in findings if f.kind != KIND]
+    grown = [f for f in findings if f.kind in (LEAK, KIND)]
+    rest = [f for f in findings if f not in grown]
     if not grown:
         return tuple(rest)
-    growth = grown[0]
-    for index, finding in enumerate(rest):
+    growth = next((f for f in grown if f.kind == KIND), grown[0])
+    order = sorted(range(len(rest)), key=lambda i: rest[i].kind != "signature.cuda-oom")
+    for index in order:
+        finding = rest[index]
         gpu = finding.kind.startswith("signature.") and finding.level in (
             Level.CAUSE,
             Level.FAILURE,
@@ -84,18 +84,19 @@ def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
             continue
         if growth.rank is not None and finding.rank not in (None, growth.rank):
             continue
+        facts = dict(finding.facts)
+        if growth.kind == LEAK:
+            # the step that found no room is the last of many: where the growth began comes first
+            facts["starts_at"] = growth.evidence[0].line
         rest[index] = replace(
             finding,
             title=f"{finding.title}; {growth.title}",
             evidence=(*finding.evidence[:2], *growth.evidence),
             page=growth.page,
+            facts=facts,
         )
         break
     return tuple(rest)
-
-
-def _ends(text: str) -> bool:
-    return "emory" in text and _MEMORY_END.search(text) is not None
 
 
 def _read_row(number: int, text: str) -> tuple[str, _Row]:

@@ -1,0 +1,52 @@
+"""What is an exception about that no signature knows?"""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault_tools.causality.exceptions import classify_traceback, is_echo
+from firstfault_tools.findings import Category
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.traceback import Frame, Traceback
+
+TRAIN = "/ws/train.py"
+
+
+def raised(kind: str, message: str, *frames: tuple[str, str]) -> Traceback:
+    stack = tuple(Frame(path, 10, name, n) for n, (path, name) in enumerate(frames, 1))
+    return Traceback(1, Line("log.txt", 9, f"{kind}: {message}"), kind, message, stack, False)
+
+
+@pytest.mark.parametrize(
+    ("traceback", "category"),
+    [
+        (raised("KeyError", "'lr'", (TRAIN, "main")), Category.CODE_BUG),
+        (raised("KeyError", "'img'", (TRAIN, "main"), ("/ws/tiles.py", "__getitem__")), Category.DATA),
+        (raised("KeyError", "'optimizer'", ("/ws/io.py", "load_checkpoint")), Category.CHECKPOINT),
+        (raised("TypeError", "bad argument", ("/ws/io.py", "load_checkpoint")), Category.CODE_BUG),
+        (raised("OSError", "[Errno 28] No space left on device", (TRAIN, "main")), Category.ENVIRONMENT),
+        (raised("OSError", "[Errno 12] Cannot allocate memory", (TRAIN, "main")), Category.OOM),
+        (raised("FileNotFoundError", "[Errno 2] No such file or directory: '/c/part-3.jsonl'", (TRAIN, "main")), Category.DATA),
+        (raised("FileNotFoundError", "[Errno 2] No such file or directory: 'conf/a.yaml'", (TRAIN, "main")), Category.ENVIRONMENT),
+        (raised("KeyError", "'LOCAL_RANK'", (TRAIN, "main")), Category.SCHEDULER),
+        (raised("ValueError", "loss is not finite: nan", (TRAIN, "step")), Category.NUMERICAL),
+        (raised("RuntimeError", "Connection closed by peer", (TRAIN, "step")), Category.COMMUNICATION),
+        (raised("json.decoder.JSONDecodeError", "Extra data", (TRAIN, "main")), Category.DATA),
+        (raised("ImportError", "cannot import name 'x'", (TRAIN, "main")), Category.ENVIRONMENT),
+        (raised("pkg.MyError", "odd", (TRAIN, "main")), Category.CODE_BUG),
+    ],
+)  # fmt: skip
+def test_category(traceback: Traceback, category: Category) -> None:
+    assert classify_traceback(traceback) is category
+
+
+def test_none_in_a_worker_is_a_sample() -> None:
+    traceback = raised("AttributeError", "'NoneType' object has no attribute 'shape'", (TRAIN, "f"))
+    assert classify_traceback(traceback, in_worker=True) is Category.DATA
+    assert classify_traceback(traceback) is Category.CODE_BUG
+
+
+def test_end_of_a_pipe_is_an_echo() -> None:
+    pipe = ("/usr/lib/python3.11/multiprocessing/spawn.py", "_main")
+    assert is_echo(raised("EOFError", "Ran out of input", pipe))
+    assert not is_echo(raised("EOFError", "Ran out of input", ("/ws/cache.py", "load")))

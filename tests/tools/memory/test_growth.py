@@ -1,0 +1,46 @@
+"""What had grown before a process ran out of GPU memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault_tools.memory.leak import LEAK
+from firstfault_tools.memory.leak import find_in_lines as find_leak
+from firstfault_tools.memory.load_growth import KIND
+from firstfault_tools.memory.load_growth import find_in_lines as find_load
+
+OOM = (
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a "
+    "total capacity of 79.11 GiB of which 1.00 GiB is free."
+)
+
+
+def number(texts: list[str]) -> list[tuple[int, str]]:
+    return list(enumerate(texts, 1))
+
+
+@pytest.mark.parametrize(("gain", "leaks"), [(2.5, True), (0.0, False)])
+def test_steady_climb_is_a_leak(gain: float, leaks: bool) -> None:
+    texts = [
+        f"step: {s} loss: 2.{s} memory: {30 + gain * s / 10:.2f}GiB" for s in range(10, 190, 10)
+    ]
+    found = list(find_leak(number([*texts, OOM]), "log.txt"))
+    assert [f.kind for f in found] == ([LEAK] if leaks else [])
+
+
+def test_climb_without_out_of_memory_says_nothing() -> None:
+    texts = [f"step: {s} loss: 2.{s} memory: {30 + s}GiB" for s in range(20)]
+    assert not list(find_leak(number(texts), "log.txt"))
+
+
+@pytest.mark.parametrize(
+    ("template", "sizes", "grown"),
+    [
+        ("rank 3 batch tokens: {}", [4000, 4100, 3900, 4050, 9800], True),
+        ("rank 3 batch tokens: {}", [4000, 4100, 3900, 4050, 4100], False),
+        ("rank 3 step {} loss 2.1 tokens/s 100", [1, 2, 3, 4, 90], False),
+    ],
+)
+def test_larger_work_before_the_end(template: str, sizes: list[int], grown: bool) -> None:
+    found = list(find_load(number([*(template.format(n) for n in sizes), OOM]), "log.txt"))
+    assert [f.kind for f in found] == ([KIND] if grown else [])

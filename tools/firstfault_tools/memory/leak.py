@@ -1,0 +1,98 @@
+"""Did GPU memory climb step by step until a process ran out of it?
+
+A step that does not fit fails in the first steps. Memory that climbs by about the same amount every
+step and then runs out is kept from step to step: a loss, a metric or a state that still carries its
+graph, outputs gathered in a list, a cache without a bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
+
+LEAK = "memory.leak"
+MIN_ROWS = 6
+COLUMNS = ("mem_allocated_gib", "mem_peak_gib", "mem_reserved_gib")
+LEAST_GROWTH = 0.15
+"""Share of the last value that must have been gained after the first steps."""
+
+OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
+)
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
+    """One finding where logged GPU memory climbs up to the first out-of-memory message."""
+    end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
+    if end is None or end < MIN_ROWS:
+        return []
+    from firstfault_tools.metrics.steps import parse_steps
+
+    series = parse_steps(lines[:end], _rank_of)
+    for column in COLUMNS:
+        found = _climb(series, column, file)
+        if found is not None:
+            return [found]
+    return []
+
+
+def ends_memory(text: str) -> bool:
+    """The line is an out-of-memory message of a GPU."""
+    return "emory" in text and OUT_OF_MEMORY.search(text) is not None
+
+
+def _rank_of(text: str) -> int | None:
+    return read_speaker(text)[0].rank
+
+
+def _climb(series: StepSeries, column: str, file: str) -> Finding | None:
+    if column not in series.columns:
+        return None
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    values = series.columns[column]
+    for row in range(len(series)):
+        if values[row] != MISSING and values[row] > 0 and series.step[row] != NO_STEP:
+            by_rank[series.rank[row]].append(row)
+    best: tuple[float, int, list[int]] | None = None
+    for rank, rows in by_rank.items():
+        if len(rows) < MIN_ROWS:
+            continue
+        start = 1 if len(rows) < 12 else 2
+        tail = [values[r] for r in rows[start:]]
+        gained, third = tail[-1] - tail[0], len(tail) // 3
+        falls = sum(max(0.0, a - b) for a, b in itertools.pairwise(tail))
+        steady = tail[-1] - tail[-1 - third] > 0.2 * gained and falls < 0.1 * gained
+        if gained > LEAST_GROWTH * tail[-1] and steady and (best is None or gained > best[0]):
+            best = gained, rank, rows
+    if best is None:
+        return None
+    _, rank, rows = best
+    first, last = rows[0], rows[-1]
+    steps = max(1, series.step[last] - series.step[first])
+    each = (values[last] - values[first]) / steps
+    title = (
+        f"GPU memory grew steadily before, from {values[first]:.4g} GiB at step {series.step[first]} "
+        f"to {values[last]:.4g} GiB at step {series.step[last]} ({each:.3g} GiB a step): a leak, "
+        "something keeps tensors from step to step (a loss, metric or state that still carries its "
+        "graph and was not detached, or outputs gathered in a list)"
+    )
+    evidence = tuple(
+        Evidence(file, series.line[r], series.texts.get(r) or "", None if rank == NO_RANK else rank)
+        for r in (first, last)
+    )
+    return Finding(
+        kind=LEAK,
+        title=title,
+        level=Level.FAILURE,
+        category=Category.OOM,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(e for e in evidence if e.text),
+        page="memory-growth",
+        facts={"first_gib": values[first], "last_gib": values[last], "per_step_gib": each},
+    )
