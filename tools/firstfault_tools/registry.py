@@ -125,6 +125,22 @@ def line_finders() -> Mapping[str, LineFinder]:
     }
 
 
+IncidentFinder = Callable[[Any, Sequence[Finding]], Iterable[Finding]]
+
+
+@cache
+def incident_finders() -> Mapping[str, IncidentFinder]:
+    """Functions `find_in_incident(incident, findings)` of modules that lay all logs beside each other.
+
+    incident: a `causality.incident.LogIncident`. findings: what is known so far, never changed.
+    """
+    return {
+        m.removeprefix("firstfault_tools."): importlib.import_module(m).find_in_incident
+        for m in _modules()
+        if _defines(m, "def find_in_incident(")
+    }
+
+
 @cache
 def calculators() -> tuple[Calculator, ...]:
     """Every calculator, by name."""

@@ -25,7 +25,7 @@ from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.memory.load_growth import join_growth
-from firstfault_tools.registry import Artefact, Reading, line_finders, readers
+from firstfault_tools.registry import Artefact, Reading, incident_finders, line_finders, readers
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ def examine(
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings = drop_repeats([*findings, *_find_in_lines(logs, skipped)])
+    # what a comparison of all ranks found goes first: it was judged knowing the rest
+    findings = [*_find_in_incident(logs, findings, skipped), *findings]
     findings = list(join_growth(join_stragglers(adopt_ranks(logs, findings))))
     return Examination(
         logs=logs,
@@ -196,6 +198,19 @@ def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
         or not f.evidence
         or (f.evidence[0].file, f.evidence[0].line, f.category, f.level) not in read
     ]
+
+
+def _find_in_incident(
+    logs: LogIncident, known: Sequence[Finding], skipped: list[SkippedInput]
+) -> list[Finding]:
+    out: list[Finding] = []
+    for name, find in incident_finders().items():
+        try:
+            out += find(logs, (*known, *out))
+        except Exception as error:  # tool runner border
+            log.exception("incident finder %s failed", name)
+            skipped.append(SkippedInput("all logs", f"{name} failed: {error!r}"))
+    return out
 
 
 def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:

@@ -1,0 +1,289 @@
+"""On which rank is a value different from that of all others, and does it explain what followed?
+
+An engineer lays the start of all ranks beside each other and looks for the one line that differs: a
+parameter count, an address, a version, an iteration, a hash. A difference is a cause only where a
+failure of a kind that it explains came after it; else it is worth a quote and no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.minority import Minority, begin_sentence, single_out, solo_words
+from firstfault_tools.causality.speech import LEAST, Chorus, Voice, hear_speech
+from firstfault_tools.causality.topics import Topic, topic_of
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.digest import Line
+
+MOST = 6
+COLUMNS = 120
+_TOKEN = re.compile(r"[^\s=,;()\[\]{}'\"|<>]+")
+_POINTER = re.compile(r"\s*<[-=]+")
+_SOURCE = re.compile(r"\.\w{1,4}:\d+$")
+_CUT = re.compile(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
+_VALUE = re.compile(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
+_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
+_CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^0x[0-9a-f]+$|^\d+\.\d{3,}$|^[EWI]?\d{4}$")
+_TRAINING = re.compile(r"(?i)\bloss\b|it/s|s/it|\d%\|")
+_LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA, Category.NUMERICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A value that is the same on all but one rank, or on all but those of one host.
+
+    name: the value with the words round it, as the odd one printed it.
+    """
+
+    topic: Topic
+    name: str
+    value: str
+    usual: str
+    odd: tuple[Voice, ...]
+    rest: tuple[Voice, ...]
+    few: Minority
+    table: bool
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """Values on which one rank, or the ranks of one host, stand against all others."""
+    if not _several_speak(incident):
+        return []
+    speech = hear_speech(incident)
+    odds: list[Odd] = []
+    for chorus in speech.choruses():
+        odds += compare_voices(incident, chorus)
+        if len(odds) >= MOST:
+            break
+    return [_describe(incident, odd, findings) for odd in odds[:MOST]]
+
+
+def _several_speak(incident: LogIncident) -> bool:
+    """Somebody else than one rank wrote, or somebody listed ranks."""
+    if len(incident.digests) >= LEAST or len(incident.ranks_seen) >= LEAST:
+        return True
+    return any(r.holds(("rank", "Rank", "RANK")) or _labels(r.data) for d in incident.digests for r in d.kept.runs)  # fmt: skip
+
+
+def _labels(data: bytes | tuple[str, ...]) -> bool:
+    return isinstance(data, bytes) and re.search(rb"(?:^|\n)[12]: ", data[:65536]) is not None
+
+
+def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
+    """Values of one shape of line that differ on one rank only."""
+    if not chorus.table and _TRAINING.search(chorus.voices[0].text):
+        return []
+    first: dict[tuple[int, str], tuple[Voice, list[str]]] = {}
+    moved: set[int] = set()
+    for voice in chorus.voices:
+        cells = [token[0] for token in _tokens(voice.text)]
+        known = first.setdefault(voice.who, (voice, cells))[1]
+        if known is not cells:
+            moved.update(i for i, (a, b) in enumerate(zip(known, cells, strict=False)) if a != b)
+    rows = list(first.values())
+    sizes = {len(cells) for _, cells in rows}
+    if len(rows) < LEAST or len(sizes) != 1:
+        return []
+    found = _compare_rows(incident, rows, moved, chorus.table)
+    return found or _compare_by_step(incident, chorus, moved)
+
+
+def _compare_by_step(incident: LogIncident, chorus: Chorus, moved: set[int]) -> list[Odd]:
+    """Hashes that ranks print again and again: the first step at which one differs."""
+    if not moved or len(moved) > 4:
+        return []
+    groups: dict[str, dict[tuple[int, str], tuple[Voice, list[str]]]] = defaultdict(dict)
+    for voice in chorus.voices:
+        tokens = _tokens(voice.text)
+        step = next((t for i, t in enumerate(tokens) if i in moved and _STEP.search(voice.text[: t.start()]) and t[0].isdigit()), None)  # fmt: skip
+        if step is None:
+            return []
+        groups[step[0]].setdefault(voice.who, (voice, [t[0] for t in tokens]))
+    for rows in groups.values():
+        if len(rows) >= LEAST and len({len(cells) for _, cells in rows.values()}) == 1:
+            found = _compare_rows(incident, list(rows.values()), set(), chorus.table)
+            hashes = [odd for odd in found if odd.topic.name == "hash"]
+            if hashes:
+                return hashes
+    return []
+
+
+def _compare_rows(
+    incident: LogIncident, rows: list[tuple[Voice, list[str]]], moved: set[int], table: bool
+) -> list[Odd]:
+    heading = _heading(rows[0][0]) if table else ""
+    for column, values in enumerate(zip(*[cells for _, cells in rows], strict=True)):
+        if column in moved or len(set(values)) != 2:
+            continue
+        (usual, most), (value, few) = Counter(values).most_common(2)
+        if few >= most or not _VALUE.search(value):
+            continue
+        if _CLOCK.search(value) or _SOURCE.search(value):
+            continue
+        odd = [voice for voice, cells in rows if cells[column] == value]
+        rest = [voice for voice, cells in rows if cells[column] == usual]
+        few_ones = single_out(
+            [(v.rank, host_of(incident, v)) for v in odd],
+            [(v.rank, host_of(incident, v)) for v in rest],
+        )
+        if few_ones is None:
+            continue
+        name, words = _name(odd[0].text, column)
+        topic = topic_of(words, f"{heading} {odd[0].text}")
+        if topic is None or (_own_place(incident, value) and topic.name != "address"):
+            continue
+        return [Odd(topic, name, value, usual, tuple(odd), tuple(rest), few_ones, table)]
+    return []
+
+
+def _tokens(text: str) -> list[re.Match[str]]:
+    """Words and values of a line, without what somebody wrote behind it to point at it."""
+    end = _POINTER.search(text)
+    return list(_TOKEN.finditer(text, 0, end.start() if end else len(text)))[:COLUMNS]
+
+
+def _heading(voice: Voice) -> str:
+    """The line above a table."""
+    position = voice.digest.position(voice.number - 1)
+    return voice.digest.kept[position][1][:400] if position >= 0 else ""
+
+
+def _own_place(incident: LogIncident, value: str) -> bool:
+    return value in incident.hosts_seen
+
+
+def _name(text: str, column: int) -> tuple[str, str]:
+    """(value with its words, words alone) of one token: what stands before it and the word behind."""
+    tokens = _tokens(text)
+    token = tokens[column]
+    start = 0
+    for before in tokens[max(0, column - 4) : column]:
+        if re.search(r"\d", before[0]):
+            start = before.end()
+    start = max(start, tokens[max(0, column - 4)].start())
+    before_text = text[start : token.start()]
+    pieces = _CUT.split(before_text)
+    words = next((p.strip() for p in reversed(pieces) if p.strip(" =:'\"")), "")
+    behind = tokens[column + 1] if column + 1 < len(tokens) else None
+    after = ""
+    if behind is not None and behind.start() - token.end() == 1 and behind[0].isalpha():
+        after = behind[0]
+    own = re.match(r"[A-Za-z_]\w*(?=[:=])", token[0])
+    words = re.sub(r"^(?:has|have|is|are|got|with|env)\s+", "", words)
+    said = " ".join(f"{words}{'' if words.endswith(('=', ':')) or not words else ' '}{token[0]} {after}".split())  # fmt: skip
+    return said, f"{words} {after} {own[0] if own else ''}"
+
+
+def host_of(incident: LogIncident, voice: Voice) -> str | None:
+    """Host of a voice: as printed on the line, else as the roster knows it."""
+    printed = re.search(
+        r"(?i)\b(?:host(?:name)?|node)[=: ]{1,2}([a-z][\w.-]*\d[\w.-]*)", voice.text
+    )
+    if printed is not None:
+        return printed[1].rstrip(".")
+    near = re.search(
+        r"[Rr]ank[ :=]{0,3}\d+[ ,(@]+(?:on |of )?([A-Za-z][\w-]*\d[\w.-]*)", voice.text
+    )
+    if near is not None and not re.match(r"(?i)gpu|cuda|rank|step|iter|local", near[1]):
+        return near[1]
+    told = voice.line().speaker.host
+    if told is not None:
+        return told
+    return incident.roster.host_of(voice.rank) if voice.rank is not None else None
+
+
+def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> Finding:
+    voice = odd.odd[0]
+    line = voice.line()
+    start = min((v.number for v in (*odd.odd, *odd.rest) if v.digest is voice.digest), default=0)
+    level = judge_level(odd, replace(line, number=start), findings)
+    few = odd.few
+    explained = [] if level is not Level.CAUSE else _starts(findings, odd.topic, line.file)
+    reason = []
+    if level is Level.CAUSE and few.rank is not None and not odd.table:
+        reason = solo_words(incident, few.rank, line)
+    who = few.called()
+    others = len(odd.rest)
+    kind = "ranks" if odd.rest[0].rank is not None else "hosts or logs"
+    have = "have" if few.rank is None and few.host is None else "has"
+    title = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}: {odd.topic.means}"
+    if reason:
+        said = " ".join(reason[0].message.split())[:160]
+        title += f"; it alone said before: {said!r}"
+    gpu = re.search(r"(?i)\bgpu[ :=]{0,2}(\d{1,2})\b", voice.text) if odd.table else None
+    evidence = [
+        line.evidence(),
+        *(v.line().evidence() for v in (*odd.odd[1:2], *odd.rest[:2])),
+        *(r.evidence() for r in reason),
+    ]
+    evidence[0] = replace(evidence[0], rank=few.rank, host=few.host or evidence[0].host)
+    return Finding(
+        kind=f"ranks.odd_{odd.topic.name}",
+        title=begin_sentence(title),
+        level=level,
+        category=odd.topic.category,
+        confidence=Confidence.CONFIRMED if others >= 3 else Confidence.LIKELY,
+        evidence=tuple(evidence),
+        rank=few.rank,
+        host=few.host,
+        gpu=f"GPU {gpu[1]}" if gpu is not None else None,
+        time=line.time,
+        page=odd.topic.page,
+        facts={
+            "value": odd.value,
+            "usual": odd.usual,
+            "ranks": [v.rank for v in odd.odd if v.rank is not None],
+            "others": others,
+            "starts_at": min([start, *(r.number for r in reason), *explained]),
+            "specificity": 10_000,
+            "survived": False,
+        },
+    )
+
+
+def _starts(findings: Sequence[Finding], topic: Topic, file: str) -> list[int]:
+    """Where the failures begin that a difference explains; it counts as earlier than they."""
+    return [
+        int(str(f.facts.get("starts_at") or f.evidence[0].line))
+        for f in findings
+        if f.level is Level.CAUSE and f.category in topic.explains and f.evidence
+        if f.evidence[0].file == file
+    ]
+
+
+def judge_level(odd: Odd, line: Line, findings: Sequence[Finding]) -> Level:
+    """A cause where a failure that it explains came later and nothing else explains that better."""
+    trouble = [
+        f
+        for f in findings
+        if f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM) and not f.facts.get("survived")
+        and f.category is not Category.PERFORMANCE
+    ]  # fmt: skip
+    if not any(f.category in odd.topic.explains for f in trouble):
+        return Level.CONTEXT
+    ranks = {v.rank for v in odd.odd}
+    for finding in trouble:
+        own = finding.rank in ranks or finding.rank is None
+        if finding.level is Level.CAUSE and finding.category not in odd.topic.explains:
+            return Level.CONTEXT
+        if finding.level is Level.CAUSE and finding.category in _LOCAL and not own:
+            return Level.CONTEXT
+    if odd.table:
+        return Level.CAUSE
+    return Level.CAUSE if _stands_before(line, trouble) else Level.CONTEXT
+
+
+def _stands_before(line: Line, trouble: Iterable[Finding]) -> bool:
+    """Some failure came after the line, or is the line, as far as order can be told."""
+    for finding in trouble:
+        for place in finding.evidence:
+            if place.file == line.file:
+                if place.line >= line.number:
+                    return True
+            elif place.time is None or line.time is None or place.time >= line.time:
+                return True
+    return False

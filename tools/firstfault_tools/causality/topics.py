@@ -1,0 +1,67 @@
+"""What is a value about, by the words that stand round it? The subjects of topics.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.findings import Category
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A subject on which ranks must agree.
+
+    explains: categories of failures that a disagreement explains. means: what it means, in words.
+    """
+
+    name: str
+    words: re.Pattern[str]
+    line: re.Pattern[str] | None
+    category: Category
+    page: str
+    explains: frozenset[Category]
+    means: str
+
+    @property
+    def strict(self) -> bool:
+        """Must be equal whatever else the name of the value holds."""
+        return self.name in ("hash", "address", "world")
+
+
+@cache
+def _load() -> tuple[tuple[Topic, ...], re.Pattern[str]]:
+    raw = json.loads((Path(__file__).parent / "topics.json").read_text(encoding="utf-8"))
+    topics = tuple(
+        Topic(
+            name=row["name"],
+            words=re.compile(row["words"], re.IGNORECASE),
+            line=re.compile(row["line"]) if "line" in row else None,
+            category=Category(row["category"]),
+            page=row["page"],
+            explains=frozenset(map(Category, row["explains"])),
+            means=row["means"],
+        )
+        for row in raw["topics"]
+    )
+    return topics, re.compile(raw["ordinary"])
+
+
+def topic_of(name: str, line: str) -> Topic | None:
+    """Topic of a value called `name` in `line`; None for what may differ or is measured."""
+    topics, ordinary = _load()
+    usual = ordinary.search(name) is not None
+    for topic in topics:
+        if usual and not topic.strict:
+            continue
+        if topic.words.search(name) or (topic.line is not None and topic.line.search(line)):
+            return topic
+    return None
+
+
+def topic_named(name: str) -> Topic:
+    """The topic of that name."""
+    return next(t for t in _load()[0] if t.name == name)
