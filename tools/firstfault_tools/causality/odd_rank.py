@@ -28,7 +28,8 @@ _CUT = re.compile(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
 _VALUE = re.compile(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
 _STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
 _CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^0x[0-9a-f]+$|^\d+\.\d{3,}$|^[EWI]?\d{4}$")
-_TRAINING = re.compile(r"(?i)\bloss\b|it/s|s/it|\d%\|")
+_TRAINING = re.compile(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
+_HASHES = re.compile(r"(?i)hash|checksum|crc|digest|fingerprint")
 _LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA, Category.NUMERICAL)
 
 
@@ -94,7 +95,7 @@ def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
 
 def _compare_by_step(incident: LogIncident, chorus: Chorus, moved: set[int]) -> list[Odd]:
     """Hashes that ranks print again and again: the first step at which one differs."""
-    if not moved or len(moved) > 4:
+    if not moved or len(moved) > 4 or not _HASHES.search(chorus.voices[0].text):
         return []
     groups: dict[str, dict[tuple[int, str], tuple[Voice, list[str]]]] = defaultdict(dict)
     for voice in chorus.voices:

@@ -18,7 +18,10 @@ from firstfault_tools.log.scan import make_line
 LEAST = 3
 """Speakers without whom nobody can be the odd one."""
 
-LINES_IN_ALL, LINES_EACH = 120_000, 48
+HEAD_LINES, TAIL_LINES = 1_500, 500
+"""Lines looked at of each log: a difference shows at the start, or in what is printed at the end."""
+
+LINES_IN_ALL, LINES_EACH = 60_000, 48
 """Lines looked at over all logs, and of each log at least."""
 
 LINES_PER_SHAPE = 1_024
@@ -101,29 +104,29 @@ def sole_rank(digest: FileDigest) -> int | None:
 
 
 def hear_speech(incident: LogIncident) -> Speech:
-    """Lines of all logs by shape; of large incidents the first lines of each log."""
+    """First and last lines of all logs by shape; of incidents of thousands of logs the first alone."""
     shapes: dict[bytes, list[tuple[int, int, str]]] = defaultdict(list)
-    each = max(LINES_EACH, LINES_IN_ALL // max(len(incident.digests), 1))
+    share = LINES_IN_ALL // max(len(incident.digests), 1)
     for index, digest in enumerate(incident.digests):
-        left = each
-        for run in digest.kept.runs:
-            texts = run.texts()
-            if not digest.complete and run.first > left:
-                break
-            blob = run.data if isinstance(run.data, bytes) else "\n".join(texts).encode()
-            blob = blob if len(texts) <= left else "\n".join(texts[:left]).encode()
-            if b"<-" in blob or b"<=" in blob:
-                blob = _MARK.sub(b"", blob)
-            bare = blob.translate(None, _DROPPED).split(b"\n")
-            for number, (shape, text) in enumerate(
-                zip(bare, texts[:left], strict=False), run.first
-            ):
-                if len(shape) > 6:
-                    shapes[shape].append((index, number, text))
-            left -= len(texts)
-            if left <= 0:
-                break
+        head = min(HEAD_LINES, max(LINES_EACH, share))
+        tail = min(TAIL_LINES, share // 3) if digest.complete else 0
+        total = len(digest.kept)
+        spans = [(0, total)] if total <= head + tail else [(0, head), (total - tail, total)]
+        for start, stop in spans:
+            _hear(digest.kept[start:stop], index, shapes)
     return Speech(incident.digests, shapes)
+
+
+def _hear(
+    lines: Sequence[tuple[int, str]], index: int, shapes: dict[bytes, list[tuple[int, int, str]]]
+) -> None:
+    blob = "\n".join([text for _, text in lines]).encode("utf-8", errors="replace")
+    if b"<-" in blob or b"<=" in blob:
+        blob = _MARK.sub(b"", blob)
+    bare = blob.translate(None, _DROPPED).split(b"\n")
+    for shape, (number, text) in zip(bare, lines, strict=False):
+        if len(shape) > 6:
+            shapes[shape].append((index, number, text))
 
 
 def _tell_apart(

@@ -14,6 +14,7 @@ Judge = Callable[[View], list[Finding]]
 
 # module, function; judges of the whole log
 JUDGES = (
+    ("rank_values", "judge_rank_value"),
     ("numerical", "judge_not_finite"),
     ("numerical", "judge_evaluation"),
     ("numerical", "judge_loss_scale"),

@@ -10,6 +10,9 @@ from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.steps import parse_steps
 
+OF_ONE_RANK = frozenset({"metrics.straggler", "metrics.rank_value"})
+"""Verdicts that compare ranks and name one."""
+
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Findings of all metric judges over the step lines of one log."""
@@ -18,8 +21,8 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         return ()
     texts = dict(lines) if len(lines) < 200_000 else {}
     found = judge_steps(series, file, texts.get)
-    # what the printing rank reports holds for the whole job; only a straggler is one rank's own
-    return tuple(f if "straggler" in f.kind else replace(f, rank=None) for f in found)
+    # what the printing rank reports holds for the whole job, unless ranks were compared
+    return tuple(f if f.kind in OF_ONE_RANK else replace(f, rank=None) for f in found)
 
 
 def rank_of(text: str) -> int | None:

@@ -1,0 +1,133 @@
+"""Did one rank have nothing to learn from when the loss became NaN? A count of 0 beside a NaN.
+
+A mean over no tokens is 0/0. The rank that had none prints a count of zero (or a list of counts per rank
+holds one zero) in the very step in which the first NaN appears; the all-reduce hands it to all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.log.speaker import read_speaker
+
+MARKERS = ("nan", "NaN", "NAN")
+LOOK_BACK = 64
+_NAN = re.compile(r"(?i)(?<![a-z])nan(?![a-z])")
+_UNITS = r"tokens?|labels?|targets?|samples?|valid|supervised|unmasked|positions?|items?"
+_ZERO = re.compile(
+    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
+    rf"(?<![\d.,])0 (?P<after>(?:[\w-]+ ){{0,2}}(?:{_UNITS})\b)"
+)
+_COUNT = re.compile(
+    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
+)
+_LIST = re.compile(
+    rf"(?i)(?P<name>[\w./-]*(?:{_UNITS})[\w./-]*)['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
+)
+_RANK = re.compile(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_PER_STEP = re.compile(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|dropped|pad")
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The rank whose count is zero where the first NaN appears."""
+    marked = [(n, t) for n, t in keep_marked(lines, MARKERS) if len(t) < 2000 and _NAN.search(t)]
+    if not marked:
+        return ()
+    found = _zero_on_one_rank(lines, marked, file) or _zero_in_list(lines, marked, file)
+    return (found,) if found is not None else ()
+
+
+def _rank_of(text: str) -> int | None:
+    rank = read_speaker(text)[0].rank
+    if rank is None:
+        told = _RANK.search(text)
+        rank = int(told[1]) if told is not None else None
+    return rank
+
+
+def _zero_on_one_rank(
+    lines: Sequence[tuple[int, str]], marked: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    """A line of one rank that holds both, beside lines of other ranks that hold neither."""
+    for number, text in marked[:LOOK_BACK]:
+        zero = _ZERO.search(text)
+        rank = _rank_of(text) if zero is not None else None
+        if zero is None or rank is None or _PER_STEP.search(zero["name"] or zero["after"]):
+            continue
+        shape = _shape(text)
+        near = [(n, t) for n, t in lines if abs(n - number) <= LOOK_BACK and n != number]
+        others: dict[int, tuple[int, str, int]] = {}
+        for n, t in near:
+            if _shape(t) != shape or _NAN.search(t):
+                continue
+            count, other = _COUNT.search(t), _rank_of(t)
+            if count is not None and other not in (None, rank):
+                others.setdefault(int(str(other)), (n, t, int(count["value"].replace(",", ""))))
+        if len(others) < 2 or any(v[2] == 0 for v in others.values()):
+            continue
+        counts = [v[2] for v in others.values()]
+        what = (zero["name"] or zero["after"]).strip()
+        rest = [(n, t, r) for r, (n, t, _) in others.items()][:2]
+        return _describe(rank, what, counts, [(number, text, rank), *rest], file)
+    return None
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"(?i)(?<![a-z])(?:nan|inf)(?![a-z])|[\d.,:+-]+", "#", text)[:200]
+
+
+def _zero_in_list(
+    lines: Sequence[tuple[int, str]], marked: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    """A list of counts, one a rank, with one zero in the row of the first NaN and in none before."""
+    number, text = marked[0]
+    for number, text in marked[:4]:
+        told = _LIST.search(text)
+        if told is None:
+            continue
+        values = [int(v) for v in told["values"].split(",")]
+        zeros = [i for i, v in enumerate(values) if v == 0]
+        if len(zeros) != 1 or len(values) < 2:
+            return None
+        before = [(n, t) for n, t in lines if n < number and told["name"] in t and "[" in t][-8:]
+        for _, earlier in before:
+            same = _LIST.search(earlier)
+            if same is not None and 0 in [int(v) for v in same["values"].split(",")]:
+                return None  # it was so before, without harm
+        rank = zeros[0]
+        counts = [v for v in values if v]
+        own = [
+            (n, t, rank)
+            for n, t in lines
+            if number - LOOK_BACK <= n < number and _NAN.search(t) and _rank_of(t) == rank
+        ]
+        quoted = [*own[:1], (number, text, None), *((n, t, None) for n, t in before[-1:])]
+        return _describe(rank, told["name"].strip("'\""), counts, quoted, file)
+    return None
+
+
+def _describe(
+    rank: int,
+    what: str,
+    counts: Sequence[int],
+    quoted: Sequence[tuple[int, str, int | None]],
+    file: str,
+) -> Finding:
+    return Finding(
+        kind="metrics.rank_empty_batch",
+        title=(
+            f"Rank {rank} had 0 {what.replace('_', ' ')} in the step in which the loss became NaN, the other "
+            f"{len(counts)} ranks {min(counts)} to {max(counts)}: its loss is a mean over nothing "
+            "(all labels masked, 0/0), and the all-reduce handed the NaN to every rank"
+        ),
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(Evidence(file, n, t.strip()[:400], rank=r) for n, t, r in quoted),
+        rank=rank,
+        page="labels-all-masked",
+        facts={"count": 0, "others_least": min(counts), "ranks": [rank], "starts_at": 1},
+    )

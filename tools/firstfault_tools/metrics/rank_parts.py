@@ -1,0 +1,353 @@
+"""Which part of the step takes long on one rank only, so that all others wait for it?
+
+Reads the parts of a step that ranks print (`rank 5 data 0.04 fwd 0.30 bwd+allreduce 0.54`, a table with
+a heading, `rank 0: 3170 rank 1: 3168` below a heading). Where the ranks compute alike, rank_times.py has
+nothing to say: the odd rank waits for its input, copies to the host, saves, or runs on a slow host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
+from typing import Any
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import _join
+from firstfault_tools.log.speaker import read_speaker
+
+MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
+LEAST = 3
+LONG, SHARE, WAITS_LITTLE = 2.0, 0.15, 0.6
+"""A part that is this many times the usual, and that much of the step; the wait of a late rank."""
+HOST_SLOW, ALIKE = 1.12, 1.1
+
+_PARTS = {
+    "input data": r"data|dataload\w*|input|load(?:er|ing)?|fetch|read|io|decode|tokeniz\w*|preproc\w*|collate|augment\w*|batch[_ ]gen\w*|get[_ ]batch|next[_ ]batch",
+    "copies between host and GPU": r"h2d|d2h|htod|dtoh|copy|offload|prefetch|swap|pcie",
+    "checkpoint": r"ckpt|checkpoint|save",
+    "optimizer": r"opt|optim|optimizer|adam|update",
+    "host code": r"cpu|python|gc|host|callback|log(?:ging)?|hook",
+    "evaluation": r"eval|validation",
+}
+_WORK = {what: re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])") for what, words in _PARTS.items()}
+_WAIT = re.compile(
+    r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|all[-_ ]?to[-_ ]?all|comm|communication|nccl|"
+    r"wait|waiting|sync|barrier|collective|grad[-_ ]?sync)(?![a-z])"
+)
+_COMPUTE = re.compile(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
+_RANK = re.compile(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
+_HOST = re.compile(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
+_HOST_NEAR = re.compile(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
+_NOT_HOST = re.compile(r"(?i)gpu|rank|cuda|device|step|iter|local|h2d|d2h")
+_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
+_PAIR = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]*(?:\((?:ms|s|us)\))?[ \t]*[:=]?[ \t]*"
+    r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])"
+)
+_ROW = re.compile(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
+_TIMED = re.compile(r"(?i)\b(?:ms|sec(?:onds?)?|time)\b")
+_CELLS = re.compile(r"[|,\s]+")
+
+
+@dataclass(slots=True)
+class RankParts:
+    """Parts of the step of one rank: values of each name in the order of the log."""
+
+    rank: int
+    host: str | None = None
+    parts: dict[str, list[float]] = field(default_factory=dict)
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+
+@cache
+def _gate() -> Any:
+    """Lines with a named part of one rank, headings with a column of waits, rows of ranks and times."""
+    import re2
+
+    words = (
+        "data|input|load|fetch|h2d|d2h|copy|offload|prefetch|read|decode|collate|ckpt|save|opt|"
+        "eval|cpu|io"
+    )
+    return re2.compile(
+        rf"(?i)\brank[ =:_#]{{0,3}}\d{{1,6}}\b[^\n]*\b(?:{words})[a-z0-9_+]*(?: ?\((?:ms|s)\))?[ =:_]{{1,3}}\d[^\n]*"
+        r"|(?:^|[ \t|,:])rank[ \t]*[|, \t][ \t|]*[a-z][^\n]*(?:wait|comm|reduce|sync)"
+        r"|\brank {0,3}\d+: {0,4}[\d.]+ +rank {0,3}\d+:".encode()
+    )
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The rank, or the host, whose part of the step takes long while the others wait."""
+    if len(lines) < LEAST:
+        return ()
+    places = _candidates(lines)
+    if not places:
+        return ()
+    ranks, listed = read_parts(lines, places)
+    found = judge_parts(ranks, file) if len(ranks) >= LEAST else None
+    if found is None and len(listed) >= 2 * LEAST:
+        found = judge_hosts(listed, file)
+    return (found,) if found is not None else ()
+
+
+def _candidates(lines: Sequence[tuple[int, str]]) -> list[int]:
+    """Indices of the lines that may be a rank's own, a heading or a row; at most MAX_LINES."""
+    joined = _join(lines)
+    places: list[int] = []
+    at = index = 0
+    for match in _gate().finditer(joined):
+        index += joined.count(b"\n", at, match.start())
+        at = match.start()
+        if not places or places[-1] != index:
+            places.append(index)
+            if len(places) >= MAX_LINES:
+                break
+    return places
+
+
+def read_parts(
+    lines: Sequence[tuple[int, str]], places: Sequence[int]
+) -> tuple[list[RankParts], list[RankParts]]:
+    """(ranks with named parts, ranks with one listed value each). places: lines that may matter."""
+    named: dict[int, RankParts] = {}
+    listed: dict[int, RankParts] = {}
+    timed = -9
+    done = -1
+    for place in places:
+        number, text = lines[place]
+        if place <= done or len(text) > MAX_LINE:
+            continue
+        rows = _ROW.findall(text)
+        if len(rows) >= 2:
+            above = lines[place - 1][1] if place else ""
+            if timed == place - 1 or (_TIMED.search(above) and _COMPUTE.search(above)):
+                timed = place
+                _read_rows(number, text, rows, listed)
+            continue
+        columns = _read_heading(text)
+        if columns:
+            done = place
+            while done + 1 < len(lines) and _read_cells(columns, *lines[done + 1], named):
+                done += 1
+        else:
+            _read_pairs(number, text, named)
+    return (
+        [r for r in named.values() if len(r.parts) >= 2],
+        sorted(listed.values(), key=lambda r: r.rank),
+    )
+
+
+def _read_rows(
+    number: int, text: str, rows: Sequence[tuple[str, str]], listed: dict[int, RankParts]
+) -> None:
+    host = _HOST.search(text)
+    for rank, value in rows:
+        one = listed.setdefault(int(rank), RankParts(int(rank)))
+        one.parts.setdefault("time", []).append(float(value))
+        one.host = one.host or (host[1] if host else None)
+        one.lines.append((number, text))
+
+
+def _body(text: str) -> str:
+    return text[read_speaker(text)[1] :] if text[:1] in "[(0123456789" else text
+
+
+def _read_heading(text: str) -> list[str]:
+    """Names of the columns of a table whose heading this is; empty for other lines."""
+    names = [n.lower() for n in _CELLS.split(_body(text).strip(" |#\t")) if n]
+    if len(names) < 3 or not any(n in ("rank", "global_rank") for n in names):
+        return []
+    if any(n.replace(".", "").isdigit() for n in names):
+        return []
+    waits = any(_WAIT.search(n.replace("_", " ")) for n in names)
+    return names if waits else []
+
+
+def _read_cells(columns: list[str], number: int, text: str, found: dict[int, RankParts]) -> bool:
+    cells = [c for c in _CELLS.split(text.strip(" |\t\r")) if c]
+    cells = cells[-len(columns) :] if len(cells) == len(columns) + 1 else cells
+    if not cells or set(text.strip()) <= set("-+|= "):
+        return True
+    if len(cells) != len(columns):
+        return False
+    row = dict(zip(columns, cells, strict=True))
+    rank = row.get("rank") or row.get("global_rank") or ""
+    if not rank.isdecimal() or len(rank) > 6:
+        return False
+    one = found.setdefault(int(rank), RankParts(int(rank)))
+    for name, cell in row.items():
+        if re.fullmatch(r"\d{1,12}(?:\.\d{1,9})?", cell) and name not in ("rank", "gpu", "step"):
+            one.parts.setdefault(name.replace("_", " "), []).append(float(cell))
+        elif name in ("host", "node", "hostname"):
+            one.host = cell
+    one.lines.append((number, text))
+    return True
+
+
+def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
+    named = _RANK.search(text)
+    if named is None:
+        return
+    pairs = [
+        (" ".join(p["name"].replace("_", " ").lower().split()), float(p["value"]))
+        for p in _PAIR.finditer(text, named.end())
+    ]
+    kept = [(n, v) for n, v in pairs if kind_of(n) or _WAIT.search(n) or _COMPUTE.search(n)]
+    if len(kept) < 2 or len(found) >= MAX_RANKS:
+        return
+    one = found.setdefault(int(named[1]), RankParts(int(named[1])))
+    for name, value in kept:
+        one.parts.setdefault(name, []).append(value)
+    near = _HOST_NEAR.match(text, named.end())
+    told = _HOST.search(text)
+    if one.host is None:
+        one.host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
+    one.lines.append((number, text))
+
+
+def kind_of(name: str) -> str | None:
+    """What kind of work a part is by its name, None for computing, waiting and others."""
+    if _WAIT.search(name) or _COMPUTE.search(name):
+        return None
+    return next((what for what, words in _WORK.items() if words.search(name)), None)
+
+
+def _late(values: Sequence[float]) -> float:
+    """The usual value of the second half of the log, where a fault that began has its say."""
+    return median(values[len(values) // 2 :])
+
+
+def judge_parts(ranks: Sequence[RankParts], file: str) -> Finding | None:
+    """The one rank whose part is long while its wait is short."""
+    levels: dict[str, dict[int, float]] = defaultdict(dict)
+    for one in ranks:
+        for name, values in one.parts.items():
+            levels[name][one.rank] = _late(values)
+    shared = {n: v for n, v in levels.items() if len(v) >= LEAST}
+    whole = sum(median(v.values()) for v in shared.values())
+    best: tuple[float, str, list[int]] | None = None
+    for name, values in shared.items():
+        if kind_of(name) is None:
+            continue
+        usual = median(values.values())
+        high = [r for r, v in values.items() if v >= LONG * max(usual, 1e-9) and v - usual >= SHARE * whole]  # fmt: skip
+        if not high or len(high) * 2 >= len(values):
+            continue
+        excess = max(values[r] for r in high) - usual
+        if best is None or excess > best[0]:
+            best = (excess, name, sorted(high, key=lambda r: -values[r]))
+    if best is None:
+        return None
+    return _describe(ranks, shared, best[1], best[2], whole, file)
+
+
+def _describe(
+    ranks: Sequence[RankParts],
+    levels: dict[str, dict[int, float]],
+    name: str,
+    high: list[int],
+    whole: float,
+    file: str,
+) -> Finding | None:
+    worst = high[0]
+    others = [r for r in levels[name] if r not in high]
+    usual, own = median(levels[name][r] for r in others), levels[name][worst]
+    wait = None
+    for other, values in levels.items():
+        if _WAIT.search(other) and worst in values:
+            theirs = median([v for r, v in values.items() if r not in high] or [0.0])
+            if values[worst] <= WAITS_LITTLE * theirs:
+                wait = (other, values[worst], theirs)
+    what = kind_of(name)
+    if wait is None and (what != "input data" or own < 0.3 * (whole + own)):
+        return None
+    by_rank = {r.rank: r for r in ranks}
+    mine = by_rank[worst]
+    hosts = {by_rank[r].host for r in high}
+    one_host = next(iter(hosts)) if len(hosts) == 1 else None
+    since, quoted = _onset(mine, name, own)
+    called = f"rank {worst}" + (f" ({mine.host})" if mine.host else "")
+    if len(high) > 1:
+        called = f"ranks {', '.join(map(str, sorted(high)[:8]))}" + (f" on {one_host}" if one_host else "")  # fmt: skip
+    title = f"{called[0].upper()}{called[1:]} holds up every step with {what}: '{name}' takes {own:g} there against {usual:g} on the other {len(others)} ranks{since}"  # fmt: skip
+    if wait is not None:
+        title += f"; the others wait for it ('{wait[0]}' {wait[2]:g} against its own {wait[1]:g})"
+    rest = by_rank[others[0]]
+    evidence = [*quoted, *((n, t) for n, t in rest.lines[-1:])]
+    return Finding(
+        kind="metrics.rank_waits",
+        title=title,
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.CONFIRMED if wait is not None else Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, n, t.strip()[:400], rank=worst if i < len(quoted) else rest.rank)
+            for i, (n, t) in enumerate(evidence)
+        ),
+        rank=worst if len(high) == 1 else None,
+        host=one_host or mine.host,
+        page="dataloader-stall" if what == "input data" else "straggler-domination",
+        facts={
+            "part": name,
+            "value": own,
+            "others": usual,
+            "ranks": sorted(high),
+            "starts_at": 1,
+            "specificity": 5_000,
+        },
+    )
+
+
+def _onset(one: RankParts, name: str, level: float) -> tuple[str, list[tuple[int, str]]]:
+    """(words for the step since when it is so, lines to quote)."""
+    values = one.parts[name]
+    first = next((i for i, v in enumerate(values) if v >= 0.5 * level), 0)
+    if first >= len(one.lines):
+        return "", one.lines[-1:]
+    if first == 0:
+        return "", one.lines[:1]
+    step = _STEP.search(one.lines[first][1])
+    return (f" since step {step[1]}" if step else "", one.lines[first - 1 : first + 1])
+
+
+def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
+    """One host all of whose ranks take longer than those of all others."""
+    level = {r.rank: median(r.parts["time"]) for r in listed}
+    usual = median(level.values())
+    slow = [r for r in listed if level[r.rank] >= HOST_SLOW * usual]
+    rest = [r for r in listed if level[r.rank] < HOST_SLOW * usual]
+    hosts = {r.host for r in slow}
+    if not slow or len(slow) * 2 >= len(listed) or len(hosts) != 1:
+        return None
+    if max(level[r.rank] for r in rest) > ALIKE * min(level[r.rank] for r in rest):
+        return None
+    host = next(iter(hosts))
+    single = len(slow) == 1
+    if not single and (host is None or host in {r.host for r in rest}):
+        return None
+    ranks = [r.rank for r in slow]
+    mine, theirs = median(level[r] for r in ranks), median(level[r.rank] for r in rest)
+    who = f"Rank {ranks[0]}" + (f" ({host})" if host else "") if single else f"Host {host} (ranks {ranks[0]}-{ranks[-1]})"  # fmt: skip
+    quoted = {line: one.host for one in (slow[0], slow[-1], rest[0]) for line in one.lines[:1]}
+    return Finding(
+        kind="metrics.rank_straggler",
+        title=f"{who} is slow: {mine:g} against {theirs:g} on the median of the other {len(rest)} ranks ({mine / theirs:.2f}x); the whole job runs at its pace",
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, n, t.strip()[:400], host=host) for (n, t), host in quoted.items()
+        ),
+        rank=ranks[0] if single else None,
+        host=host,
+        page="straggler-domination",
+        facts={
+            "ranks": list(ranks),
+            "ratio": round(mine / theirs, 3),
+            "starts_at": 1,
+            "specificity": 5_000,
+        },
+    )
