@@ -211,7 +211,7 @@ def _judge(
     few_ones = _minority(incident, check, said, ranks, most)
     if few_ones is None:
         return None
-    odd = said.lines[ranks[0]]
+    odd = said.lines.get(ranks[0]) or next(iter(said.lines.values()))
     rest = [said.lines[r] for r in sorted(said.lines) if r not in ranks]
     reason = solo_words(incident, few_ones.rank, odd) if few_ones.rank is not None else []
     have = "has" if len(ranks) == 1 else "have"
@@ -222,7 +222,11 @@ def _judge(
     )
     if reason:
         title += f"; it alone said before: {' '.join(reason[0].message.split())[:160]!r}"
-    lines = list(dict.fromkeys([odd, *(said.lines[r] for r in ranks[1:2]), *rest[:2], *reason]))
+    lines = list(
+        dict.fromkeys(
+            [odd, *(said.lines[r] for r in ranks[1:2] if r in said.lines), *rest[:2], *reason]
+        )
+    )
     evidence = [line.evidence() for line in lines]
     evidence[0] = replace(evidence[0], rank=few_ones.rank, host=few_ones.host or evidence[0].host)
     return Finding(

@@ -23,11 +23,11 @@ MOST = 6
 COLUMNS = 120
 _TOKEN = re.compile(r"[^\s=,;()\[\]{}'\"|<>]+")
 _POINTER = re.compile(r"\s*<[-=]+")
-_SOURCE = re.compile(r"\.\w{1,4}:\d+$")
+_SOURCE = re.compile(r"\.[A-Za-z]\w{0,3}:\d+$")
 _CUT = re.compile(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
 _VALUE = re.compile(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
 _STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
-_CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^0x[0-9a-f]+$|^\d+\.\d{3,}$|^[EWI]?\d{4}$")
+_CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^\d+\.\d{3,}$|^[EWIF]\d{4}$")
 _TRAINING = re.compile(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
 _HASHES = re.compile(r"(?i)hash|checksum|crc|digest|fingerprint")
 _LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA, Category.NUMERICAL)
@@ -136,6 +136,8 @@ def _compare_rows(
         name, words = _name(odd[0].text, column)
         topic = topic_of(words, f"{heading} {odd[0].text}")
         if topic is None or (_own_place(incident, value) and topic.name != "address"):
+            continue
+        if value.startswith("0x") and topic.name != "hash":
             continue
         return [Odd(topic, name, value, usual, tuple(odd), tuple(rest), few_ones, table)]
     return []

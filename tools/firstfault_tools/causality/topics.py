@@ -29,7 +29,7 @@ class Topic:
     @property
     def strict(self) -> bool:
         """Must be equal whatever else the name of the value holds."""
-        return self.name in ("hash", "address", "world")
+        return self.name in ("hash", "address", "world", "setting")
 
 
 @cache

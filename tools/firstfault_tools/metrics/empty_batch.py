@@ -60,8 +60,13 @@ def _zero_on_one_rank(
         shape = _shape(text)
         near = [(n, t) for n, t in lines if abs(n - number) <= LOOK_BACK and n != number]
         others: dict[int, tuple[int, str, int]] = {}
+        empty = [rank]
         for n, t in near:
-            if _shape(t) != shape or _NAN.search(t):
+            if _shape(t) != shape:
+                continue
+            if _NAN.search(t):
+                if _ZERO.search(t) and (also := _rank_of(t)) is not None and also not in empty:
+                    empty.append(also)
                 continue
             count, other = _COUNT.search(t), _rank_of(t)
             if count is not None and other not in (None, rank):
@@ -71,7 +76,7 @@ def _zero_on_one_rank(
         counts = [v[2] for v in others.values()]
         what = (zero["name"] or zero["after"]).strip()
         rest = [(n, t, r) for r, (n, t, _) in others.items()][:2]
-        return _describe(rank, what, counts, [(number, text, rank), *rest], file)
+        return _describe(empty, what, counts, [(number, text, rank), *rest], file)
     return None
 
 
@@ -105,21 +110,24 @@ def _zero_in_list(
             if number - LOOK_BACK <= n < number and _NAN.search(t) and _rank_of(t) == rank
         ]
         quoted = [*own[:1], (number, text, None), *((n, t, None) for n, t in before[-1:])]
-        return _describe(rank, told["name"].strip("'\""), counts, quoted, file)
+        return _describe([rank], told["name"].strip("'\""), counts, quoted, file)
     return None
 
 
 def _describe(
-    rank: int,
+    ranks: Sequence[int],
     what: str,
     counts: Sequence[int],
     quoted: Sequence[tuple[int, str, int | None]],
     file: str,
 ) -> Finding:
+    who = (
+        f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, sorted(ranks)[:8]))}"
+    )
     return Finding(
         kind="metrics.rank_empty_batch",
         title=(
-            f"Rank {rank} had 0 {what.replace('_', ' ')} in the step in which the loss became NaN, the other "
+            f"{who} had 0 {what.replace('_', ' ')} in the step in which the loss became NaN, the other "
             f"{len(counts)} ranks {min(counts)} to {max(counts)}: its loss is a mean over nothing "
             "(all labels masked, 0/0), and the all-reduce handed the NaN to every rank"
         ),
@@ -127,7 +135,7 @@ def _describe(
         category=Category.NUMERICAL,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(Evidence(file, n, t.strip()[:400], rank=r) for n, t, r in quoted),
-        rank=rank,
+        rank=ranks[0] if len(ranks) == 1 else None,
         page="labels-all-masked",
-        facts={"count": 0, "others_least": min(counts), "ranks": [rank], "starts_at": 1},
+        facts={"count": 0, "others_least": min(counts), "ranks": list(ranks), "starts_at": 1},
     )

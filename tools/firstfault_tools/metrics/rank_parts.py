@@ -229,16 +229,16 @@ def judge_parts(ranks: Sequence[RankParts], file: str) -> Finding | None:
     shared = {n: v for n, v in levels.items() if len(v) >= LEAST}
     whole = sum(median(v.values()) for v in shared.values())
     best: tuple[float, str, list[int]] | None = None
-    for name, values in shared.items():
+    for name, by_rank in shared.items():
         if kind_of(name) is None:
             continue
-        usual = median(values.values())
-        high = [r for r, v in values.items() if v >= LONG * max(usual, 1e-9) and v - usual >= SHARE * whole]  # fmt: skip
-        if not high or len(high) * 2 >= len(values):
+        usual = median(by_rank.values())
+        high = [r for r, v in by_rank.items() if v >= LONG * max(usual, 1e-9) and v - usual >= SHARE * whole]  # fmt: skip
+        if not high or len(high) * 2 >= len(by_rank):
             continue
-        excess = max(values[r] for r in high) - usual
+        excess = max(by_rank[r] for r in high) - usual
         if best is None or excess > best[0]:
-            best = (excess, name, sorted(high, key=lambda r: -values[r]))
+            best = (excess, name, sorted(high, key=lambda r: -by_rank[r]))
     if best is None:
         return None
     return _describe(ranks, shared, best[1], best[2], whole, file)
