@@ -2,7 +2,8 @@
 
 Some libraries check that all ranks agree and raise on each rank that sees a difference: every message
 holds one or two statements "rank N has X". One message blames nobody; the statements of all messages
-together leave one rank, or one node, in the minority.
+together leave one rank, or one node, in the minority. Signatures that capture two counts (odd_one.py)
+read DDP's check; here are those that name hosts or hold more than a count.
 """
 
 from __future__ import annotations
@@ -50,29 +51,6 @@ class Check:
 
 
 CHECKS = (
-    Check(
-        "parameters",
-        "expects same model across all ranks",
-        re.compile(
-            r"expects same model across all ranks, but Rank (?P<a>\d+) has (?P<x>[1-9]\d*) params, while rank (?P<b>\d+) has inconsistent (?P<y>[1-9]\d*) params"
-        ),
-        "{} parameters",
-        "it built another model than the others",
-        Category.CODE_BUG,
-        "ddp-model-differs",
-    ),
-    Check(
-        "shapes",
-        "appears not to match",
-        re.compile(
-            r"(?:\[(?P<a>\d+)\]: )?(?:params|replicas\[\d+\])\[\d+\] in this process with sizes (?P<x>\[[^\]]{0,80}\]) appears not to match"
-        ),
-        "a parameter of sizes {}",
-        "it built another model than the others",
-        Category.CODE_BUG,
-        "ddp-model-differs",
-        silent=True,
-    ),
     Check(
         "versions",
         "Mismatched NCCL version detected",

@@ -60,7 +60,8 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         odds += compare_voices(incident, chorus)
         if len(odds) >= MOST:
             break
-    return [_describe(incident, odd, findings) for odd in odds[:MOST]]
+    told = {f.page for f in findings if f.kind.startswith("ranks.")}
+    return [_describe(incident, o, findings) for o in odds[:MOST] if o.topic.page not in told]
 
 
 def _several_speak(incident: LogIncident) -> bool:
@@ -176,7 +177,7 @@ def _name(text: str, column: int) -> tuple[str, str]:
     if behind is not None and behind.start() - token.end() == 1 and behind[0].isalpha():
         after = behind[0]
     own = re.match(r"[A-Za-z_]\w*(?=[:=])", token[0])
-    words = re.sub(r"^(?:has|have|is|are|got|with|env)\s+", "", words)
+    words = re.sub(r"^(?:has|have|is|are|got|with|env)(?:\s+|$)", "", words)
     said = " ".join(f"{words}{'' if words.endswith(('=', ':')) or not words else ' '}{token[0]} {after}".split())  # fmt: skip
     return said, f"{words} {after} {own[0] if own else ''}"
 
