@@ -43,6 +43,7 @@ _BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
         (r"OutOfMemory|MemoryError|OutOfResources", Category.OOM),
         (r"ModuleNotFound|ImportError|VersionConflict|DistributionNotFound|PackageNotFound|GatedRepo|RepositoryNotFound|LocalEntryNotFound|OfflineMode", Category.ENVIRONMENT),
         (r"FloatingPointError|LinAlgError", Category.NUMERICAL),
+        (r"cv2\.error|LibsndfileError|InvalidDataError|av\.error|DECORDError|FatalSampleError", Category.DATA),
         (r"Connect|BrokenPipe|DistNetwork|DistStore|DistBackend|gaierror|URLError|SSLError", Category.COMMUNICATION),
         (r"ConfigKeyError|ConfigAttributeError|MissingMandatoryValue|InterpolationKeyError|ConfigCompositionException|MissingConfigException|OverrideParse", Category.CODE_BUG),
         (r"InstantiationException|UnsupportedInterpolationType", Category.CODE_BUG),
@@ -54,6 +55,12 @@ _BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
         (r"Timeout", Category.COMMUNICATION),
     )
 )  # fmt: skip
+_REMOTE = re.compile(
+    r"Client(?:Payload|Connector|OSError|Error)|ServerDisconnected|ChunkedEncoding|IncompleteRead|ProtocolError|"
+    r"HTTPError|EndpointConnection|ReadTimeout|ConnectTimeout|HfHubHTTP|S3\w*Error|GoogleAPI|ResponseStreaming"
+)
+"""Types by which clients of a storage or web service say that a transfer broke."""
+
 _PLAIN_BUG = re.compile(
     r"(?:^|\.)(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError|AttributeError|"
     r"TypeError|NotImplementedError|RecursionError|ZeroDivisionError)$"
@@ -117,6 +124,8 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
         r"Unpickling|ReadError|EOFError|BadZip|zlib|UnicodeDecode|JSONDecode", traceback.type
     ):
         return place if place is not Category.CODE_BUG else Category.DATA
+    if _REMOTE.search(traceback.type):
+        return place if place is not Category.CODE_BUG else Category.ENVIRONMENT
     for pattern, category in _BY_TYPE:
         if pattern.search(traceback.type):
             return category
@@ -204,6 +213,8 @@ def ignored_lines(incident: LogIncident) -> frozenset[tuple[str, int]]:
 
 def page_of(traceback: Traceback, category: Category) -> str | None:
     """Knowledge page with the fixes for an exception that no signature knows."""
+    if _REMOTE.search(traceback.type) or "[Errno 5]" in traceback.message:
+        return "storage-read-error"
     if category is Category.ENVIRONMENT and not re.search(
         r"Import|Module|Package|Distribution", traceback.type
     ):

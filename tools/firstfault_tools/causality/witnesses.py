@@ -20,6 +20,7 @@ from firstfault_tools.causality.exceptions import (
     page_of,
     read_exceptions,
 )
+from firstfault_tools.causality.handled import is_handled
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_one import (
     OddOne,
@@ -182,7 +183,7 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
             continue
         if sum(d.hit_counts.get(index, 0) for d in incident.digests) < signature.at_least:
             continue
-        live = [h for h in hits if not incident.survived(h.line)]
+        live = [h for h in hits if not _got_over(incident, h)]
         survived = not live
         if signature.rank_is_speaker or any("rank" in h.captures for h in hits):
             rank, lead = attribute_rank(incident, live or hits)
@@ -190,6 +191,15 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
             rank, lead = None, (live or hits)[0]
         out.append(_from_hits(incident, signature, lead, hits, rank, survived))
     return out
+
+
+def _got_over(incident: LogIncident, hit: Hit) -> bool:
+    if incident.survived(hit.line):
+        return True
+    # what a driver or kernel calls recovered may still have cost the processes their GPU
+    signature = incident.signatures.signatures[hit.index] if hit.index >= 0 else None
+    hardware = signature is not None and signature.category is Category.HARDWARE
+    return not hardware and is_handled(incident, hit.line)
 
 
 def _from_hits(
@@ -277,7 +287,7 @@ def traceback_findings(incident: LogIncident, named: set[tuple[str, int]]) -> li
 
 def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Finding:
     hits = [Hit(-1, t.line, {}) for t in tracebacks]
-    live = [h for h in hits if not incident.survived(h.line)]
+    live = [h for h in hits if not _got_over(incident, h)]
     rank, lead = attribute_rank(incident, live or hits)
     first = next(t for t, h in zip(tracebacks, hits, strict=True) if h is lead)
     if not first.frames:

@@ -21,7 +21,8 @@ _FRAME = re.compile(
     r'^\s*(?:│\s*)?File "(?P<path>[^"]{1,500})", line (?P<line>\d+)(?:, in (?P<name>.{1,200}))?'
 )
 _EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z][\w]*(?:\([A-Za-z]\w*\))?)(?:: ?(?P<message>.*))?$"
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)+(?:error|timeout|gaierror|herror|_[A-Z]\w*)|"
+    r"(?:[A-Za-z_][\w]*\.)*[A-Z][\w]*(?:\([A-Za-z]\w*\))?)(?:: ?(?P<message>.*))?$"
 )
 _KNOWN_TYPE = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|Iteration|Killed|Unavailable|Expired|OOM|Mismatch\w*|NotFound|Refused|Abort\w*)\)?$"
