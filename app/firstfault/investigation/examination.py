@@ -19,7 +19,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.witnesses import adopt_ranks, read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding
-from firstfault_tools.hardware.placement import join_stragglers
+from firstfault_tools.hardware.placement import join_storage, join_stragglers
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
@@ -66,7 +66,7 @@ def examine(
     findings = drop_repeats([*findings, *_find_in_lines(logs, skipped)])
     # what a comparison of all ranks found goes first: it was judged knowing the rest
     findings = [*_find_in_incident(logs, findings, skipped), *findings]
-    findings = list(join_growth(join_stragglers(adopt_ranks(logs, findings))))
+    findings = list(join_growth(join_storage(join_stragglers(adopt_ranks(logs, findings)))))
     return Examination(
         logs=logs,
         findings=tuple(findings),
@@ -187,16 +187,16 @@ def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
         places = tuple((e.file, e.line) for e in finding.evidence)
         seen.setdefault((finding.kind, places), finding)
     read = {
-        (f.evidence[0].file, f.evidence[0].line, f.category, f.level)
+        (e.file, e.line, f.category, f.level)
         for f in seen.values()
-        if f.evidence and f.kind.startswith(_READ)
+        if f.kind.startswith(_READ)
+        for e in f.evidence
     }
     return [
         f
         for f in seen.values()
         if not f.kind.startswith("signature.")
-        or not f.evidence
-        or (f.evidence[0].file, f.evidence[0].line, f.category, f.level) not in read
+        or not any((e.file, e.line, f.category, f.level) in read for e in f.evidence)
     ]
 
 

@@ -21,6 +21,7 @@ _TOOL = (
 _TOOL_AT_START = re.compile(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
 _TOOL_AT_END = re.compile(rf"(?i)[-_.]+(?:{_TOOL})$")
 _HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1,3}){3}")
+_ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)")
 _NO_HOST = re.compile(
     r"(?i)^(?:rank|run|job|step|attempt|try|exp|epoch|seed|case|test|part|tmp|out|log|v|ver|version|day|"
     r"xid|gpu|cuda|incident|capture|before|after|pytest|h\d{3}|a\d{3}|b\d{3})[-_.]?\d*$"
@@ -32,6 +33,8 @@ def name_host(file: str) -> str | None:
     parts = [part for part in re.split(r"[/\\]", file) if part]
     if not parts:
         return None
+    if address := _ADDRESS.search(parts[-1]):
+        return address[0]
     stem = _ENDINGS.sub("", parts[-1])
     bare, changed = stem, False
     while True:

@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.bus import normalise_address
+from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
+from firstfault_tools.hardware.memory_kill import explain_memory_kills
 from firstfault_tools.hardware.stamps import read_stamp
 
 TABLE = Path(__file__).with_name("kernel_events.json")
@@ -118,7 +119,8 @@ def find_kernel_events(lines: Sequence[NumberedLine], file: str) -> tuple[Findin
         replace(finding, facts={**finding.facts, "count": counts[key]})
         for key, finding in found.items()
     ]
-    return tuple(_weigh_link(finding, counted) for finding in counted)
+    explained = explain_memory_kills(counted)
+    return tuple(_weigh_link(finding, explained) for finding in explained)
 
 
 def _weigh_link(finding: Finding, beside: Sequence[Finding]) -> Finding:
@@ -152,6 +154,7 @@ def _describe_event(
         facts["pci_address"] = normalise_address(values["pci_address"]) or values["pci_address"]
     if boot_s is not None:
         facts["since_boot_s"] = boot_s
+    of_gpu = event.kind.startswith(("kernel.amd_", "kernel.gpu_"))
     return Finding(
         kind=event.kind,
         title=fill_title(event.title, values),
@@ -160,6 +163,7 @@ def _describe_event(
         confidence=event.confidence,
         evidence=(evidence,),
         host=evidence.host,
+        gpu=name_gpu(str(facts["pci_address"])) if of_gpu and "pci_address" in facts else None,
         time=evidence.time,
         facts=facts,
     )

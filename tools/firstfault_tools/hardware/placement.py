@@ -6,12 +6,16 @@ hardware is the cause and gets the rank, the slow rank is its symptom.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.findings import Finding, Level
 
 STRAGGLER = "metrics.rank_straggler"
+_DISKS = frozenset({"kernel.nvme", "kernel.io_error", "kernel.filesystem"})
+_READ_ERRORS = frozenset({"signature.storage-read-error", "traceback.unhandled"})
+_EIO = re.compile(r"(?i)input/output error|Errno 5\b")
 _SLOWS = frozenset(
     {"hardware.throttled", "hardware.clock_odd", "hardware.gpu_busy", "hardware.pcie_link"}
 )
@@ -37,6 +41,34 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
                 evidence=(*hardware.evidence, *slow.evidence[:2]),
             )
         out[place] = replace(slow, level=Level.SYMPTOM)
+    return out
+
+
+def join_storage(findings: Sequence[Finding]) -> list[Finding]:
+    """A broken disk with the read error that it caused in a rank: the disk is first, the rank its victim."""
+    out = list(findings)
+    errors = [f for f in out if f.kind in _READ_ERRORS and _EIO.search(f.title)]
+    for place, disk in enumerate(out):
+        if disk.kind not in _DISKS or disk.level is not Level.CAUSE:
+            continue
+        own = [e for e in errors if disk.host is None or e.host in (None, disk.host)]
+        if not own or (disk.rank is not None and own[0].rank not in (None, disk.rank)):
+            continue
+        error = own[0]
+        rank = error.rank if error.rank is not None else disk.rank
+        who = f"rank {rank}" if rank is not None else "a rank"
+        where = f" of {disk.host}" if disk.host and disk.host not in disk.title else ""
+        path = str(error.facts.get("file") or "").strip("'\"")
+        words = f"Errno 5 (Input/output error){f' on {path}' if path else ''}"
+        out[place] = replace(
+            disk,
+            title=f"{disk.title}{where}; {who} got {words} from it",
+            rank=rank,
+            host=disk.host or error.host,
+            evidence=(*disk.evidence, *error.evidence[:2]),
+        )
+        out = [replace(f, level=Level.SYMPTOM) if f is error else f for f in out]
+        break
     return out
 
 

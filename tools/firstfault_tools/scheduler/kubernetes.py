@@ -115,7 +115,25 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     findings.extend(_find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
-    return attach_pages(drop_repeats(findings))
+    return attach_pages(weigh_strangers(drop_repeats(findings)))
+
+
+def weigh_strangers(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Pods that wait beside one that was taken down: its own successor, or pods of somebody else."""
+    if not any(f.kind in _STRIKES and f.level is Level.CAUSE for f in findings):
+        return tuple(findings)
+    return tuple(
+        replace(f, level=Level.CONTEXT)
+        if f.kind in ("kubernetes.unschedulable", "kubernetes.crash_loop", "kubernetes.image")
+        else f
+        for f in findings
+    )
+
+
+_STRIKES = frozenset(
+    f"kubernetes.{kind}"
+    for kind in ("preempted", "evicted", "tainted", "oom_killed", "node_shutdown", "node_not_ready")
+)
 
 
 def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:

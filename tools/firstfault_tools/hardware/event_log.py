@@ -1,0 +1,155 @@
+"""What did the management controller (BMC) of a host log: power, heat, memory, CPU or bus?
+
+Reads `ipmitool sel list|elist`. Only the last day before the newest entry counts: event logs are seldom
+cleared, and what happened months ago explains nothing today.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import (
+    QUOTES_PER_FINDING,
+    NumberedLine,
+    keep_marked,
+    quote_line,
+)
+from firstfault_tools.hardware.host_sections import split_sections
+from firstfault_tools.hardware.pages import attach_pages
+
+MARKERS = ("| Asserted", "| Deasserted")
+RECENT_S = 86_400.0
+MOST_WORDS = 5
+
+_ROW = re.compile(
+    r"^\s*[0-9a-fA-F]{1,6}\s*\|\s*(?P<date>[\d/-]{8,10}|[A-Za-z-]+)\s*\|\s*(?P<clock>[\d:]{5,8})(?: [A-Z]{2,5})?\s*\|\s*"
+    r"(?P<sensor>[^|]{1,80}?)\s*\|\s*(?P<what>[^|]{1,120}?)\s*(?:\|\s*(?P<state>Asserted|Deasserted)\s*)?(?:\|.*)?$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row. kind: power, heat, memory, processor, bus; empty where it means nothing here."""
+
+    sensor: str
+    what: str
+    time: float | None
+    clock: str
+    place: NumberedLine
+    kind: str
+    grave: bool
+
+
+_KINDS: tuple[tuple[str, str, str, bool], ...] = (
+    # (kind, sensor, event, stops the machine by itself)
+    ("power", r"Power Unit|Pwr_?Unit|PwrUnit", r"Power off/down|AC lost|Soft-power control failure|Failure detected|240VA", True),
+    ("power", r"Power Supply|PSU?\d|PS_", r"Failure detected|AC lost|input lost|input out-of-range|Predictive failure|Config Error", False),
+    ("power", r"Power Supply|Power Unit|Redundan", r"Redundancy Lost|Non-Redundant: (?:Insufficient|Sufficient)", False),
+    ("power", r"Voltage|VRM|VDD|VCORE|12V|P12V|5V", r"(?:Lower|Upper) (?:Critical|Non-recoverable) going|State Asserted|Limit Exceeded", True),
+    ("heat", r"Temperature|Temp", r"Upper (?:Critical|Non-recoverable) going high|Limit Exceeded|Thermal Trip", False),
+    ("heat", r"Processor", r"Thermal Trip", True),
+    ("heat", r"Fan|Cooling", r"Lower (?:Critical|Non-recoverable) going low|Failure|Redundancy Lost|Non-Redundant", False),
+    ("memory", r"Memory|DIMM", r"Uncorrectable", True),
+    ("processor", r"Processor|CPU|CATERR", r"IERR|CATERR|Machine Check|FRB\d|State Asserted|Uncorrectable", True),
+    ("bus", r"Critical Interrupt|PCI|Slot", r"SERR|PERR|Bus Fatal|Bus Uncorrectable|Fatal Error|NMI|Fault Status", True),
+)  # fmt: skip
+_TITLES = {
+    "power": "power failed",
+    "heat": "it overheated or lost cooling",
+    "memory": "host memory (RAM) had an uncorrectable ECC error",
+    "processor": "a CPU reported an internal error",
+    "bus": "a PCIe or system bus reported a fatal error",
+}
+_PAGES = {
+    "power": "host-power-loss",
+    "heat": "thermal-and-power-slowdown",
+    "memory": "host-machine-check",
+    "processor": "host-machine-check",
+    "bus": "pcie-errors",
+}
+
+
+def read_events(lines: Iterable[NumberedLine]) -> list[Event]:
+    """Asserted events, in printed order."""
+    events = []
+    for number, line in lines:
+        row = _ROW.match(line)
+        if row is None or row["state"] == "Deasserted":
+            continue
+        kind, grave = "", False
+        for name, sensor, what, stops in _KINDS:
+            if re.search(sensor, row["sensor"]) and re.search(what, row["what"]):
+                kind, grave = name, stops
+                break
+        time = _read_time(row["date"], row["clock"])
+        events.append(
+            Event(row["sensor"], row["what"], time, row["clock"], (number, line), kind, grave)
+        )
+    return events
+
+
+def _read_time(date: str, clock: str) -> float | None:
+    for form in ("%m/%d/%Y", "%m/%d/%y", "%Y-%m-%d", "%d-%m-%Y"):
+        try:
+            day = datetime.strptime(date, form).replace(tzinfo=UTC)
+            hour, minute, *second = (int(part) for part in clock.split(":"))
+        except ValueError:
+            continue
+        return day.timestamp() + 3600 * hour + 60 * minute + (second[0] if second else 0)
+    return None
+
+
+def check_events(events: Sequence[Event], file: str, host: str | None) -> list[Finding]:
+    """One finding for each kind of trouble, told in the order of its events."""
+    newest = max((e.time for e in events if e.time is not None), default=None)
+    recent = [
+        e
+        for e in events
+        if e.kind and (newest is None or e.time is None or newest - e.time <= RECENT_S)
+    ]
+    found = []
+    for kind in dict.fromkeys(e.kind for e in recent):
+        own = [e for e in recent if e.kind == kind]
+        parts = dict.fromkeys(f"{_short(e.sensor)}: {e.what} at {e.clock}" for e in own)
+        words = "; ".join(list(parts)[:MOST_WORDS])
+        # one supply of several may fail without harm; what stops the machine may not
+        grave = any(e.grave for e in own) or len({e.sensor for e in own}) > 2
+        evidence: tuple[Evidence, ...] = tuple(
+            quote_line(file, *e.place, host=host, time=e.time) for e in own[:QUOTES_PER_FINDING]
+        )
+        place = f"host {host}" if host else "the host"
+        found.append(
+            Finding(
+                kind=f"hardware.sel_{kind}",
+                title=f"{place}: {_TITLES[kind]}, by its BMC event log ({words})",
+                level=Level.CAUSE if grave else Level.FAILURE,
+                category=Category.HARDWARE,
+                confidence=Confidence.CONFIRMED if grave else Confidence.LIKELY,
+                evidence=evidence,
+                host=host,
+                time=own[0].time,
+                page=_PAGES[kind],
+                facts={"events": len(own), "kind": kind},
+            )
+        )
+    return found
+
+
+def _short(sensor: str) -> str:
+    """`PSU3_Status` of `Power Supply PSU3_Status`."""
+    words = sensor.split()
+    return words[-1] if len(words) > 2 else sensor
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Findings of event logs pasted into any text."""
+    if not keep_marked(lines, MARKERS):
+        return ()
+    found: list[Finding] = []
+    for section in split_sections(lines):
+        found += check_events(read_events(section.lines), file, section.host)
+    return attach_pages(found)

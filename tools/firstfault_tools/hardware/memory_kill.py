@@ -1,0 +1,93 @@
+"""What limited the memory when the kernel killed a process: the host, a cgroup, a NUMA policy, a cpuset?
+
+The kernel prints the constraint beside the kill (mm/oom_kill.c, `oom-kill:constraint=`). "Free" memory
+on the host says nothing where a policy or a limit keeps the process from using it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.findings import Finding
+
+KIB_PER_GIB = 1024 * 1024
+WORTH_TELLING_GIB = 1.0
+
+
+def explain_memory_kills(findings: Sequence[Finding]) -> list[Finding]:
+    """Kills with their constraint, limit and the free memory of other NUMA nodes in the title."""
+    constraints = {
+        (f.host, f.facts.get("pid")): f for f in findings if f.kind == "kernel.oom_constraint"
+    }
+    limits = [f for f in findings if f.kind == "kernel.oom_limit"]
+    free = [f for f in findings if f.kind == "kernel.node_free"]
+    out = []
+    for finding in findings:
+        if finding.kind == "kernel.oom_kill":
+            constraint = constraints.get((finding.host, finding.facts.get("pid")))
+            finding = _explain(finding, constraint, limits, free)
+        out.append(finding)
+    return out
+
+
+def _explain(
+    kill: Finding, constraint: Finding | None, limits: Sequence[Finding], free: Sequence[Finding]
+) -> Finding:
+    words: list[str] = []
+    evidence = list(kill.evidence)
+    name = str(constraint.facts.get("constraint")) if constraint is not None else ""
+    if constraint is not None:
+        evidence.append(constraint.evidence[0])
+        nodes = str(constraint.facts.get("nodes") or "?")
+        if name == "CONSTRAINT_MEMORY_POLICY":
+            words.append(
+                f"its NUMA memory policy (numactl --membind or a similar binding) allows node {nodes} only, and "
+                "that node was full"
+            )
+        elif name == "CONSTRAINT_CPUSET":
+            mems = constraint.facts.get("mems")
+            words.append(f"its cpuset allows memory of NUMA node {mems} only, and that was full")
+        elif name == "CONSTRAINT_MEMCG":
+            group = constraint.facts.get("limited") or constraint.facts.get("cgroup")
+            words.append(f"the limit of cgroup {group}{_owner(str(group))}")
+    if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
+        words += _other_nodes(str(constraint.facts.get("nodes")) if constraint else "", free)
+    if kill.facts.get("scope") == "cgroup":
+        for limit in limits:
+            kib = str(limit.facts.get("limit_kib"))
+            if limit.host == kill.host and kib.isdigit() and int(kib) < 1 << 50:
+                words.append(f"{int(kib) / KIB_PER_GIB:.1f} GiB allowed")
+                evidence.append(limit.evidence[0])
+                break
+    if not words:
+        return kill
+    facts = {**kill.facts, **({"constraint": name} if name else {})}
+    title = kill.title
+    if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
+        title = title.replace("the host ran out of memory", "the memory it may use ran out")
+    return replace(
+        kill, title=f"{title}: {'; '.join(words)}", evidence=tuple(evidence), facts=facts
+    )
+
+
+def _owner(group: str) -> str:
+    if "kubepods" in group:
+        return " (the memory limit of the pod)"
+    if "slurm" in group or "/job_" in group:
+        return " (the memory that the Slurm job asked for)"
+    if "docker" in group:
+        return " (the memory limit of the container)"
+    return ""
+
+
+def _other_nodes(nodes: str, free: Sequence[Finding]) -> list[str]:
+    words = []
+    for node in free:
+        number, kib = str(node.facts.get("device")), str(node.facts.get("free_kib"))
+        if number == nodes or not kib.isdigit():
+            continue
+        gib = int(kib) / KIB_PER_GIB
+        if gib >= WORTH_TELLING_GIB:
+            words.append(f"node {number} had {gib:.0f} GiB free")
+    return words[:4]
