@@ -17,7 +17,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{1,62}"
 _PROMPT = re.compile(
     rf"^\s*(?:\([\w.-]+\) ?)?\[?(?:[a-z_][\w-]*@)?(?P<host>{_NAME})(?::[^\s$#]*| [^\s\]]*)?\]?\s?[$#]\s+(?P<command>\S.*)$"
 )
-_BARE_PROMPT = re.compile(r"^\s*\$\s+(?P<command>[a-z(][\w./(-]*\s.*)$")
+_BARE_PROMPT = re.compile(r"^\s*\$\s+(?P<command>[a-z(][\w./(-]*(?:\s.*)?)$")
 _HEADING = re.compile(
     rf"^\s*(?:={{2,}}>?|-{{2,}}|#{{2,}}|\*{{2,}}|>{{2,}})\s*(?:(?:on|host|node|from|server)[ :=]+)?(?P<host>{_NAME})"
     rf"\s*(?:\((?P<words>[^)]*)\)\s*)?(?:[:,]\s*(?P<command>.*)|<?[=*#-]{{2,}}|<={{1,}})?\s*$",
@@ -60,6 +60,7 @@ def split_sections(lines: Sequence[NumberedLine]) -> list[Section]:
     command = ""
     held: list[NumberedLine] = []
     prefixed = _find_prefixes(lines)
+    marked = False  # the host is that of a prefix, and ends with it
 
     def close() -> None:
         if held:
@@ -74,10 +75,12 @@ def split_sections(lines: Sequence[NumberedLine]) -> list[Section]:
         if named is not None:
             line = line[named[1] :]
         sign = read_sign(line)
-        if sign is not None or (named is not None and named[0] != host):
+        ended = named is None and marked
+        if sign is not None or ended or (named is not None and named[0] != host):
             close()
             host, command = sign or (None, "")
             host = host or (named[0] if named is not None else None)
+            marked = named is not None
         held.append((number, line))
     close()
     return sections

@@ -121,7 +121,7 @@ def compare_settings(
     odd: dict[str, list[tuple[Setting, str, int]]] = defaultdict(list)
     pairs: list[tuple[Setting, Setting]] = []
     for name in dict.fromkeys(s.name for s in settings):
-        first = {}
+        first: dict[str, Setting] = {}
         for setting in settings:
             if setting.name == name:
                 first.setdefault(setting.host, setting)

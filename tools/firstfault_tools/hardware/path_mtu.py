@@ -57,8 +57,7 @@ def read_probes(lines: Sequence[NumberedLine]) -> list[Probe]:
             if probes and probes[-1].received is None and probes[-1].target in started.groups():
                 probes[-1].size = int(started["total"])
             else:
-                size = int(started["total"])
-                probes.append(Probe(started["address"], size, (number, line)))
+                probes.append(Probe(started["address"], int(started["total"]), (number, line)))
         elif result := _RESULT.search(line):
             last = probes[-1] if probes else None
             if last is not None and number - last.place[0] <= LIVES_FOR_LINES:
@@ -69,10 +68,10 @@ def read_probes(lines: Sequence[NumberedLine]) -> list[Probe]:
             whole = "-M do" in command["arguments"] or "-M  do" in command["arguments"]
             total = int(size["size"]) + HEADER_BYTES if size else 84
             probes.append(Probe(command["target"], total, (number, line), whole))
-        elif probes and (reply := _REPLY.search(line)) and probes[-1].received is None:
-            if probes[-1].target == reply["address"].rstrip(":"):
-                probes[-1].received = 1
-                probes[-1].result = (number, line)
+        elif probes and probes[-1].received is None and (reply := _REPLY.search(line)):
+            came = probes[-1].target == reply["address"].rstrip(":")
+            probes[-1].received = 1 if came else None
+            probes[-1].result = (number, line)
     return probes
 
 
