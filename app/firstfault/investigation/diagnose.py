@@ -23,10 +23,11 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
 from firstfault.investigation.receipt import write_receipt
-from firstfault.investigation.verdict import Judgement, judge, possible_cause
+from firstfault.investigation.verdict import Judgement, choose_category, judge, possible_cause
 from firstfault.investigation.wording import (
     explain,
     explain_healthy,
+    explain_open,
     explain_unknown,
     state_disproof,
 )
@@ -101,10 +102,12 @@ def _assemble(
         finding = None
     place = find_place(examination, finding) if finding is not None else None
     calculations = calculate(examination, finding)
-    text, cause, category = _wording(examination, judgement, knowledge, book, main)
-    text = " ".join([text, *describe_calculations(calculations)])
     fault = judgement.verdict in (Verdict.FAULT, Verdict.WARNING)
-    fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and fault else ()
+    placed = fault or judgement.verdict is Verdict.UNKNOWN
+    text, cause, category = _wording(examination, judgement, knowledge, book, main)
+    helped = fault or category is not None
+    text = " ".join([text, *describe_calculations(calculations)])
+    fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and helped else ()
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
     artefacts = choose_artefacts(examination, judgement, knowledge)
     phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
@@ -116,10 +119,10 @@ def _assemble(
         root_cause=cause,
         signature=finding.kind.removeprefix("signature.") if finding is not None else None,
         confidence=judgement.confidence,
-        first_failing_rank=finding.rank if finding is not None and fault else None,
-        host=place.host if place is not None and fault else None,
-        gpu=place.gpu if place is not None and fault else None,
-        first_line=FirstLine(first.file, first.line, first.text) if first and fault else None,
+        first_failing_rank=finding.rank if finding is not None and placed else None,
+        host=place.host if place is not None and placed else None,
+        gpu=place.gpu if place is not None and placed else None,
+        first_line=FirstLine(first.file, first.line, first.text) if first and placed else None,
         explanation=text,
         fixes=fixes,
         hypotheses=hypotheses,
@@ -141,13 +144,17 @@ def _wording(
     main: Sequence[int],
 ) -> tuple[str, str, Category | None]:
     finding = judgement.finding
+    category = choose_category(examination, judgement)
     if judgement.verdict is Verdict.HEALTHY:
         text, cause = explain_healthy(examination, knowledge, book)
-        return text, cause, finding.category if finding is not None else None
+        return text, cause, category
     if finding is None:
         text = explain_unknown(examination, judgement, book)
         return text, "Not enough evidence to name a root cause", None
-    return explain(examination, finding, knowledge, book, main), finding.title, finding.category
+    if judgement.verdict is Verdict.UNKNOWN:
+        text = explain_open(examination, finding, knowledge, book, main)
+        return text, f"Not decided: {finding.title}", category
+    return explain(examination, finding, knowledge, book, main), finding.title, category
 
 
 def _hypotheses(

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from firstfault.investigation.diagnosis import SkippedInput
+from firstfault_tools.causality.adoption import adopt_ranks
 from firstfault_tools.causality.alignment import align_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.witnesses import adopt_ranks, read_witnesses
+from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.placement import join_storage, join_stragglers
+from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
@@ -82,6 +84,7 @@ def _sort_artefacts(
 ) -> tuple[dict[str, list[Artefact]], list[LogFile], list[SkippedInput]]:
     owned: dict[str, list[Artefact]] = defaultdict(list)
     plain: list[LogFile] = []
+    years: dict[str, int | None] = {}
     skipped: list[SkippedInput] = []
     for artefact in artefacts:
         head = artefact.head()
@@ -101,7 +104,17 @@ def _sort_artefacts(
             )
             continue
         plain.append(describe_log(artefact.name, artefact.path, head))
-    return owned, plain, skipped
+        years[artefact.name] = find_year(head.decode("utf-8", errors="replace"))
+    return owned, _share_year(plain, years), skipped
+
+
+def _share_year(logs: list[LogFile], years: Mapping[str, int | None]) -> list[LogFile]:
+    """Logs whose stamps print no year get that of the other logs of the incident."""
+    known = [y for y in years.values() if y is not None]
+    if not known:
+        return logs
+    usual = Counter(known).most_common(1)[0][0]
+    return [log if years[log.name] is not None else replace(log, year=usual) for log in logs]
 
 
 def _recognises(reader: str, recognise: object, name: str, head: bytes) -> bool:

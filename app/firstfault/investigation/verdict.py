@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 
 from firstfault.investigation.examination import Examination
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
@@ -18,9 +17,6 @@ _HARMLESS = re.compile(
     r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
     r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|"
     r"FutureWarning|DeprecationWarning|UserWarning)\b"
-)
-_FINISHED = re.compile(
-    r"(?i)\btraining (?:is )?(?:done|complete|completed|finished)|exiting program at iteration|\bdone\b\.?$|train_runtime|saved? (?:final|last) (?:checkpoint|model)"
 )
 MAX_SUSPICIOUS = 40
 
@@ -38,6 +34,8 @@ class Judgement:
 def judge(examination: Examination) -> Judgement:
     """Verdict by rule. UNKNOWN is said whenever something looks wrong and nothing explains it."""
     chain = examination.chain
+    if chain.first is not None and is_undecided(chain.first):
+        return Judgement(Verdict.UNKNOWN, chain.first, Confidence.POSSIBLE)
     if chain.first is not None:
         verdict = (
             Verdict.WARNING if chain.first.facts.get("severity") == "warning" else Verdict.FAULT
@@ -58,6 +56,29 @@ def judge(examination: Examination) -> Judgement:
             Verdict.HEALTHY, chain.benign[0] if chain.benign else None, Confidence.LIKELY
         )
     return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN)
+
+
+def is_undecided(finding: Finding) -> bool:
+    """It says that something ended or waited, and not why: a symptom, or a death without a reason."""
+    return finding.level is Level.SYMPTOM or finding.category is None
+
+
+def choose_category(examination: Examination, judgement: Judgement) -> Category | None:
+    """Category of the answer. A symptom that comparing ranks did not explain belongs to none.
+
+    Where ranks cannot be compared, or the connection never worked, the symptom's own class is the
+    best there is; it is never more than possible.
+    """
+    finding = judgement.finding
+    if finding is None or judgement.verdict is not Verdict.UNKNOWN:
+        return finding.category if finding is not None else None
+    if finding.category is not Category.COMMUNICATION:
+        return None
+    logs = examination.logs
+    alone = len(logs.ranks_seen) <= 1 and (logs.world_size or 1) == 1
+    waited = finding.kind.startswith(("collective.", "signature.watchdog"))
+    never_worked = not waited and not any(r.trained() for r in logs.progress.values())
+    return finding.category if alone or never_worked else None
 
 
 def _only_notices(examination: Examination) -> bool:
@@ -104,13 +125,8 @@ def suspicious_lines(examination: Examination) -> list[Line]:
 
 def shows_health(examination: Examination) -> bool:
     """Positive signs of life: steps that advance, or a finished run."""
-    for digest in examination.logs.digests:
-        steps = (p for p in examination.logs.progress[digest.file].after(0) if p.training)
-        if len(list(islice(steps, 2))) == 2 or examination.logs.progress[digest.file].trains():
-            return True
-        if any(_FINISHED.search(text) for _, text in digest.kept[-50:]):
-            return True
-    return False
+    readers = examination.logs.progress.values()
+    return any(r.trained() or r.finished_at() is not None for r in readers)
 
 
 def possible_cause(

@@ -88,6 +88,48 @@ def explain(
     return " ".join(parts)
 
 
+def explain_open(
+    examination: Examination,
+    finding: Finding,
+    knowledge: Knowledge,
+    book: CitationBook,
+    main: Sequence[int],
+) -> str:
+    """What was seen of an end or a wait whose reason is not in what was read, and what else was seen."""
+    parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}."]
+    words = _decisive_words(finding)
+    if words:
+        parts.append(f"It says «{words}» {marks(main[:1])}.")
+    if finding.host and finding.host not in finding.title:
+        parts.append(f"Seen on host {finding.host}.")
+    parts.append(
+        "This tells that something ended or waited and not why: the evidence is not enough to name a cause. "
+        "What is listed under next artefacts would decide it."
+    )
+    seen = [f for f in (*examination.chain.rivals, *examination.chain.cascade) if f is not finding]
+    told = {finding.title}
+    for other in seen:
+        if len(told) > MAX_COMPANIONS:
+            break
+        numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
+        if numbers and other.title not in told:
+            told.add(other.title)
+            parts.append(f"Seen as well: {other.title.rstrip('.')} {marks(numbers)}.")
+    for line in warnings_before(examination, finding):
+        number = book.cite_log(line.evidence())
+        if number is not None:
+            parts.append(f"Said before: «{' '.join(line.message.split())[:200]}» [{number}].")
+    numbers = [
+        n
+        for f in examination.chain.teardown[:3]
+        for e in f.evidence[:1]
+        if (n := book.cite_log(e)) is not None
+    ]
+    if numbers:
+        parts.append(f"Clean-up after it {marks(numbers)}.")
+    return " ".join(parts)
+
+
 def _companions(examination: Examination, finding: Finding) -> list[Finding]:
     """Other causes and failures that stand beside the first one and tell more of the same story."""
     quoted = {(e.file, e.line) for e in finding.evidence}

@@ -20,21 +20,25 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
     named = [h for h in ordered if h.captures.get("rank", "").isdigit()]
     if named:
         ranks = {int(h.captures["rank"]) for h in named}
-        first = int(named[0].captures["rank"])
-        return (first if len(ranks) == 1 or not _shared(incident, ranks, named) else None), named[0]
+        if len(ranks) == 1 or _clearly_first(named):
+            return int(named[0].captures["rank"]), named[0]
+        lead = _ended_first(incident, named)
+        return (int(lead.captures["rank"]), lead) if lead is not None else (None, named[0])
     labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
     ranks = {r for h in labelled if (r := rank_of(incident, h.line)) is not None}
     if len(ranks) == 1:
         return ranks.pop(), labelled[0]
     if len(ranks) > 1:
-        if _shared(incident, ranks, labelled):
-            return None, ordered[0]
-        return rank_of(incident, labelled[0].line), labelled[0]
+        first_rank = rank_of(incident, labelled[0].line)
+        return (first_rank, labelled[0]) if _clearly_first(labelled) else (None, ordered[0])
     return _unlabelled_rank(incident, ordered), ordered[0]
 
 
 def rank_of(incident: LogIncident, line: Line) -> int | None:
     """Rank of a line: its label, else the rank its file belongs to."""
+    told = incident.told_ranks.get((line.file, line.number))
+    if told is not None:
+        return told
     if line.speaker.rank is not None:
         return line.speaker.rank
     if line.speaker.task is not None and incident.tasks_are_ranks:
@@ -59,18 +63,24 @@ def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:
     return (files.index(line.file) + 1, 0.0, start)
 
 
-def _shared(incident: LogIncident, ranks: set[int], ordered: Sequence[Hit]) -> bool:
-    """Several ranks say the same, and none of them clearly before the others."""
-    world = max(max(incident.ranks_seen | ranks) + 1, incident.world_size or 0)
-    if len(ranks) * 2 < world:
-        return False
+def _clearly_first(ordered: Sequence[Hit]) -> bool:
+    """Of several ranks that say the same, one said it well before all others."""
     times: dict[int, float] = {}
     for hit in ordered:
         rank = hit.line.speaker.rank
         if rank is not None and hit.line.time is not None:
             times.setdefault(rank, hit.line.time)
     stamps = sorted(times.values())
-    return not (len(stamps) >= 2 and stamps[1] - stamps[0] > CLEARLY_FIRST_S)
+    return len(stamps) >= 2 and stamps[1] - stamps[0] > CLEARLY_FIRST_S
+
+
+def _ended_first(incident: LogIncident, named: Sequence[Hit]) -> Hit | None:
+    """The one of several ranks, each with a fault of its own, whose process the launcher saw end first."""
+    ends = [e for e in incident.exits if e.code > 0 and e.local_rank is not None]
+    if not ends or any("device" not in h.captures for h in named):
+        return None
+    first = [h for h in named if h.captures["device"] == str(ends[0].local_rank)]
+    return first[0] if len({h.captures["rank"] for h in first}) == 1 else None
 
 
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:

@@ -27,6 +27,12 @@ _CONSEQUENCES: dict[Category, set[Category | None]] = {
 }
 """Categories whose causes, seen in the same incident, usually explain a cause of the key's category."""
 
+WEAKEST = "run.ended"
+"""An end that nothing explains: only where nothing else is known."""
+
+_LEADS = ("run.interrupted", "peers.lost", "collective.")
+"""Symptoms that sum up what all ranks saw; they come before those of single lines."""
+
 _ABSENCES = {
     "collective.missing",
     "collective.never_entered",
@@ -64,8 +70,15 @@ def order_findings(findings: Sequence[Finding]) -> Chain:
         for f in _sorted(g for g in live if g.level is level)
     ]
     # broken machines and full memory break connections and launches, never the other way round
-    deeper = {f.category for f in candidates if f.level is Level.CAUSE}
-    candidates.sort(key=lambda f: (f.category is Category.PERFORMANCE, *_outranked(f, deeper)))
+    deeper = {f.category for f in candidates if f.level in (Level.CAUSE, Level.FAILURE)}
+    candidates.sort(
+        key=lambda f: (
+            f.kind == WEAKEST,
+            f.category is Category.PERFORMANCE,
+            *_outranked(f, deeper),
+            _lead(f),
+        )
+    )
     first = candidates[0] if candidates else None
     rest = [f for f in candidates if f is not first]
     rivals = [f for f in rest if first is not None and _rivals(first, f)]
@@ -102,6 +115,14 @@ def _outranked(finding: Finding, causes: set[Category | None]) -> tuple[int, boo
     """(depth of the level, another cause of the incident explains this one)."""
     over = _CONSEQUENCES.get(finding.category, set()) if finding.category is not None else set()
     return DEPTH[finding.level], bool(over & causes)
+
+
+def _lead(finding: Finding) -> int:
+    """Place of a symptom among symptoms; 0 for everything deeper."""
+    if finding.level is not Level.SYMPTOM:
+        return 0
+    order = (i for i, kind in enumerate(_LEADS) if finding.kind.startswith(kind))
+    return next(order, len(_LEADS))
 
 
 def _explain_absence(finding: Finding, findings: Sequence[Finding]) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,15 @@ class LogIncident:
     @cached_property
     def tracebacks(self) -> tuple[Traceback, ...]:
         return tuple(t for d in self.digests for t in read_tracebacks(d))
+
+    @cached_property
+    def told_ranks(self) -> dict[tuple[str, int], int]:
+        """Ranks of exceptions whose traceback names the rank that raised them, whoever printed it."""
+        return {
+            (t.line.file, t.line.number): t.told_rank
+            for t in self.tracebacks
+            if t.told_rank is not None
+        }
 
     @cached_property
     def work(self) -> tuple[WorkReport, ...]:
@@ -110,9 +120,48 @@ class LogIncident:
             return None
         return digest.kept[position][1]
 
+    @cached_property
+    def finished(self) -> bool:
+        """Some log says that the training ended as planned, and no step follows in it."""
+        return any(reader.finished_at() is not None for reader in self.progress.values())
+
+    @cached_property
+    def ended_well(self) -> bool:
+        """Finished, and no process is known to have ended badly or to have waited in vain."""
+        from firstfault_tools.causality.ending import find_bad_end
+
+        if not self.finished or any(w.timed_out for w in self.work):
+            return False
+        return find_bad_end(self) is None and not any(map(self._raised_last, self.tracebacks))
+
+    def _raised_last(self, traceback: Traceback) -> bool:
+        """Neither a step nor a planned end follows this exception in its own log."""
+        if traceback.ignored or traceback.chained:
+            return False
+        reader = self.progress[traceback.line.file]
+        finish = reader.finished_at()
+        if finish is not None:
+            return traceback.line.number > finish
+        return not reader.survives(traceback.line.number)
+
     def survived(self, line: Line) -> bool:
-        """Training went on for several steps after this line, so it did not stop the run."""
-        return self.progress[line.file].survives(line.number)
+        """The run went on after this line or ended as planned, so the line did not stop it."""
+        reader = self.progress[line.file]
+        if reader.survives(line.number) or self.ignored(line):
+            return True
+        return self.ended_well and (reader.finished_at() is not None or not reader.trained())
+
+    def ignored(self, line: Line) -> bool:
+        """The line belongs to an exception that Python only reported while it cleaned up."""
+        return line.number in self._ignored.get(line.file, frozenset())
+
+    @cached_property
+    def _ignored(self) -> dict[str, frozenset[int]]:
+        found: dict[str, set[int]] = defaultdict(set)
+        for traceback in self.tracebacks:
+            if traceback.ignored:
+                found[traceback.line.file].update(range(traceback.start, traceback.line.number + 1))
+        return {file: frozenset(numbers) for file, numbers in found.items()}
 
     def lines_before(self, line: Line, limit: int) -> Iterator[Line]:
         """Kept lines before `line`, nearest first."""

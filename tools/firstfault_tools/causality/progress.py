@@ -32,9 +32,20 @@ _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\
 
 _FINISHED = re.compile(
     r"(?i)\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:is )?(?:done|completed?|finished|ended successfully)\b(?! with)|"
-    r"exiting program at iteration|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs)|"
-    r"\bsaved? final (?:checkpoint|model)|\bDone training\b|successfully completed"
+    r"exiting program at iteration|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
+    r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bDone training\b|successfully completed|"
+    r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\breached max[_ ](?:steps|epochs|iters|iterations)|"
+    r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
+    r"\bCOMPLETED\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
+    r"\bSignaling Trainer to stop\b|\bJob (?:\S+ )?succeeded\b|job completed"
 )
+_FINISH_WORDS = (
+    "omplete", "OMPLETE", "one", "inished", "INISHED", "xit", "train_runtime", "top", "inal ", "ax_", "ax ", "MAX", "ucceeded",
+    "uccess", "ignaling",
+)  # fmt: skip
+FINISH_LINES = 20_000
+"""Lines from the end in which a run that ended as planned says so."""
+
 _DEATH = re.compile(
     r"taking the (?:entire )?process down|terminate called|ChildFailedError|failed \(exitcode: -?\d+\)|core dumped"
 )
@@ -93,10 +104,13 @@ class ProgressReader:
     def _find_finish(self) -> int:
         last = next((p for p in self.before(2**62) if p.training), None)
         floor = last.number if last is not None else 0
-        for number, text in reversed(self._digest.kept):
+        kept = self._digest.kept
+        for number, text in reversed(kept[max(0, len(kept) - FINISH_LINES) :]):
             if number <= floor:
                 break
-            if _FINISHED.search(text):
+            if not any(word in text for word in _FINISH_WORDS) or not _FINISHED.search(text[:1000]):
+                continue
+            if not _is_source(make_line(self._digest.file, number, text, self._digest.year)):
                 return number
         return 0
 
@@ -155,6 +169,10 @@ class ProgressReader:
         """Some step format that the metrics room knows is in this log, with steps that advance."""
         return self._recognised_steps_after(0) >= 2
 
+    def trained(self) -> bool:
+        """At least two steps of training were done, in whatever format."""
+        return len(list(islice((p for p in self.after(0) if p.training), 2))) == 2 or self.trains()
+
     def _recognised_steps_after(self, number: int) -> int:
         """Distinct later steps by the metrics room's formats, for logs whose steps look unusual.
 
@@ -187,6 +205,11 @@ class ProgressReader:
             found = self._known[position]
             if found is not None:
                 yield found
+
+
+def _is_source(line: Line) -> bool:
+    """A line of code as a traceback shows it, which may well say that it prints `done`."""
+    return line.message.startswith("    ") or line.text.startswith("    ")
 
 
 def read_progress(number: int, text: str) -> Progress | None:

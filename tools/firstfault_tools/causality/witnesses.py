@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
 
+from firstfault_tools.causality.absence import read_absence
 from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
+from firstfault_tools.causality.ending import read_ending
 from firstfault_tools.causality.exceptions import (
     GENERIC,
     classify_traceback,
@@ -22,6 +22,7 @@ from firstfault_tools.causality.exceptions import (
 )
 from firstfault_tools.causality.handled import is_handled
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.interruption import read_interruption
 from firstfault_tools.causality.odd_one import (
     OddOne,
     find_odd_one,
@@ -35,24 +36,37 @@ from firstfault_tools.log.signature import Signature, fill_template
 from firstfault_tools.log.traceback import Traceback
 
 EVIDENCE_PER_FINDING = 4
-_LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
-"""Categories whose faults strike one process; the others lie in what the ranks share."""
-_NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
-"""Categories whose faults are never one rank's own, even if only one rank wrote the log."""
+UNEXPLAINED = (7, 9, 11)
+"""Signals (SIGBUS, SIGKILL, SIGSEGV) after which a launcher's line does not say why the process died."""
 
-_OF_THE_HOST = frozenset(
-    {
-        "kernel.nvme", "kernel.nvme_timeout", "kernel.io_error", "kernel.filesystem", "kernel.memory_ue",
-        "kernel.machine_check", "kernel.memory_failure", "kernel.panic", "kernel.apei", "kernel.oom_kill",
-    }
-)  # fmt: skip
-"""Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
 _TEARDOWN_TYPES = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
 )
 _SYMPTOM_TYPES = re.compile(
     r"DistBackendError|DistStoreError|DistNetworkError|BrokenPipeError|ConnectionResetError"
 )
+
+
+_TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
+    4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
+    7: (
+        "died of SIGBUS (signal 7, bus error); why is not in this log: a full /dev/shm, a memory-mapped file cut "
+        "short or gone, a disk error under it and bad host memory all look like this",
+        None, Level.FAILURE, "exit-codes",
+    ),
+    8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
+    9: (
+        "was killed by SIGKILL (signal 9) from outside; who sent it is not in this log: the kernel's OOM killer, a "
+        "memory limit, the scheduler and a person all look like this",
+        None, Level.FAILURE, "exit-codes",
+    ),
+    11: (
+        "crashed with SIGSEGV (signal 11, segmentation fault) in native code; which library is not in this log, "
+        "only a native stack names it",
+        None, Level.FAILURE, "segfault",
+    ),
+}  # fmt: skip
+"""What a signal says by itself: words, category, level and page."""
 
 
 def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
@@ -69,95 +83,9 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
+    whole = (read_interruption(incident), read_absence(incident), read_ending(incident))
+    found += [f for f in whole if f is not None]
     return tuple(found)
-
-
-def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
-    """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
-
-    A device-side assertion, a kernel message or a worker's exception names no rank; the exception it
-    leads to does. Only if exactly one rank raised anything but symptoms is it taken.
-    """
-    failed = {
-        f.rank
-        for f in findings
-        if f.rank is not None
-        and f.level in (Level.CAUSE, Level.FAILURE)
-        and f.category is not Category.COMMUNICATION
-        and not f.facts.get("survived")
-    }
-    out = []
-    for finding in findings:
-        finding = _mark_survivor(incident, finding)
-        # who prints a metric or reports a mismatch is not who caused it
-        shared = finding.kind.startswith(("metrics.", "collective."))
-        if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
-            rank = _rank_by_seat(incident, finding)
-            local = finding.category in _LOCAL and not shared and not finding.facts.get("ranks")
-            if rank is None and local and len(failed) == 1:
-                rank = next(iter(failed))
-            if rank is None and finding.kind.startswith("metrics."):
-                rank = _victim_of_growth(finding, findings)
-            if rank is None and not shared and finding.category not in _NOBODYS:
-                rank = _sole_rank(incident)
-            if rank is not None:
-                finding = replace(finding, rank=rank)
-        if finding.rank is not None and finding.host is None:
-            finding = replace(finding, host=incident.roster.host_of(finding.rank))
-        out.append(finding)
-    return out
-
-
-def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
-    """The one rank that ran out of the memory whose growth a metric shows."""
-    if finding.category is not Category.OOM:
-        return None
-    out_of_memory = {f.rank for f in findings if f.category is Category.OOM and f.rank is not None}
-    return next(iter(out_of_memory)) if len(out_of_memory) == 1 else None
-
-
-def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
-    """A finding of another tool about a log line after which training went on is survived too."""
-    place = finding.evidence[0] if finding.evidence else None
-    if place is None or place.line == 0 or finding.kind.startswith("metrics."):
-        return finding
-    if "survived" in finding.facts or place.file not in incident.progress:
-        return finding
-    survived = incident.progress[place.file].survives(place.line)
-    return replace(finding, facts={**finding.facts, "survived": survived})
-
-
-def _sole_rank(incident: LogIncident) -> int | None:
-    """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
-    crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
-    if any(t.line.speaker.task is not None for t in incident.tracebacks):
-        return None
-    if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
-        return None
-    reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
-    if len(reported) == 1:
-        return reported.pop()
-    return 0 if not reported and (incident.world_size or 1) == 1 else None
-
-
-def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
-    pid = str(finding.facts.get("pid") or "")
-    if pid.isdigit():
-        rank = incident.roster.by_pid(int(pid), finding.host)
-        if rank is not None:
-            return rank
-    seating = incident.seating
-    facts = finding.facts
-    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "")
-    rank = incident.roster.by_bus(bus, finding.host) if bus else None
-    index, gpus = facts.get("gpu_index"), facts.get("gpus_on_host")
-    if rank is None and isinstance(index, int):
-        rank = seating.by_gpu(finding.host, index, gpus if isinstance(gpus, int) else None)
-    if rank is None and isinstance(pod := facts.get("pod"), str):
-        rank = seating.by_pod(pod)
-    if rank is None and finding.host and finding.kind in _OF_THE_HOST:
-        rank = seating.by_host(finding.host)
-    return rank
 
 
 def _holds(incident: LogIncident, signature: Signature) -> bool:
@@ -170,8 +98,13 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
     """One finding per signature whose conditions hold in the incident."""
     grouped: dict[int, list[Hit]] = defaultdict(list)
     ignored = ignored_lines(incident)
+    deaths = {(e.line.file, e.line.number) for e in incident.exits if e.signal in UNEXPLAINED}
     for digest in incident.digests:
         for hit in digest.hits:
+            # what a launcher says of a death by signal is told once, by exit_findings
+            told = (hit.line.file, hit.line.number) in deaths
+            if told and incident.signatures.signatures[hit.index].id.startswith("exit-"):
+                continue
             if (hit.line.file, hit.line.number) not in ignored or not _speaks_of_code(
                 incident.signatures.signatures[hit.index]
             ):
@@ -344,23 +277,21 @@ def _signal_finding(exits: list[Exit]) -> Finding:
         if rank is not None
         else (f"a process on {lead.host}" if lead.host else "a process")
     )
-    told = {
-        9: ("was killed by SIGKILL (signal 9) from outside; the log does not say by whom", None, Level.FAILURE, "exit-codes"),
-        11: ("crashed with SIGSEGV (signal 11, segmentation fault) in native code", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
-        7: ("died of SIGBUS (signal 7, bus error): shared memory, a mapped file cut short or host memory", None, Level.FAILURE, "shared-memory-too-small"),
-        8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
-        4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
-    }.get(lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None))  # fmt: skip
+    how, category, level, page = _TOLD.get(
+        lead.signal or 0, (f"ended with {name}", Category.SCHEDULER, Level.TEARDOWN, None)
+    )
+    if lead.pid is not None:
+        who += f" (pid {lead.pid})"
     return Finding(
         kind=f"exit.{name.lower()}",
-        title=f"{who} {told[0]}",
-        level=told[2],
-        category=told[1],
-        confidence=Confidence.LIKELY if told[2] is Level.FAILURE else Confidence.POSSIBLE,
+        title=f"{who} {how}",
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY if level is Level.FAILURE else Confidence.POSSIBLE,
         evidence=tuple(e.line.evidence() for e in [lead, *[e for e in exits if e is not lead]][:3]),
         rank=rank,
         host=lead.host,
         time=lead.line.time,
-        page=told[3],
-        facts={"signal": lead.signal, "code": lead.code},
+        page=page,
+        facts={"signal": lead.signal, "code": lead.code, "pid": lead.pid or ""},
     )

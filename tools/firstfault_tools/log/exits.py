@@ -19,6 +19,12 @@ _SRUN = re.compile(
     r"srun: error: (?P<host>[\w.-]+): tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>Killed|Exited with exit code (?P<code>\d+)|"
     r"Segmentation fault|Bus error|Aborted|Terminated|Out Of Memory|Illegal instruction|[A-Z][\w ]+)"
 )
+_SIGNALLED = re.compile(r"Signal (?P<signal>\d+) \(SIG[A-Z0-9]+\) received by PID (?P<pid>\d+)")
+_MPI = re.compile(
+    r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>[\w.-]+) exited on signal (?P<signal>\d+)"
+)
+_PYTHON = re.compile(r"died with <Signals\.SIG[A-Z0-9]+: (?P<signal>\d+)>")
+_SYSTEMD = re.compile(r"Main process exited, code=(?:killed|dumped), status=(?P<signal>\d+)/")
 _LAUNCH = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _KUBE = re.compile(r"Exit Code:\s+(?P<code>\d+)")
 _SIGNALS = {
@@ -86,6 +92,15 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
         return Exit(line, code, None, None, match["host"], None) if code else (
             None if task is None else Exit(line, 1, None, None, match["host"], None)
         )  # fmt: skip
+    match = _SIGNALLED.search(text)
+    if match is not None:
+        return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host, int(match["pid"]))  # fmt: skip
+    match = _MPI.search(text)
+    if match is not None and int(match["signal"]):
+        return Exit(line, -int(match["signal"]), int(match["rank"]), None, match["host"], int(match["pid"]) or None)  # fmt: skip
+    match = _PYTHON.search(text) or _SYSTEMD.search(text)
+    if match is not None:
+        return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host)
     match = _LAUNCH.search(text) or _KUBE.search(text)
     if match is not None:
         return Exit(line, int(match["code"]), line.speaker.rank, None, line.speaker.host)

@@ -17,6 +17,7 @@ MAX_LINES = 400
 MAX_FRAMES = 80
 
 _HEAD = re.compile(r"Traceback \(most recent call last\)")
+_TOLD_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
 _FRAME = re.compile(
     r'^\s*(?:│\s*)?File "(?P<path>[^"]{1,500})", line (?P<line>\d+)(?:, in (?P<name>.{1,200}))?'
 )
@@ -30,6 +31,8 @@ _KNOWN_TYPE = re.compile(
 _CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception"
 )
+_IGNORED = re.compile(r"^\s*Exception ignored (?:in|on calling|while)\b")
+LINES_TO_IGNORED = 2
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
 )
@@ -62,9 +65,15 @@ class Traceback:
     chained: bool
     """Raised while another exception of the same traceback was handled: not the first one."""
 
+    told_rank: int | None = None
+    """Rank that raised it where another rank prints it, as torch.distributed.checkpoint does."""
+
+    ignored: bool = False
+    """Python said `Exception ignored in` before it: raised in a destructor, it stopped nothing."""
+
     @property
     def rank(self) -> int | None:
-        return self.line.speaker.rank
+        return self.told_rank if self.told_rank is not None else self.line.speaker.rank
 
     @property
     def user_frame(self) -> Frame | None:
@@ -99,6 +108,9 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     frames: list[Frame] = []
     out: list[Traceback] = []
     chained = False
+    told = _TOLD_RANK.search(head.text)
+    told_rank = int(told[1]) if told is not None else None
+    ignored = _is_ignored(digest, head, position)
     ended_at: int | None = None
     for number, text in digest.lines_after(start, MAX_LINES):
         line = make_line(digest.file, number, text, digest.year)
@@ -126,7 +138,7 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
             out.append(
                 Traceback(
                     start, line, match["type"], match["message"] or "", tuple(frames),
-                    chained and bool(out),
+                    chained and bool(out), told_rank, ignored,
                 )
             )  # fmt: skip
             ended_at = number
@@ -134,6 +146,15 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
         if ended_at is not None and number > ended_at + 6 and not chained:
             break
     return out
+
+
+def _is_ignored(digest: FileDigest, head: Line, position: int) -> bool:
+    """The stream of the traceback announced it as an exception that is ignored."""
+    for number, text in reversed(digest.kept[max(0, position - LINES_TO_IGNORED) : position]):
+        line = make_line(digest.file, number, text, digest.year)
+        if line.speaker.key == head.speaker.key:
+            return _IGNORED.search(line.message) is not None
+    return False
 
 
 def _continues(line: Line, head: Line) -> bool:

@@ -1,0 +1,120 @@
+"""Whose is a finding that prints no rank? Found by pid, PCI address, pod, host or by who failed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.pods import pod_of
+from firstfault_tools.causality.weighing import weigh_findings
+from firstfault_tools.findings import Category, Finding, Level
+
+_LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
+"""Categories whose faults strike one process; the others lie in what the ranks share."""
+_NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
+"""Categories whose faults are never one rank's own, even if only one rank wrote the log."""
+
+_OF_THE_HOST = frozenset(
+    {
+        "kernel.nvme", "kernel.nvme_timeout", "kernel.io_error", "kernel.filesystem", "kernel.memory_ue",
+        "kernel.machine_check", "kernel.memory_failure", "kernel.panic", "kernel.apei", "kernel.oom_kill",
+    }
+)  # fmt: skip
+"""Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
+
+
+def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
+
+    A device-side assertion, a kernel message or a worker's exception names no rank; the exception it
+    leads to does. Only if exactly one rank raised anything but symptoms is it taken.
+    """
+    failed = {
+        f.rank
+        for f in findings
+        if f.rank is not None
+        and f.level in (Level.CAUSE, Level.FAILURE)
+        and f.category is not Category.COMMUNICATION
+        and not f.facts.get("survived")
+    }
+    out = []
+    for finding in findings:
+        finding = _mark_survivor(incident, finding)
+        # who prints a metric or reports a mismatch is not who caused it
+        shared = finding.kind.startswith(("metrics.", "collective."))
+        if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
+            rank = _rank_by_seat(incident, finding)
+            local = finding.category in _LOCAL and not shared and not finding.facts.get("ranks")
+            if rank is None and local and len(failed) == 1:
+                rank = next(iter(failed))
+            if rank is None and finding.kind.startswith("metrics."):
+                rank = _victim_of_growth(finding, findings)
+            if rank is None and not shared and finding.category not in _NOBODYS:
+                rank = _sole_rank(incident)
+            if rank is not None:
+                finding = replace(finding, rank=rank)
+        if finding.rank is not None and finding.host is None:
+            finding = replace(finding, host=incident.roster.host_of(finding.rank))
+        out.append(finding)
+    return weigh_findings(incident, out)
+
+
+def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """The one rank that ran out of the memory whose growth a metric shows."""
+    if finding.category is not Category.OOM:
+        return None
+    out_of_memory = {f.rank for f in findings if f.category is Category.OOM and f.rank is not None}
+    return next(iter(out_of_memory)) if len(out_of_memory) == 1 else None
+
+
+def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
+    """A finding of another tool about a log line after which training went on is survived too."""
+    place = finding.evidence[0] if finding.evidence else None
+    if place is None or place.line == 0 or finding.kind.startswith("metrics."):
+        return finding
+    if "survived" in finding.facts or place.file not in incident.progress:
+        return finding
+    survived = incident.progress[place.file].survives(place.line)
+    return replace(finding, facts={**finding.facts, "survived": survived})
+
+
+def _sole_rank(incident: LogIncident) -> int | None:
+    """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
+    crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
+    if any(t.line.speaker.task is not None for t in incident.tracebacks):
+        return None
+    if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
+        return None
+    reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
+    if len(reported) == 1:
+        return reported.pop()
+    return 0 if not reported and (incident.world_size or 1) == 1 else None
+
+
+def _pod(finding: Finding) -> str | None:
+    """Pod that a line of Kubernetes is about."""
+    if not finding.kind.startswith("signature.k8s-"):
+        return None
+    return next((pod for e in finding.evidence[:1] if (pod := pod_of(e.text)) is not None), None)
+
+
+def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
+    pid = str(finding.facts.get("pid") or "")
+    if pid.isdigit():
+        rank = incident.roster.by_pid(int(pid), finding.host)
+        if rank is not None:
+            return rank
+    seating = incident.seating
+    facts = finding.facts
+    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "")
+    rank = incident.roster.by_bus(bus, finding.host) if bus else None
+    index, gpus = facts.get("gpu_index"), facts.get("gpus_on_host")
+    if rank is None and isinstance(index, int):
+        rank = seating.by_gpu(finding.host, index, gpus if isinstance(gpus, int) else None)
+    pod = facts.get("pod") or _pod(finding)
+    if rank is None and isinstance(pod, str):
+        rank = seating.by_pod(pod)
+    if rank is None and finding.host and finding.kind in _OF_THE_HOST:
+        rank = seating.by_host(finding.host)
+    return rank

@@ -1,0 +1,108 @@
+"""How did the run end? As planned, badly, or not at all in what was read.
+
+A run that ended as planned got over every warning before; a run that was killed is never healthy,
+even if its steps went on as before until the last line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Confidence, Finding, Level
+from firstfault_tools.log.digest import FileDigest, Line, Mark
+from firstfault_tools.log.scan import make_line
+
+TAIL_LINES = 400
+BEFORE_LAST_STEP_S = 300.0
+"""A kill in another log counts if it is no older than this before the last step."""
+
+PAGE = "exit-codes"
+_WORDS = (
+    "illed", "erminated", "Hangup", "borted", "us error", "egmentation", "exit", "Failed with result",
+    "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_ME", "CANCELLED", "PREEMPTED", "signal",
+)  # fmt: skip
+_BAD = re.compile(
+    r"^(?:[\w.\[\]/:-]+ ){0,3}(?:Killed|Terminated|Hangup|Aborted|Bus error|Segmentation fault)(?: \(core dumped\))?\s*$|"
+    r": line \d+:\s+\d+ (?:Killed|Terminated|Aborted|Hangup|Segmentation fault|Bus error)|"
+    r"oomd\S*: .{0,40}[Kk]illed|oomd killed|"
+    r"Main process exited, code=(?:killed|dumped|exited), status=(?!0\b)\w+|Failed with result '(?!success)|"
+    r"\b[Ee]xit(?:s|ed)?(?: with)?(?: exit| return)? (?:code|status)(?: of [\w.-]+)?[ :=']+-?[1-9]\d{0,3}\b|"
+    r"non-zero exit (?:code|status)|exited on signal \d|died with <Signals\.|"
+    r"\b(?:FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\w*|CANCELLED(?: by \d+)?|PREEMPTED)\s+\d+:\d+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BadEnd:
+    """A line that tells of an end that nobody planned, and the last step before it."""
+
+    line: Line
+    step: int | None
+
+
+def find_bad_end(incident: LogIncident) -> BadEnd | None:
+    """The first line after the last step that tells of a bad end, or None."""
+    last = _last_step_time(incident)
+    for digest in incident.digests:
+        reader = incident.progress[digest.file]
+        step = reader.last_training()
+        finish = reader.finished_at()
+        floor = max(step.number if step is not None else 0, finish or 0)
+        for line in _bad_lines(digest, floor):
+            own = step is not None
+            if not own and last is not None and (line.time or last) < last - BEFORE_LAST_STEP_S:
+                continue
+            return BadEnd(line, step.counter if step is not None else None)
+    return None
+
+
+def read_ending(incident: LogIncident) -> Finding | None:
+    """Finding about an end that no other line explains; the weakest of all symptoms."""
+    end = find_bad_end(incident)
+    if end is None:
+        return None
+    said = " ".join(end.line.message.split())[:160]
+    after = f" after step {end.step}" if end.step is not None else ""
+    return Finding(
+        kind="run.ended",
+        title=f"the run did not end as planned{after}: «{said}» is all that is said of it",
+        level=Level.SYMPTOM,
+        category=None,
+        confidence=Confidence.POSSIBLE,
+        evidence=(end.line.evidence(),),
+        host=end.line.speaker.host,
+        time=end.line.time,
+        page=PAGE,
+        facts={"step": end.step, "survived": False},
+    )
+
+
+def _bad_lines(digest: FileDigest, floor: int) -> Iterator[Line]:
+    wanted = set(digest.marked.get(Mark.EXIT, ())[-TAIL_LINES:])
+    low = max(0, len(digest.kept) - TAIL_LINES)
+    rows = digest.kept[low:]
+    tail = {number for number, _ in rows}
+    rows += [row for n in wanted - tail if (row := _row(digest, n)) is not None]
+    for number, text in sorted(rows):
+        if number <= floor or len(text) > 2000 or not any(w in text for w in _WORDS):
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        if _BAD.search(text) or _BAD.search(line.message):
+            yield line
+
+
+def _row(digest: FileDigest, number: int) -> tuple[int, str] | None:
+    position = digest.position(number)
+    return digest.kept[position] if position >= 0 and digest.kept[position][0] == number else None
+
+
+def _last_step_time(incident: LogIncident) -> float | None:
+    times = []
+    for reader in incident.progress.values():
+        step = reader.last_training()
+        if step is not None and (time := reader.line(step).time) is not None:
+            times.append(time)
+    return max(times, default=None)

@@ -1,0 +1,103 @@
+"""Which findings weigh less in this incident than their kind says? What they report has a deeper reason.
+
+A level is set by the words of one line; what else stands in the incident can show that the line only
+reports: a store that was there and went away, a node that was lost after its power failed, a pod that
+belongs to another job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.chain import DEPTH, WEAKEST
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.interruption import subordinate_interrupts
+from firstfault_tools.causality.pods import family_of, pod_of
+from firstfault_tools.findings import Category, Finding, Level
+
+_CONNECTIONS = frozenset(
+    f"signature.{name}"
+    for name in (
+        *(
+            "rendezvous-connection",
+            "rendezvous-closed",
+            "rendezvous-timeout",
+            "store-connect-timeout",
+        ),
+        *(
+            "nccl-bootstrap-connect",
+            "mpi-daemon-lost",
+            "connection-reset",
+            "monitored-barrier-peer",
+        ),
+    )
+)
+"""A set-up fault where the run never trained; a consequence where it had been running."""
+
+_NODE_LOSSES = re.compile(
+    r"^(?:signature\.(?:slurm-node-failure|k8s-node-not-ready|ray-node-dead|mpi-daemon-lost|dlrover-node-event|slurm-requeued|"
+    r"kubeflow-replica-failed|slurm-step-ended|slurm-cancelled)|slurm\.node_fail|kubernetes\.node_\w+|ray\.node_\w+)"
+)
+"""Reports of an upper layer that a node is gone: they say that, never why."""
+
+_HOST_FAULTS = (Category.HARDWARE, Category.OOM)
+_POD_KINDS = ("kubernetes.", "signature.k8s-")
+
+
+def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with the levels that they have beside each other."""
+    trained = any(reader.trained() for reader in incident.progress.values())
+    out: list[Finding] = []
+    told = any(DEPTH[f.level] <= DEPTH[Level.SYMPTOM] and f.kind != WEAKEST and not f.facts.get("survived") for f in findings)  # fmt: skip
+    for finding in subordinate_interrupts(findings):
+        if finding.kind == WEAKEST and told:
+            continue
+        level = finding.level
+        if level not in (Level.CAUSE, Level.FAILURE):
+            out.append(finding)
+            continue
+        lost = trained and finding.kind in _CONNECTIONS
+        if lost or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings)):
+            level = Level.SYMPTOM
+        elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
+            level = Level.CONTEXT
+        out.append(replace(finding, level=level) if level is not finding.level else finding)
+    return out
+
+
+def _explained(report: Finding, findings: Sequence[Finding]) -> bool:
+    """Something of the host itself (power, kernel, memory) is known that is not later than the report."""
+    for other in findings:
+        if other.level not in (Level.CAUSE, Level.FAILURE) or other.category not in _HOST_FAULTS:
+            continue
+        if other.facts.get("survived"):
+            continue
+        if report.host and other.host and not _same_host(report.host, other.host):
+            continue
+        if report.time is not None and other.time is not None and other.time > report.time + 600:
+            continue
+        return True
+    return False
+
+
+def _same_host(one: str, other: str) -> bool:
+    short = [name.split(".")[0].lower().removesuffix("-bmc") for name in (one, other)]
+    return short[0] == short[1]
+
+
+def _is_foreign(incident: LogIncident, finding: Finding) -> bool:
+    """The pod that the finding names belongs to another job than the pods that wrote the logs."""
+    told = finding.facts.get("pod")
+    name = told if isinstance(told, str) else None
+    name = name or next((n for e in finding.evidence[:1] if (n := pod_of(e.text))), None)
+    if name is None:
+        return False
+    own = {base for base, _ in incident.seating.pods}
+    family = family_of(name)
+    # a collector may leave out the job's name: worker-3 for job-a-worker-3
+    return bool(own) and not any(
+        family_of(f"{base}-0") == family or re.sub(r"-\d+$", "", name).endswith(f"-{base}")
+        for base in own
+    )
