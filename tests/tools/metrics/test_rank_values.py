@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.findings import Finding, Level
-from firstfault_tools.metrics import empty_batch, log_lines, rank_parts
+from firstfault_tools.metrics import empty_batch, load_balance, log_lines, rank_parts
 
 
 def number(text: str) -> list[tuple[int, str]]:
@@ -158,3 +158,73 @@ def test_damage_raises_nothing(lines: list[str]) -> None:
     numbered = number("\n".join(lines))
     rank_parts.find_in_lines(numbered, "x")
     empty_batch.find_in_lines(numbered, "x")
+
+
+def paced(special: int, ranks: int = 2, pause: float = 1650.0, odd: int = 0) -> str:
+    return "\n".join(
+        f"[rank{r}] iteration {s:5d}/ 100 | elapsed time per iteration (ms): "
+        f"{pause if s % special == 0 and r != odd else 14.2:.1f} | data time (ms): 0.1 | lm loss: 2.5{r}"
+        for s in range(1, 30)
+        for r in range(ranks)
+    )
+
+
+def test_a_rank_that_is_busy_between_its_steps() -> None:
+    (found,) = by_kind(paced(8, odd=1), "metrics.rank_pauses")
+    assert found.facts["busy_rank"] == 1
+    assert "every 8 steps" in found.title
+
+
+def test_steps_that_are_long_on_all_ranks_are_nobody_s() -> None:
+    assert by_kind(paced(8, odd=9), "metrics.rank_pauses") == []
+    assert by_kind(paced(50), "metrics.rank_pauses") == []
+
+
+def starved(data: float, others: float, ranks: int = 3) -> str:
+    return "\n".join(
+        f"[rank{r}] iteration {s:5d}/ 100 | elapsed time per iteration (ms): {915 if s > 8 else 14} | data "
+        f"time (ms): {(data if r == 1 else others) if s > 8 else 0.1} | lm loss: 2.5{r}"
+        for s in range(1, 27)
+        for r in range(ranks)
+    )
+
+
+def test_one_rank_alone_waits_for_its_data() -> None:
+    (found,) = by_kind(starved(900.5, 0.1), "metrics.rank_waits")
+    assert (found.rank, found.level) == (1, Level.CAUSE)
+    assert "since iteration 9" in found.title
+
+
+@pytest.mark.parametrize(("data", "others"), [(900.5, 880.0), (40.0, 0.1), (120.0, 0.1)])
+def test_data_that_all_wait_for_or_that_costs_little(data: float, others: float) -> None:
+    assert by_kind(starved(data, others), "metrics.rank_waits") == []
+
+
+def verl(high: float, time: float, balanced: str = "") -> str:
+    return "\n".join(
+        f"(TaskRunner pid=4410) step:{s} - global_seqlen/min:200000 - global_seqlen/max:{334000 + high * s:.0f} - "
+        f"{balanced}global_seqlen/mean:330000.0 - response_length/max:9000 - response_length/mean:600.0 - "
+        f"timing_s/step:{280 + time * s:.1f}"
+        for s in range(6)
+    )
+
+
+def test_work_that_drifts_apart_while_steps_take_longer() -> None:
+    (found,) = load_balance.find_in_lines(number(verl(140_000, 80)), "t.log")
+    assert found.rank is None
+    assert "unevenly" in found.title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        verl(0, 0),
+        verl(0, 80),
+        verl(140_000, 0),
+        verl(
+            140_000, 80, "global_seqlen/balanced_min:329000 - global_seqlen/balanced_max:331000 - "
+        ),
+    ],
+)
+def test_work_that_is_even_or_costs_nothing(text: str) -> None:
+    assert load_balance.find_in_lines(number(text), "t.log") == ()

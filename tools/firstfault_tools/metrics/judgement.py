@@ -26,6 +26,8 @@ JUDGES = (
     ("memory_trend", "judge_fragmentation"),
     ("memory_trend", "judge_memory_step"),
     ("throughput", "judge_straggler"),
+    ("rank_pace", "judge_rank_data"),
+    ("rank_pace", "judge_rank_pauses"),
     ("timers", "judge_timers"),
 )
 # judges of one run at a time, where a log holds several
