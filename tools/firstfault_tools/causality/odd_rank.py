@@ -11,6 +11,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.minority import Minority, begin_sentence, single_out, solo_words
@@ -20,6 +22,8 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 
 MOST = 6
+REPEATS = 3
+"""Lines of one shape and rank that are looked at for what changes with time."""
 COLUMNS = 120
 _TOKEN = re.compile(r"[^\s=,;()\[\]{}'\"|<>]+")
 _POINTER = re.compile(r"\s*<[-=]+")
@@ -68,11 +72,23 @@ def _several_speak(incident: LogIncident) -> bool:
     """Somebody else than one rank wrote, or somebody listed ranks."""
     if len(incident.digests) >= LEAST or len(incident.ranks_seen) >= LEAST:
         return True
-    return any(r.holds(("rank", "Rank", "RANK")) or _labels(r.data) for d in incident.digests for r in d.kept.runs)  # fmt: skip
+    lists = _listing()
+    return any(
+        lists.search(r.data if isinstance(r.data, bytes) else "\n".join(r.data).encode())
+        for d in incident.digests
+        for r in (d.kept.runs[:1] + d.kept.runs[-1:])
+    )
 
 
-def _labels(data: bytes | tuple[str, ...]) -> bool:
-    return isinstance(data, bytes) and re.search(rb"(?:^|\n)[12]: ", data[:65536]) is not None
+@cache
+def _listing() -> Any:
+    """Ranks named otherwise than by the label that a launcher puts in front of one rank's lines."""
+    import re2
+
+    return re2.compile(
+        rb"(?m)[^\[][Rr](?:ank|ANK)[ \t:=_#]{0,3}\d|\bProcess \d{1,6}:|^\s*[12]: |default[12]\]|"
+        rb"^\[?[A-Za-z][\w.-]*\d[\w.-]*[\]:] "
+    )
 
 
 def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
@@ -81,15 +97,22 @@ def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
         return []
     first: dict[tuple[int, str], tuple[Voice, list[str]]] = {}
     moved: set[int] = set()
+    heard: Counter[tuple[int, str]] = Counter()
     for voice in chorus.voices:
+        heard[voice.who] += 1
+        if heard[voice.who] > REPEATS:
+            continue
         cells = [token[0] for token in _tokens(voice.text)]
         known = first.setdefault(voice.who, (voice, cells))[1]
         if known is not cells:
             moved.update(i for i, (a, b) in enumerate(zip(known, cells, strict=False)) if a != b)
     rows = list(first.values())
-    sizes = {len(cells) for _, cells in rows}
-    if len(rows) < LEAST or len(sizes) != 1:
+    if len(rows) < LEAST:
         return []
+    if len({len(cells) for _, cells in rows}) != 1:
+        if not chorus.table:
+            return []
+        rows, moved = [(voice, [_rest(voice.text)]) for voice, _ in rows], set()
     found = _compare_rows(incident, rows, moved, chorus.table)
     return found or _compare_by_step(incident, chorus, moved)
 
@@ -122,8 +145,10 @@ def _compare_rows(
         if column in moved or len(set(values)) != 2:
             continue
         (usual, most), (value, few) = Counter(values).most_common(2)
-        if few >= most or not _VALUE.search(value):
-            continue
+        if few >= most or not (_VALUE.search(value) or table):
+            voice = next(v for v, cells in rows if cells[column] == value)
+            if few >= most or not _is_set(voice.text, column):
+                continue
         if _CLOCK.search(value) or _SOURCE.search(value):
             continue
         odd = [voice for voice, cells in rows if cells[column] == value]
@@ -134,7 +159,9 @@ def _compare_rows(
         )
         if few_ones is None:
             continue
-        name, words = _name(odd[0].text, column)
+        name, words = (value, "") if len(rows[0][1]) == 1 else _name(odd[0].text, column)
+        if not words:
+            words = heading
         topic = topic_of(words, f"{heading} {odd[0].text}")
         if topic is None or (_own_place(incident, value) and topic.name != "address"):
             continue
@@ -150,10 +177,22 @@ def _tokens(text: str) -> list[re.Match[str]]:
     return list(_TOKEN.finditer(text, 0, end.start() if end else len(text)))[:COLUMNS]
 
 
+def _rest(text: str) -> str:
+    """What a row of a table says about its rank, as one value."""
+    told = re.search(r"(?:[Rr]ank|RANK|Process)[ \t:=_#]{0,3}\d{1,6}\W{0,3}", text)
+    return " ".join(text[told.end() if told else 0 :].split()).strip("[]() ")[:160]
+
+
 def _heading(voice: Voice) -> str:
     """The line above a table."""
     position = voice.digest.position(voice.number - 1)
     return voice.digest.kept[position][1][:400] if position >= 0 else ""
+
+
+def _is_set(text: str, column: int) -> bool:
+    """The token is a value behind an equals sign."""
+    start = _tokens(text)[column].start()
+    return start > 0 and text[start - 1] == "="
 
 
 def _own_place(incident: LogIncident, value: str) -> bool:
@@ -164,22 +203,22 @@ def _name(text: str, column: int) -> tuple[str, str]:
     """(value with its words, words alone) of one token: what stands before it and the word behind."""
     tokens = _tokens(text)
     token = tokens[column]
-    start = 0
-    for before in tokens[max(0, column - 4) : column]:
+    first = max(0, column - 4)
+    start = tokens[first].start()
+    for before in tokens[first:column]:
         if re.search(r"\d", before[0]):
             start = before.end()
-    start = max(start, tokens[max(0, column - 4)].start())
-    before_text = text[start : token.start()]
-    pieces = _CUT.split(before_text)
-    words = next((p.strip() for p in reversed(pieces) if p.strip(" =:'\"")), "")
+    ahead = text[start : token.start()].lstrip(" :,;()[]{}'\"|-=")
+    close = next((p.strip() for p in reversed(_CUT.split(ahead)) if p.strip(" =:'\"")), "")
+    glued = ahead[-1:] in ("=", ":")
     behind = tokens[column + 1] if column + 1 < len(tokens) else None
     after = ""
-    if behind is not None and behind.start() - token.end() == 1 and behind[0].isalpha():
-        after = behind[0]
+    if not glued and behind is not None and behind.start() - token.end() == 1:
+        after = behind[0] if behind[0].isalpha() else ""
     own = re.match(r"[A-Za-z_]\w*(?=[:=])", token[0])
-    words = re.sub(r"^(?:has|have|is|are|got|with|env)(?:\s+|$)", "", words)
-    said = " ".join(f"{words}{'' if words.endswith(('=', ':')) or not words else ' '}{token[0]} {after}".split())  # fmt: skip
-    return said, f"{words} {after} {own[0] if own else ''}"
+    shown = re.sub(r"^(?:has|have|is|are|got|with|env)(?:\s+|$)", "", ahead)
+    said = " ".join(f"{shown}{token[0]} {after}".split())
+    return said, f"{close} {after} {own[0] if own else ''} | {ahead}"
 
 
 def host_of(incident: LogIncident, voice: Voice) -> str | None:

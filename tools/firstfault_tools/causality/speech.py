@@ -7,7 +7,7 @@ blocks of bytes at once. Only groups in which at least three speakers are told a
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,21 +24,26 @@ HEAD_LINES, TAIL_LINES = 1_500, 500
 LINES_IN_ALL, LINES_EACH = 60_000, 48
 """Lines looked at over all logs, and of each log at least."""
 
-LINES_PER_SHAPE = 1_024
+LINES_PER_SHAPE = 512
 PROBE = 24
 """Lines of a shape after which one voice is enough to pass it over."""
 
 SHAPES = 400
 LONGEST = 2_000
 
-_DROPPED = b"0123456789abcdef \t\r"
+_DROPPED = b"0123456789abcdef, \t\r"
 _MARK = re.compile(rb"[ \t]*<[-=]+[^\n]*")
 """What somebody wrote behind a row to point at it."""
+
+_SET = re.compile(rb"=[^\s,;|)\]}]+")
+"""A value that is set: it may be any word."""
 
 _LABEL = re.compile(
     r"\[(?:rank|Rank |RANK |RANK_|Rank)(\d{1,6})\]|\[\d+,(\d+)\]<std|\brank=(\d{1,6})\b"
 )
-_NAMED = re.compile(r"(?:^|[\s(\[{|,;:])[Rr](?:ank|ANK)[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_NAMED = re.compile(
+    r"(?:^|[\s(\[{|,;:])(?:[Rr](?:ank|ANK)|Process(?= \d{1,6}:))[ \t:=_#]{0,3}(\d{1,6})(?![\d.])"
+)
 _TASK = re.compile(r"^\s*(\d{1,5}): |\[(?:default|GPU|R)(\d{1,6})\]")
 _HOST = re.compile(
     r"^\s*(?:\S+ )?\[?((?:[A-Za-z][A-Za-z0-9]*[-.])*[A-Za-z][A-Za-z0-9.-]*\d[A-Za-z0-9.-]*|\d{1,3}(?:\.\d{1,3}){3})(?::\d+)*[\]:] |"
@@ -93,9 +98,24 @@ class Speech:
             if len(places) < LEAST or left <= 0:
                 continue
             left -= 1
-            found = _tell_apart(self.digests, alone, places[:LINES_PER_SHAPE])
+            found = _tell_apart(self.digests, alone, _first_of_each(places))
             if found is not None:
                 yield found
+
+
+def _first_of_each(places: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """The first lines of a shape in each log; as many of each as leave the sum small."""
+    if len(places) <= LINES_PER_SHAPE:
+        return places
+    logs = Counter(index for index, _, _ in places)
+    most = max(2, LINES_PER_SHAPE // len(logs))
+    taken: Counter[int] = Counter()
+    out = []
+    for place in places:
+        if taken[place[0]] < most:
+            taken[place[0]] += 1
+            out.append(place)
+    return out
 
 
 def sole_rank(digest: FileDigest) -> int | None:
@@ -123,6 +143,8 @@ def _hear(
     blob = "\n".join([text for _, text in lines]).encode("utf-8", errors="replace")
     if b"<-" in blob or b"<=" in blob:
         blob = _MARK.sub(b"", blob)
+    if b"=" in blob:
+        blob = _SET.sub(b"=", blob)
     bare = blob.translate(None, _DROPPED).split(b"\n")
     for shape, (number, text) in zip(bare, lines, strict=False):
         if len(shape) > 6:

@@ -20,6 +20,7 @@ from firstfault_tools.hardware.excerpt import _join
 from firstfault_tools.log.speaker import read_speaker
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
+HEAD_BYTES, TAIL_BYTES = 128 * 1024, 256 * 1024
 LEAST = 3
 LONG, SHARE, WAITS_LITTLE = 2.0, 0.15, 0.6
 """A part that is this many times the usual, and that much of the step; the wait of a late rank."""
@@ -73,7 +74,7 @@ def _gate() -> Any:
         "eval|cpu|io"
     )
     return re2.compile(
-        rf"(?i)\brank[ =:_#]{{0,3}}\d{{1,6}}\b[^\n]*\b(?:{words})[a-z0-9_+]*(?: ?\((?:ms|s)\))?[ =:_]{{1,3}}\d[^\n]*"
+        rf"(?im)\brank[ =:_#]{{0,3}}\d{{1,6}}\b[^\n]*\b(?:{words})[a-z0-9_+]*(?: ?\((?:ms|s)\))?[ =:_]{{1,3}}\d[^\n]*"
         r"|(?:^|[ \t|,:])rank[ \t]*[|, \t][ \t|]*[a-z][^\n]*(?:wait|comm|reduce|sync)"
         r"|\brank {0,3}\d+: {0,4}[\d.]+ +rank {0,3}\d+:".encode()
     )
@@ -94,17 +95,25 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 
 
 def _candidates(lines: Sequence[tuple[int, str]]) -> list[int]:
-    """Indices of the lines that may be a rank's own, a heading or a row; at most MAX_LINES."""
+    """Indices of the lines that may be a rank's own, a heading or a row; at most MAX_LINES.
+
+    Of large logs the beginning and the end: such lines come again and again, or are pasted at the end.
+    """
     joined = _join(lines)
     places: list[int] = []
+    spans = [(0, len(joined))]
+    if len(joined) > HEAD_BYTES + TAIL_BYTES:
+        tail = joined.rfind(b"\n", 0, len(joined) - TAIL_BYTES) + 1
+        spans = [(0, HEAD_BYTES), (tail, len(joined))]
     at = index = 0
-    for match in _gate().finditer(joined):
-        index += joined.count(b"\n", at, match.start())
-        at = match.start()
-        if not places or places[-1] != index:
-            places.append(index)
-            if len(places) >= MAX_LINES:
-                break
+    for start, stop in spans:
+        for match in _gate().finditer(joined, start, stop):
+            index += joined.count(b"\n", at, match.start())
+            at = match.start()
+            if not places or places[-1] != index:
+                places.append(index)
+                if len(places) >= MAX_LINES:
+                    return places
     return places
 
 

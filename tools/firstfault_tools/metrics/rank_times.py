@@ -279,6 +279,7 @@ def _describe_late(
         "gpu_index": worst.gpu,
     }
     one_host = hosts.pop() if len(hosts) == 1 else None
+    alone = any(t.host == one_host for t in rest)
     return Finding(
         kind="metrics.rank_straggler",
         title=title,
@@ -286,7 +287,8 @@ def _describe_late(
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED if waits_little else Confidence.LIKELY,
         evidence=_quote((*late[:4], *rest[:2]), file),
-        rank=worst.rank if len(late) == 1 or one_host is None else min(t.rank for t in late),
+        # a whole host that is slow has a reason that is none of its ranks' own
+        rank=worst.rank if len(late) == 1 or one_host is None or alone else None,
         host=one_host or worst.host,
         gpu=f"GPU {worst.gpu}" if worst.gpu is not None and len(late) == 1 else None,
         page="straggler-domination",
