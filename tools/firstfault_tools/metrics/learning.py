@@ -196,14 +196,22 @@ def judge_rate_schedule(view: View) -> list[Finding]:
         warming = before > 3 * float(curve.values[i - 2]) or 0 <= series.step[row] < 20
         if warming and value < 30 * before:
             continue
+        again = series.step[row] < series.step[int(curve.rows[i - 1])]  # another run in the log
+        harm = None if again else _rise_after(view, row)
+        title = f"The learning rate jumped from {number(before)} to {number(value)} at {series.label(row)}"
+        if harm is not None:
+            title += (
+                f" and the loss has risen from {number(harm[0])} to {number(harm[1])} since: the "
+                "learning rate schedule was restarted or changed (scheduler state not restored at a "
+                "resume, or another schedule)"
+            )
         found.append(
             make_finding(
                 "lr_jump",
-                f"The learning rate jumped from {number(before)} to {number(value)} at "
-                f"{series.label(row)}",
-                Level.CONTEXT,
+                title,
+                Level.CONTEXT if harm is None else Level.CAUSE,
                 Category.NUMERICAL,
-                view.evidence([int(curve.rows[i - 1]), row]),
+                view.evidence([int(curve.rows[i - 1]), row, len(series) - 1]),
                 page="learning-rate-schedules",
                 facts={"from": before, "to": value, "at": series.label(row)},
             )
@@ -211,6 +219,21 @@ def judge_rate_schedule(view: View) -> list[Finding]:
         if len(found) >= 3:
             break
     return found
+
+
+def _rise_after(view: View, row: int) -> tuple[float, float] | None:
+    """(loss before, loss at the end) where it rose after `row` and stayed up; None otherwise."""
+    import numpy as np
+
+    loss = view.curve("loss")
+    past, later = loss.values[loss.rows < row], loss.values[loss.rows >= row]
+    if len(past) < 2 or len(later) < 4:
+        return None
+    before, end = float(np.median(past[-4:])), float(np.median(later[-3:]))
+    noise = noise_of(past) if len(past) >= 4 else noise_of(later)
+    if before <= 0 or end - before < max(0.08 * before, 4 * noise):
+        return None
+    return before, end
 
 
 def judge_rate_as_written(view: View) -> list[Finding]:

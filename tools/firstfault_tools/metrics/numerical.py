@@ -248,6 +248,9 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
     kind = "nan_loss" if certain else "loss_missing"
     if rate is not None:
         kind = "nan_after_lr_jump"
+    elif spike is None and jump is None:
+        # the good row is quoted for comparison; the fault begins where the value breaks
+        steps["starts_at"] = series.line[first]
     return [
         make_finding(
             kind,
