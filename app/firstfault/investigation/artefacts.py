@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from firstfault.investigation.diagnosis import NextArtefact
@@ -28,17 +30,62 @@ def choose_artefacts(
             if signature.id == wanted:
                 out += [NextArtefact(n.what, n.why, n.command) for n in signature.next]
     facts = _facts(examination, judgement)
+    names = _names(examination, judgement)
     for rule in knowledge.artefacts:
         if _applies(rule, facts):
-            artefact = NextArtefact(str(rule["what"]), str(rule["why"]), str(rule["command"]))
+            artefact = NextArtefact(
+                _fill(str(rule["what"]), names),
+                _fill(str(rule["why"]), names),
+                _fill(str(rule["command"]), names, in_command=True),
+            )
             if artefact.what not in {a.what for a in out}:
                 out.append(artefact)
     return tuple(out[:MAX_ARTEFACTS])
 
 
+_OPEN = {
+    "host": ("the host", "the host"),
+    "peer": ("the lost host", "HOST"),
+    "when": ("that time", "TIME"),
+    "rank": ("the failing rank", "RANK"),
+    "pid": ("the process", "PID"),
+}
+"""What stands for a name that is not known: in a sentence, and in a command."""
+
+
+def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
+    """Who and when the verdict is about, as far as it is known."""
+    finding = judgement.finding
+    if finding is None:
+        return {}
+    facts = finding.facts
+    lost = next((f for f in examination.findings if f.kind == "peers.lost"), None)
+    peer = facts.get("peer") or facts.get("node") or (lost.host if lost is not None else None)
+    seated = examination.logs.roster.host_of(finding.rank) if finding.rank is not None else None
+    time = finding.time or next((e.time for e in finding.evidence if e.time is not None), None)
+    known = {
+        "host": finding.host or seated or "",
+        "peer": re.sub(r"<\d+>$", "", str(peer or "")),
+        "when": datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S") if time else "",
+        "rank": f"rank {finding.rank}" if finding.rank is not None else "",
+        "pid": str(facts.get("pid") or ""),
+    }
+    return {name: word for name, word in known.items() if word}
+
+
+def _fill(text: str, names: Mapping[str, str], in_command: bool = False) -> str:
+    """`text` with {names} filled in."""
+    for name, words in _OPEN.items():
+        known = names.get(name) or words[in_command]
+        text = text.replace(f"{{{name}}}", known)
+    return text
+
+
 def _facts(examination: Examination, judgement: Judgement) -> set[str]:
     finding = judgement.finding
     facts = {f"verdict:{judgement.verdict.value}"}
+    if judgement.verdict is Verdict.UNKNOWN and finding is None:
+        facts.add("open:nothing")
     if finding is not None:
         facts.add(f"kind:{finding.kind}")
         facts.add(f"kind:{finding.kind.split('.')[0]}")

@@ -70,8 +70,10 @@ def choose_category(examination: Examination, judgement: Judgement) -> Category 
     best there is; it is never more than possible.
     """
     finding = judgement.finding
-    if finding is None or judgement.verdict is not Verdict.UNKNOWN:
-        return finding.category if finding is not None else None
+    if finding is None or judgement.verdict is Verdict.HEALTHY:
+        return None
+    if judgement.verdict is not Verdict.UNKNOWN:
+        return finding.category
     if finding.category is not Category.COMMUNICATION:
         return None
     logs = examination.logs

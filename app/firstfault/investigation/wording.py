@@ -163,12 +163,16 @@ def explain_healthy(
     """(explanation, root cause) of a run in which nothing is wrong."""
     benign = examination.chain.benign
     parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
+    state, line = _state_of_run(examination)
+    if line is not None and (number := book.cite_log(line.evidence())) is not None:
+        parts.append(f"{state[0].upper()}{state[1:]} [{number}].")
     noted = [f for f in examination.chain.context if f.kind.startswith("metrics.")][:2]
     for finding in (*benign, *examination.chain.survived, *noted)[:7]:
         numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
         sentence = ""
         page = knowledge.pages.get(finding.page or "")
-        if page is not None and page.summary:
+        # the page of a fault tells what it does when it stays, which is not what happened here
+        if page is not None and page.benign and page.summary:
             quote = _first_sentence(page.summary)
             number = book.cite_page(page, "", quote)
             sentence = f" {quote} [{number}]" if number is not None else ""
@@ -182,10 +186,30 @@ def explain_healthy(
                 f"«{words}» [{number}]: reads like trouble, but the steps went on as before."
             )
     if benign:
-        return " ".join(parts), f"Nothing wrong (normal): {benign[0].title}"
-    if examination.chain.survived:
-        return " ".join(parts), f"Nothing wrong (recovered): {examination.chain.survived[0].title}"
-    return " ".join(parts), "Nothing wrong: the steps advance and no failure is reported"
+        cause = f"Nothing wrong (normal): {state}; {benign[0].title}"
+    elif examination.chain.survived:
+        cause = (
+            f"Nothing wrong (recovered): {state}; got over: {examination.chain.survived[0].title}"
+        )
+    else:
+        cause = f"Nothing wrong: {state} and no failure is reported"
+    return " ".join(parts), cause
+
+
+def _state_of_run(examination: Examination) -> tuple[str, Line | None]:
+    """How the run stands, in words, and the line that shows it."""
+    readers = examination.logs.progress.values()
+    for reader in readers:
+        finish = reader.finished_at()
+        text = examination.logs.text_of(reader.digest, finish) if finish is not None else None
+        if finish is not None and text is not None:
+            line = make_line(reader.digest.file, finish, text, reader.digest.year)
+            return "the run ended as planned", line
+    last = [(p, r) for r in readers if (p := r.last_training()) is not None]
+    if not last:
+        return "the steps advance", None
+    step, reader = max(last, key=lambda found: found[0].counter or 0)
+    return f"the steps advance, the last one seen is {step.counter}", reader.line(step)
 
 
 def _how_harmless(

@@ -69,13 +69,13 @@ def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | No
 
 
 def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
-    """A finding of another tool about a log line after which training went on is survived too."""
+    """A finding of another tool about a line that the run got over is survived too."""
     place = finding.evidence[0] if finding.evidence else None
     if place is None or place.line == 0 or finding.kind.startswith("metrics."):
         return finding
-    if "survived" in finding.facts or place.file not in incident.progress:
+    if "survived" in finding.facts:
         return finding
-    survived = incident.progress[place.file].survives(place.line)
+    survived = incident.passed(place.file, place.line, finding.time or place.time)
     return replace(finding, facts={**finding.facts, "survived": survived})
 
 

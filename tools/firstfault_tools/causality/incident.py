@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from firstfault_tools.causality.progress import ProgressReader
+from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
 from firstfault_tools.causality.roster import Roster, read_roster
 from firstfault_tools.causality.seating import Seating, read_seating
 from firstfault_tools.log.digest import FileDigest, Line, Mark
@@ -128,11 +129,7 @@ class LogIncident:
     @cached_property
     def ended_well(self) -> bool:
         """Finished, and no process is known to have ended badly or to have waited in vain."""
-        from firstfault_tools.causality.ending import find_bad_end
-
-        if not self.finished or any(w.timed_out for w in self.work):
-            return False
-        return find_bad_end(self) is None and not any(map(self._raised_last, self.tracebacks))
+        return self.finished and self.alive
 
     def _raised_last(self, traceback: Traceback) -> bool:
         """Neither a step nor a planned end follows this exception in its own log."""
@@ -149,7 +146,40 @@ class LogIncident:
         reader = self.progress[line.file]
         if reader.survives(line.number) or self.ignored(line):
             return True
-        return self.ended_well and (reader.finished_at() is not None or not reader.trained())
+        if self.ended_well and (reader.finished_at() is not None or not reader.trained()):
+            return True
+        return not reader.trained() and self._passed_elsewhere(line.time)
+
+    def passed(self, file: str, number: int, time: float | None) -> bool:
+        """The run got over what line `number` of any file tells; also of files that are no logs."""
+        reader = self.progress.get(file)
+        if reader is not None:
+            digest = self.digest_of(file)
+            text = self.text_of(digest, number)
+            if text is not None:
+                return self.survived(make_line(file, number, text, digest.year))
+            return reader.survives(number)
+        return self.ended_well or self._passed_elsewhere(time)
+
+    def _passed_elsewhere(self, time: float | None) -> bool:
+        """Steps in other logs went on before and after `time`, and nothing there tells of an end."""
+        if time is None or not self.alive:
+            return False
+        for reader in self.progress.values():
+            times = reader.step_times()
+            after = len(times) - bisect_right(times, time)
+            if 0 < after < len(times) and after >= SURVIVED_STEPS:
+                return True
+        return False
+
+    @cached_property
+    def alive(self) -> bool:
+        """Nothing tells that a process ended badly, waited in vain or raised at the end."""
+        from firstfault_tools.causality.ending import find_bad_end
+
+        if any(w.timed_out for w in self.work) or any(map(self._raised_last, self.tracebacks)):
+            return False
+        return find_bad_end(self) is None
 
     def ignored(self, line: Line) -> bool:
         """The line belongs to an exception that Python only reported while it cleaned up."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -51,6 +51,7 @@ _DEATH = re.compile(
 )
 _DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")
 DEATH_LINES = 4_000
+TIMED_STEPS = 400
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
 
@@ -78,6 +79,12 @@ class ProgressReader:
         self._finished: int | None = None
         self._death: int | None = None
         self._steps: tuple[array[int], array[int]] | None = None
+        self._times: array[float] | None = None
+
+    @property
+    def digest(self) -> FileDigest:
+        """The log that is read."""
+        return self._digest
 
     def line(self, progress: Progress) -> Line:
         """The log line of a progress, with its speaker."""
@@ -94,6 +101,14 @@ class ProgressReader:
     def last_training(self) -> Progress | None:
         """The last line of a training step that carries a counter."""
         return next((p for p in self.before(2**62) if p.training and p.counter), None)
+
+    def step_times(self) -> Sequence[float]:
+        """Times of the last steps, where their lines carry one, in order."""
+        if self._times is None:
+            steps = islice((p for p in self.before(2**62) if p.training), TIMED_STEPS)
+            times = (self.line(p).time for p in steps)
+            self._times = array("d", sorted(t for t in times if t is not None))
+        return self._times
 
     def finished_at(self) -> int | None:
         """Line that says the training ended as planned, where no step follows it; else None."""
