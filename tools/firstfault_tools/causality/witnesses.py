@@ -36,6 +36,17 @@ from firstfault_tools.log.signature import Signature, fill_template
 from firstfault_tools.log.traceback import Traceback
 
 EVIDENCE_PER_FINDING = 4
+MISSING_FILE = "file-not-found"
+"""The signature of a path that is not there; whose path it is shows the code that asked for it."""
+
+_RAISED = frozenset(
+    (
+        *(Category.CODE_BUG, Category.DATA, Category.CHECKPOINT),
+        *(Category.OOM, Category.NUMERICAL),
+    )
+)
+"""Categories of which the line of the user's own code belongs into the sentence."""
+
 UNEXPLAINED = (7, 9, 11)
 """Signals (SIGBUS, SIGKILL, SIGSEGV) after which a launcher's line does not say why the process died."""
 
@@ -157,10 +168,13 @@ def _from_hits(
     category = signature.category
     title = fill_template(signature.root_cause, values)
     raised = _raised_at(incident, lead) if signature.level in (Level.CAUSE, Level.FAILURE) else None
-    if raised is not None and _speaks_of_code(signature):
-        if signature.level is Level.FAILURE:
-            category = classify_traceback(raised)
-        title += describe_origin(incident, raised)
+    if raised is not None:
+        missing_file = signature.id == MISSING_FILE
+        if missing_file or (signature.level is Level.FAILURE and _speaks_of_code(signature)):
+            worker = find_worker(incident, raised) is not None
+            category = classify_traceback(raised, in_worker=worker)
+        if missing_file or category in _RAISED:
+            title += describe_origin(incident, raised)
     others = [h.line.evidence() for h in hits if h is not lead]
     return Finding(
         kind=f"signature.{signature.id}",

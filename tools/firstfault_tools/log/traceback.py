@@ -17,6 +17,9 @@ MAX_LINES = 400
 MAX_FRAMES = 80
 
 _HEAD = re.compile(r"Traceback \(most recent call last\)")
+_SPAWNED = re.compile(r"^-- Process (\d+) terminated with the following error:\s*$")
+"""What torch.multiprocessing.spawn prints before the traceback of the process with that index."""
+
 _TOLD_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
 _FRAME = re.compile(
     r'^\s*(?:│\s*)?File "(?P<path>[^"]{1,500})", line (?P<line>\d+)(?:, in (?P<name>.{1,200}))?'
@@ -108,7 +111,8 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     frames: list[Frame] = []
     out: list[Traceback] = []
     chained = False
-    told = _TOLD_RANK.search(head.text)
+    before = digest.kept[position - 1][1] if position else ""
+    told = _TOLD_RANK.search(head.text) or _SPAWNED.search(before)
     told_rank = int(told[1]) if told is not None else None
     ignored = _is_ignored(digest, head, position)
     ended_at: int | None = None
