@@ -228,3 +228,21 @@ def test_work_that_drifts_apart_while_steps_take_longer() -> None:
 )
 def test_work_that_is_even_or_costs_nothing(text: str) -> None:
     assert load_balance.find_in_lines(number(text), "t.log") == ()
+
+
+def megatron(low: float, high: float) -> str:
+    return "\n".join(
+        f" iteration {s:8d}/ 1000 | consumed samples: {s * 256} | elapsed time per iteration (ms): 2900.{s % 10} | "
+        f"learning rate: 1.0E-04 | global batch size: 256 | lm loss: {4 - s / 100:.4f}E+00 | grad norm: 0.5 |\n"
+        "(min, max) time across ranks (ms):\n"
+        "    forward-compute ................................: (200.10, 2212.30)\n"
+        f"    batch-generator ................................: ({low:.2f}, {high:.2f})"
+        for s in range(1, 12)
+    )
+
+
+def test_a_data_timer_that_is_long_on_the_slowest_rank() -> None:
+    (found,) = by_kind(megatron(2.1, 2008.3), "metrics.rank_data_spread")
+    assert "batch-generator" in found.title
+    assert by_kind(megatron(2.1, 2.3), "metrics.rank_data_spread") == []
+    assert by_kind(megatron(1990.0, 2008.3), "metrics.rank_data_spread") == []

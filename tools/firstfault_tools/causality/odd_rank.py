@@ -34,7 +34,7 @@ _STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
 _CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^\d+\.\d{3,}$|^[EWIF]\d{4}$")
 _TRAINING = re.compile(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
 _HASHES = re.compile(r"(?i)hash|checksum|crc|digest|fingerprint")
-_LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA, Category.NUMERICAL)
+_LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Odd:
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """Values on which one rank, or the ranks of one host, stand against all others."""
-    if not _several_speak(incident):
+    if not several_speak(incident):
         return []
     speech = hear_speech(incident)
     odds: list[Odd] = []
@@ -68,7 +68,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     return [_describe(incident, o, findings) for o in odds[:MOST] if o.topic.page not in told]
 
 
-def _several_speak(incident: LogIncident) -> bool:
+def several_speak(incident: LogIncident) -> bool:
     """Somebody else than one rank wrote, or somebody listed ranks."""
     if len(incident.digests) >= LEAST or len(incident.ranks_seen) >= LEAST:
         return True
@@ -87,7 +87,7 @@ def _listing() -> Any:
 
     return re2.compile(
         rb"(?m)[^\[][Rr](?:ank|ANK)[ \t:=_#]{0,3}\d|\bProcess \d{1,6}:|^\s*[12]: |default[12]\]|"
-        rb"^\[?[A-Za-z][\w.-]*\d[\w.-]*[\]:] "
+        rb"^\[?[A-Za-z][\w.-]*\d[\w.-]*(?::\d+)*(?:[\]:]| \[\d+\]) "
     )
 
 
@@ -236,7 +236,7 @@ def host_of(incident: LogIncident, voice: Voice) -> str | None:
     told = voice.line().speaker.host
     if told is not None:
         return told
-    return incident.roster.host_of(voice.rank) if voice.rank is not None else None
+    return incident.roster.host_of(voice.rank) if voice.rank is not None else voice.place
 
 
 def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> Finding:
@@ -300,24 +300,43 @@ def _starts(findings: Sequence[Finding], topic: Topic, file: str) -> list[int]:
 
 def judge_level(odd: Odd, line: Line, findings: Sequence[Finding]) -> Level:
     """A cause where a failure that it explains came later and nothing else explains that better."""
-    trouble = [
+    ranks = {v.rank for v in odd.odd if v.rank is not None}
+    level = judge_topic(odd.topic, ranks, findings, len(odd.rest))
+    if level is Level.CAUSE and not odd.table and not _stands_before(line, _trouble(findings)):
+        return Level.CONTEXT
+    return level
+
+
+def _trouble(findings: Sequence[Finding]) -> list[Finding]:
+    """What went wrong and was not got over; slowness aside."""
+    return [
         f
         for f in findings
-        if f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM) and not f.facts.get("survived")
+        if f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
+        and not f.facts.get("survived")
         and f.category is not Category.PERFORMANCE
-    ]  # fmt: skip
-    if not any(f.category in odd.topic.explains for f in trouble):
-        return Level.CONTEXT
-    ranks = {v.rank for v in odd.odd}
+    ]
+
+
+def judge_topic(
+    topic: Topic, ranks: set[int], findings: Sequence[Finding], others: int = 0
+) -> Level:
+    """What a difference on `ranks` is beside all other findings, wherever it was said."""
+    trouble = _trouble(findings)
+    if not any(f.category is None or f.category in topic.explains for f in trouble):
+        # replicas that are no longer equal are a fault before anybody falls over it
+        unequal = topic.name == "hash" and not trouble and others >= LEAST
+        return Level.FAILURE if unequal else Level.CONTEXT
     for finding in trouble:
-        own = finding.rank in ranks or finding.rank is None
-        if finding.level is Level.CAUSE and finding.category not in odd.topic.explains:
+        if finding.level is not Level.CAUSE:
+            continue
+        if finding.category is not None and finding.category not in topic.explains:
             return Level.CONTEXT
-        if finding.level is Level.CAUSE and finding.category in _LOCAL and not own:
+        # who prints a NaN loss says nothing about who caused it
+        local = finding.category in _LOCAL or finding.kind.startswith("metrics.rank_")
+        if local and finding.rank is not None and finding.rank not in ranks:
             return Level.CONTEXT
-    if odd.table:
-        return Level.CAUSE
-    return Level.CAUSE if _stands_before(line, trouble) else Level.CONTEXT
+    return Level.CAUSE
 
 
 def _stands_before(line: Line, trouble: Iterable[Finding]) -> bool:

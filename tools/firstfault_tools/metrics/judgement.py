@@ -28,6 +28,7 @@ JUDGES = (
     ("throughput", "judge_straggler"),
     ("rank_pace", "judge_rank_data"),
     ("rank_pace", "judge_rank_pauses"),
+    ("timers", "judge_timer_spread"),
     ("timers", "judge_timers"),
 )
 # judges of one run at a time, where a log holds several

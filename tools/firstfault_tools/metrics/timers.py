@@ -88,6 +88,37 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
+def judge_timer_spread(view: View) -> list[Finding]:
+    """A data timer that is long on the slowest rank and short on the fastest: one rank starves."""
+    ranges = [t for t in read_timers(view) if NAMES[t.name] is Share.DATA and t.high > t.low]
+    if len(ranges) < 3:
+        return []
+    late = ranges[len(ranges) // 2 :]
+    low, high = _median([t.low for t in late]), _median([t.high for t in late])
+    step = view.curve("step_time_ms").values
+    whole = float(step[len(step) // 2 :].mean()) if len(step) else 0.0
+    if high < 5 * max(low, 1.0) or high < 0.25 * whole or high < 50:
+        return []
+    first = next(t for t in ranges if t.high >= 0.5 * high)
+    return [
+        make_finding(
+            "rank_data_spread",
+            f"One rank waits for its input data: {late[-1].name} takes {number(high)} ms on the "
+            f"slowest rank and {number(low)} ms on the fastest"
+            + (f", of a step of {number(whole)} ms" if whole else "")
+            + "; all others wait for that rank in the gradient reduction",
+            Level.CAUSE,
+            Category.PERFORMANCE,
+            tuple(
+                Evidence(view.file, t.event.line, t.event.text.strip()[:600])
+                for t in ([first, late[-1]] if first is not late[-1] else [first])
+            ),
+            page="dataloader-stall",
+            facts={"timer": late[-1].name, "low_ms": low, "high_ms": high, "starts_at": 1},
+        )
+    ]
+
+
 def judge_timers(view: View) -> list[Finding]:
     """The largest share that is not compute, where it matters, with the timer behind it."""
     timers = read_timers(view)
