@@ -16,7 +16,8 @@ _SUSPICIOUS = re.compile(
 _HARMLESS = re.compile(
     r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
     r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|"
-    r"FutureWarning|DeprecationWarning|UserWarning)\b"
+    r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
+    r"attempt \d+ ?(?:/|of) ?\d+|retrying in)\b"
 )
 MAX_SUSPICIOUS = 40
 
