@@ -9,6 +9,7 @@ from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.artefacts import choose_artefacts
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
+from firstfault.investigation.complaint import weigh_complaint
 from firstfault.investigation.diagnosis import (
     ChainLink,
     ChainRole,
@@ -53,6 +54,7 @@ def diagnose(
     judgement = judge(examination)
     if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
         judgement = _suggest(judgement, knowledge, question)
+    judgement = weigh_complaint(examination, judgement, knowledge, question)
     book = CitationBook(_log_check(artefacts, examination))
     return _assemble(examination, judgement, knowledge, book, skipped)
 

@@ -1,0 +1,133 @@
+"""What does the person say is wrong? Facts of their question, not their guesses.
+
+"9.1 s instead of 5.1 s" is evidence that the run is slow, whatever the log says; "is it the network?"
+is a guess. A run somebody watches slow down, stand still or diverge is not called healthy only because
+its log holds no error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+
+from firstfault.investigation.examination import Examination
+from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.verdict import Judgement
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
+
+CONSIDERED_PAGES = 6
+PAGE_FLOOR = 0.12
+"""Share of the question's words that the best page of the complaint's class must explain."""
+
+
+class Complaint(StrEnum):
+    """What is said to be wrong with the run."""
+
+    SLOW = "slow"
+    DIVERGED = "diverged"
+
+
+_RATE = (
+    r"(?:\b(?:s|sec|seconds|ms|min|minutes|h|hours|it/s|iter/s|tok(?:ens)?/s|tps|samples/s|images/s|img/s|"
+    r"[TGP]?FLOPS|MFU|GB/s|Gb/s|throughput|busbw|bandwidth|steps?|iterations?|epochs?|speed|utili[sz]ation)\b)"
+)
+_WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
+    (
+        Complaint.SLOW,
+        re.compile(
+            rf"(?i)\d[^.?!]{{0,60}}{_RATE}[^?!]{{0,60}}\binstead of\b[^?!]{{0,12}}\d|\d ?{_RATE} instead of \d|"
+            rf"{_RATE}[^?!]{{0,60}}\b(?:fell|falls|dropp?ed|drops|decreased|collapsed|went|rose|grew|increased|jumped)\b[^?!]{{0,40}}\d|"
+            rf"{_RATE}[^?!]{{0,60}}\b(?:takes?|took)\b[^?!]{{0,20}}\d[^?!]{{0,20}}\b(?:longer|more|instead|as long)\b|"
+            r"\b(?:two|three|four|five|six|seven|eight|ten|twice|\d+(?:\.\d+)?) ?(?:times|x|%|percent)? ?(?:slower|as slow|as long)\b|"
+            r"\bat (?:a |about )?(?:half|third|quarter|fifth|tenth|\d+ ?%)\b[^?!]{0,30}\bspeed|\bsaw-?tooth\b|"
+            r"\bsince\b[^?!]{0,60}\b(?:takes?|take)\b[^?!]{0,10}\d"
+        ),
+    ),
+    (
+        Complaint.DIVERGED,
+        re.compile(
+            r"(?i)\bloss\b[^.?!]{0,50}\b(?:explod\w+|diverg\w+|spik\w+|jumps?|jumped|rises|rising|nan|inf|flat|stuck|plateau\w*|does(?: not|n't) (?:go down|decrease|move|fall|change)|stopped (?:falling|decreasing)|(?:goes|went) up|worse)|"
+            r"\bdiverg(?:es|ed|ing)\b|\b(?:gets?|is|became|becomes|turns?) nan\b|\bgrad(?:ient)? norm\b[^.?!]{0,30}\b(?:explod\w+|spik\w+|nan|inf|zero)|\bmodel (?:learns nothing|does(?: not|n't) learn|collapsed)"
+        ),
+    ),
+)
+_START = re.compile(
+    r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|\bstep [01]\b"
+)
+"""What is said of the first steps is said of the start-up."""
+
+_GUESS = re.compile(
+    r"(?i)^\s*(?:is|are|was|were|do|does|did|should|could|can|why is it|or|which)\b.*\?$"
+)
+_CLASS = {Complaint.SLOW: Category.PERFORMANCE, Complaint.DIVERGED: Category.NUMERICAL}
+_TITLES = {
+    Complaint.SLOW: "the run is slower than it was or should be, as the question says; no line that was read says why",
+    Complaint.DIVERGED: "the loss does not behave, as the question says; no line that was read says why",
+}
+
+
+def read_complaint(question: str) -> Complaint | None:
+    """The complaint that the question states as a fact; None where it only asks or guesses."""
+    for sentence in re.split(r"(?<=[.?!;])\s+|\s[–—]\s", question[:2000]):
+        if _GUESS.match(sentence) or _START.search(sentence):
+            continue
+        for complaint, pattern in _WORDS:
+            if pattern.search(sentence):
+                return complaint
+    return None
+
+
+def weigh_complaint(
+    examination: Examination, judgement: Judgement, knowledge: Knowledge, question: str
+) -> Judgement:
+    """A verdict that does not contradict what the person sees.
+
+    Only verdicts without a fault are touched: what the log shows outranks what is said.
+    """
+    complaint = read_complaint(question) if question else None
+    open_verdict = judgement.verdict is Verdict.HEALTHY or (
+        judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
+    )
+    if complaint is None or not open_verdict or _is_explained(examination, complaint):
+        return judgement
+    category = _CLASS[complaint]
+    evidence = tuple(_last_steps(examination))
+    if not evidence:
+        return judgement
+    title, page = _TITLES[complaint], None
+    for page_id, score in knowledge.search(question, CONSIDERED_PAGES) if knowledge.search else ():
+        found = knowledge.pages.get(page_id)
+        if found is not None and found.category is category and not found.benign:
+            if score >= PAGE_FLOOR:
+                title, page = f"{title}; the description fits best: {found.title}", page_id
+            break
+    finding = Finding(
+        kind=f"question.{complaint.value}",
+        title=title,
+        level=Level.SYMPTOM,
+        category=category,
+        confidence=Confidence.POSSIBLE,
+        evidence=evidence,
+        rank=None,
+        page=page,
+    )
+    return Judgement(Verdict.WARNING, finding, Confidence.POSSIBLE, judgement.suspicious)
+
+
+def _is_explained(examination: Examination, complaint: Complaint) -> bool:
+    """Something known to be harmless, or outlived, accounts for what is complained of."""
+    harmless = (*examination.chain.benign, *examination.chain.survived)
+    return any(f.category is _CLASS[complaint] or f.kind.startswith("metrics.") for f in harmless)
+
+
+def _last_steps(examination: Examination) -> Iterator[Evidence]:
+    """First and last training step of the first log that has any."""
+    for digest in examination.logs.digests:
+        reader = examination.logs.progress[digest.file]
+        ends = [next((p for p in reader.after(0) if p.training), None), reader.last_training()]
+        found = [reader.line(p).evidence() for p in ends if p is not None]
+        if found:
+            yield from islice(dict.fromkeys(found), 2)
+            return
