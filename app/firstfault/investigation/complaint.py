@@ -48,8 +48,11 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     (
         Complaint.DIVERGED,
         re.compile(
-            r"(?i)\bloss\b[^.?!]{0,50}\b(?:explod\w+|diverg\w+|spik\w+|jumps?|jumped|rises|rising|nan|inf|flat|stuck|plateau\w*|does(?: not|n't) (?:go down|decrease|move|fall|change)|stopped (?:falling|decreasing)|(?:goes|went) up|worse)|"
-            r"\bdiverg(?:es|ed|ing)\b|\b(?:gets?|is|became|becomes|turns?) nan\b|\bgrad(?:ient)? norm\b[^.?!]{0,30}\b(?:explod\w+|spik\w+|nan|inf|zero)|\bmodel (?:learns nothing|does(?: not|n't) learn|collapsed)"
+            r"(?i)\bloss\b[^.?!]{0,50}\b(?:explod\w+|diverg\w+|spik\w+|jump(?:s|ed)|ris(?:es|ing)|nan|inf|flat|stuck|"
+            r"plateau\w*|does(?: not|n't) (?:go down|decrease|move|fall|change)|stopped (?:falling|decreasing)|"
+            r"(?:goes|went) up|worse)|\bdiverg(?:es|ed|ing)\b|\b(?:gets?|is|became|becomes|turns?) nan\b|"
+            r"\bgrad(?:ient)? norm\b[^.?!]{0,30}\b(?:explod\w+|spik\w+|nan|inf|zero)|"
+            r"\bmodel (?:learns nothing|does(?: not|n't) learn|collapsed)"
         ),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from firstfault.investigation.complaint import Complaint, read_complaint
 from firstfault.workspace import Workspace
 
@@ -39,4 +40,5 @@ def test_slow_run_is_not_called_healthy(tmp_path: Path) -> None:
     assert (told.verdict.value, told.category, told.confidence.value) == (
         "warning", "performance", "possible",
     )  # fmt: skip
-    assert told.next_artefacts and told.citations
+    assert told.next_artefacts
+    assert told.citations
