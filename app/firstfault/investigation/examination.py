@@ -19,7 +19,7 @@ from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.placement import join_storage, join_stragglers
 from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
@@ -28,6 +28,7 @@ from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.memory.load_growth import join_growth
 from firstfault_tools.registry import Artefact, Reading, incident_finders, line_finders, readers
+from firstfault_tools.scheduler.slurm import weigh_nodes
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ def examine(
     logs = LogIncident(digests, signatures)
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
-    findings = drop_repeats([*findings, *_find_in_lines(logs, skipped)])
+    findings = weigh_nodes([*findings, *_find_in_lines(logs, skipped)], digests)
+    findings = drop_repeats(findings)
     # what a comparison of all ranks found goes first: it was judged knowing the rest
     findings = [*_find_in_incident(logs, findings, skipped), *findings]
     findings = list(join_growth(join_storage(join_stragglers(adopt_ranks(logs, findings)))))
@@ -186,6 +188,7 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
     return out
 
 
+_TABLES = ("kubernetes.", "slurm.")
 _READ = ("hardware.", "kernel.", "network.", "kubernetes.", "slurm.")
 """Kinds of readers that know the format of a line: host, device and count come from them."""
 
@@ -199,18 +202,24 @@ def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         places = tuple((e.file, e.line) for e in finding.evidence)
         seen.setdefault((finding.kind, places), finding)
-    read = {
-        (e.file, e.line, f.category, f.level)
-        for f in seen.values()
-        if f.kind.startswith(_READ)
-        for e in f.evidence
-    }
-    return [
-        f
-        for f in seen.values()
-        if not f.kind.startswith("signature.")
-        or not any((e.file, e.line, f.category, f.level) in read for e in f.evidence)
-    ]
+    read: dict[tuple[str, int], list[Finding]] = defaultdict(list)
+    for finding in seen.values():
+        if finding.kind.startswith(_READ):
+            for e in finding.evidence:
+                read[e.file, e.line].append(finding)
+    return [f for f in seen.values() if not _is_told(f, read)]
+
+
+def _is_told(finding: Finding, read: Mapping[tuple[str, int], Sequence[Finding]]) -> bool:
+    if not finding.kind.startswith("signature."):
+        return False
+    for e in finding.evidence:
+        for other in read.get((e.file, e.line), ()):
+            alike = other.category is finding.category and other.level is finding.level
+            # a scheduler's table names the pod or node, and whose it is
+            if alike or (other.kind.startswith(_TABLES) and other.level is Level.CONTEXT):
+                return True
+    return False
 
 
 def _find_in_incident(

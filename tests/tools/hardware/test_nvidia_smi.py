@@ -20,7 +20,7 @@ CAPTURES = Path("/work/shared/cases/captures")
 needs_captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="captures are not here")
 QUERY = """==============NVSMI LOG==============
 Driver Version                                         : 580.159.04
-Attached GPUs                                          : 2
+Attached GPUs                                          : 1
 GPU 00000000:00:06.0
     Product Name                                       : NVIDIA H200
     GPU Recovery Action                                : {recovery}

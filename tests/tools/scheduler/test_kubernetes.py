@@ -157,3 +157,21 @@ def test_no_damage_breaks_it(tmp_path_factory: pytest.TempPathFactory, data: st.
     artefact = Artefact("x", path)
     assert kubernetes.READER.recognise("x", artefact.head()) in (True, False)
     assert kubernetes.READER.read((artefact,)).data["files"] == ["x"]
+
+
+TAKEN = (
+    "36m  Warning  FailedScheduling  pod/canary-0  0/4 nodes are available: 4 Insufficient nvidia.com/gpu.\n"
+    "31m  Normal   Preempted         pod/job-worker-5  Preempted by pod 7f0b on node n8\n"
+)
+
+
+def test_pods_that_wait_beside_a_preempted_one_are_no_cause() -> None:
+    levels = {f.facts.get("pod"): f.level for f in find(TAKEN)}
+    assert levels == {"canary-0": Level.CONTEXT, "job-worker-5": Level.CAUSE}
+
+
+def test_pods_of_somebody_else_are_no_cause() -> None:
+    rows = "job-worker-0  1/1  Running  0  5h\ndatasync-9x  0/1  CrashLoopBackOff  9  26m\n"
+    assert [f.level for f in find(rows)] == [Level.CONTEXT]
+    own = "job-worker-0  1/1  Running  0  5h\njob-worker-1  0/1  CrashLoopBackOff  9  26m\n"
+    assert [f.level for f in find(own)] == [Level.SYMPTOM]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.excerpt import number_lines
+from firstfault_tools.log.scan import build_set, scan_file
 from firstfault_tools.registry import Artefact
 from firstfault_tools.scheduler import slurm
 from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
@@ -142,3 +145,15 @@ def test_no_damage_breaks_it(tmp_path_factory: pytest.TempPathFactory, data: st.
     assert slurm.READER.recognise("x", artefact.head()) in (True, False)
     for finding in slurm.READER.read((artefact,)).findings:
         assert finding.evidence
+
+
+def test_nodes_of_other_jobs_are_no_cause(tmp_path: Path) -> None:
+    def levels(words: str) -> list[Level]:
+        path = tmp_path / "log.txt"
+        path.write_text(SINFO + words, encoding="utf-8")
+        digest = scan_file(path, "log.txt", build_set(()))
+        found = slurm.find_in_lines(list(digest.kept), "log.txt")
+        return [f.level for f in slurm.weigh_nodes(found, [digest])]
+
+    assert set(levels("")) == {Level.CONTEXT}
+    assert Level.FAILURE in levels("srun: error: gpu-07: task 3: Killed\n")

@@ -24,6 +24,7 @@ _RATE = re.compile(r"^\s+Rate:\s+(?P<rate>\d{1,5})")
 _SPEED = re.compile(r"^\s+active_speed:\s+(?P<rate>[\d.]{1,8}) Gbps")
 _WIDTH = re.compile(r"^\s+active_width:\s+(?P<width>\d{1,3})X")
 _LAYER = re.compile(r"^\s+(?:Link layer|link_layer):\s+(?P<layer>\w{1,40})")
+RAILS = 3
 _GOOD = frozenset({"active", "port_active"})
 
 
@@ -85,9 +86,12 @@ def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
         if port.state.lower() in _GOOD or not port.state:
             continue
         words = f"{port.label} is {port.state}" + (f" ({port.physical})" if port.physical else "")
+        words += ": no link to the switch (cable, transceiver or switch port)"
         # A port that was switched off, or all ports of a host without RDMA, is a choice.
         chosen = port.physical.lower() == "disabled" or not up
-        level = Level.CONTEXT if chosen else Level.FAILURE
+        # One rail of many that is missing breaks the job; one of two ports is often not cabled.
+        alone = len(up) >= RAILS and len(ports) - len(up) == 1
+        level = Level.CONTEXT if chosen else Level.CAUSE if alone else Level.FAILURE
         found.append(_make(port, "port_down", words, level, file))
     rates = Counter(port.rate_gbits for port in up if port.rate_gbits)
     if len(rates) > 1:

@@ -154,7 +154,7 @@ def _describe_event(
         facts["pci_address"] = normalise_address(values["pci_address"]) or values["pci_address"]
     if boot_s is not None:
         facts["since_boot_s"] = boot_s
-    of_gpu = event.kind.startswith(("kernel.amd_", "kernel.gpu_"))
+    of_gpu = event.kind.startswith(("kernel.amd_", "kernel.gpu_", "kernel.gaudi_"))
     return Finding(
         kind=event.kind,
         title=fill_title(event.title, values),

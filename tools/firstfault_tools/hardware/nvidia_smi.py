@@ -27,8 +27,10 @@ _CSV = (
     "clocks.", "pcie.link.", "power.draw",
 )  # fmt: skip
 _DMON, _TOPOLOGY = ("# gpu ", "#gpu "), "GPU0\t"
-MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _XML, *_CSV, *_DMON, _TOPOLOGY)
+_GPU = "GPU 0000"
+MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _GPU, _XML, *_CSV, *_DMON, _TOPOLOGY)
 
+_GPU_LINE = re.compile(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s*$")
 _XML_DOCUMENT = re.compile(r"<nvidia_smi_log\b.*?</nvidia_smi_log>", re.DOTALL)
 _QUERY_LINE = re.compile(
     r"^(?:\s*[A-Za-z][\w ./()-]{1,60}\s*:\s|\s+[A-Za-z][\w ./()-]{1,60}\s*$|GPU |\s*$|=)"
@@ -85,7 +87,7 @@ def _read_states(lines: Sequence[NumberedLine], text: str, file: str) -> list[li
         if document:
             gpus = read_xml("\n" * shift + document[0], file)
             states.append(gpus)
-    if _QUERY in text:
+    if _QUERY in text or _GPU in text:
         states.append(read_query(_cut_query(lines)))
     if _TABLE in text:
         states.append(read_table(lines))
@@ -99,8 +101,10 @@ def _cut_query(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     kept: list[NumberedLine] = []
     inside, strange = False, 0
     for number, line in lines:
-        if _QUERY in line:
+        if _QUERY in line or (not inside and _GPU_LINE.match(line)):
             inside, strange = True, 0
+            if _QUERY not in line:
+                kept.append((number, line))
         elif inside:
             if _QUERY_LINE.match(line):
                 strange = 0

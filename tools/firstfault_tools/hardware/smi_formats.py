@@ -38,6 +38,7 @@ _ROW_TWO = re.compile(
 )
 
 
+_ATTACHED = re.compile(r"^Attached GPUs\s*:\s*(\d{1,4})\s*$")
 _ASKED = re.compile(r"--query-gpu=\"?'?([\w.,]+)")
 
 
@@ -45,7 +46,10 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
     """GPUs of `nvidia-smi -q`, in printed order."""
     gpus: list[GpuState] = []
     path: list[tuple[int, str]] = []
+    attached = 0
     for number, line in lines:
+        if not gpus and (count := _ATTACHED.match(line)):
+            attached = int(count[1])
         if head := _GPU_HEAD.match(line):
             if len(gpus) >= MAX_GPUS:
                 break
@@ -70,6 +74,9 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
         name = name_text(place)
         if name:
             gpus[-1].add(name, Value(entry["value"].strip(), number, line))
+    if attached > len(gpus):
+        for gpu in gpus:  # a choice of GPUs (-i): their places say nothing of their indices
+            gpu.index = None
     return gpus
 
 

@@ -108,6 +108,7 @@ class Ended:
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings about pods and nodes among numbered lines of any text."""
+    near_all = lines
     lines = keep_near(lines, MARKERS, before=80, after=40)
     if not lines:
         return ()
@@ -115,21 +116,56 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     findings.extend(_find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
-    return attach_pages(weigh_strangers(drop_repeats(findings)))
+    return attach_pages(weigh_strangers(drop_repeats(findings), near_all))
 
 
-def weigh_strangers(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Pods that wait beside one that was taken down: its own successor, or pods of somebody else."""
-    if not any(f.kind in _STRIKES and f.level is Level.CAUSE for f in findings):
-        return tuple(findings)
-    return tuple(
-        replace(f, level=Level.CONTEXT)
-        if f.kind in ("kubernetes.unschedulable", "kubernetes.crash_loop", "kubernetes.image")
-        else f
-        for f in findings
-    )
+def weigh_strangers(
+    findings: Sequence[Finding], lines: Sequence[NumberedLine]
+) -> tuple[Finding, ...]:
+    """Pods of somebody else, and pods that wait beside one that was taken down, are no causes."""
+    struck = any(f.kind in _STRIKES and f.level is Level.CAUSE for f in findings)
+    families = _find_families(lines)
+    out = []
+    for finding in findings:
+        pod = finding.facts.get("pod")
+        stranger = isinstance(pod, str) and families and family_of(pod) not in families
+        waits = finding.kind in _WAITS and struck
+        out.append(replace(finding, level=Level.CONTEXT) if stranger or waits else finding)
+    return tuple(out)
 
 
+def _find_families(lines: Sequence[NumberedLine]) -> set[str]:
+    """Base names of the pods of this job: those that wrote lines, or that a command asks about."""
+    found: set[str] = set()
+    for _, line in lines:
+        if named := _LABELLED.match(line):
+            found.add(family_of(named["pod"]))
+        elif "kubectl" in line:
+            found |= {family_of(m["pod"]) for m in _ASKED.finditer(line)}
+            found |= {family_of(m["pod"]) for m in _COMMAND.finditer(line)}
+        elif name := _NAME.match(line):
+            found.add(family_of(name["name"]))
+        else:
+            row = _POD_ROW.match(line.strip())
+            if row is not None and row["status"] == "Running" and _TRAINS.search(row["pod"]):
+                found.add(family_of(row["pod"]))
+    return found
+
+
+def family_of(pod: str) -> str:
+    """Name without its number or random ending: `job` of `job-worker-3` and of `job-master-0`."""
+    name = re.sub(r"(?:-[a-z0-9]{8,10})?-[a-z0-9]{5}$", "", pod) if "-" in pod else pod
+    return re.sub(r"(?:-(?:worker|master|launcher|head|node|trainer|workers))*(?:-\d+)+$", "", name)
+
+
+_LABELLED = re.compile(
+    r"^(?:\[pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{2,200}-\d{1,5})(?:/[\w.-]+\]| [\w.-]+)? .{0,40}?(?:\[rank|step|epoch|iter|loss|NCCL)"
+)
+_ASKED = re.compile(
+    r"\b(?:logs|exec|get pods? )\s+(?:-\S+ (?:[\w=-]+ )?)*(?P<pod>[a-z0-9][a-z0-9.-]+-[a-z0-9-]+)\b"
+)
+_TRAINS = re.compile(r"worker|master|trainer|launcher|-head|train")
+_WAITS = frozenset({"kubernetes.unschedulable", "kubernetes.crash_loop", "kubernetes.image"})
 _STRIKES = frozenset(
     f"kubernetes.{kind}"
     for kind in ("preempted", "evicted", "tainted", "oom_killed", "node_shutdown", "node_not_ready")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.pages import attach_pages
+from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
 
@@ -146,6 +147,13 @@ def _describe_job(job: Job, file: str) -> Finding | None:
     )
 
 
+_FAULT = re.compile(
+    r"(?i)gres|gpu|xid|ecc|nvlink|prolog|epilog|kill task failed|health|nhc|low realmemory|low (?:socket|cpu)|"
+    r"rebooted|mount|disk|memory|infiniband|\bib\b|link|power|temperature|launch failure"
+)
+"""Reasons for which a node was drained that tell of a fault; people write others ("maintenance")."""
+
+
 def check_nodes(nodes: Sequence[Job], file: str) -> list[Finding]:
     """Nodes of `scontrol show node` that are down, failing or drained."""
     found = []
@@ -155,6 +163,8 @@ def check_nodes(nodes: Sequence[Job], file: str) -> list[Finding]:
         if level is None:
             continue
         reason = node.get("Reason").strip()
+        if level is Level.CONTEXT and _FAULT.search(reason):
+            level = Level.FAILURE
         words = f": {reason}" if reason else ""
         found.append(_make_node(node.job_id, state, words, level, file, node.place))
     return found
@@ -225,6 +235,47 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if "PARTITION" in text or "NODELIST" in text:
         found.extend(read_sinfo(lines, file))
     return attach_pages(found)
+
+
+def weigh_nodes(findings: Iterable[Finding], digests: Sequence[FileDigest]) -> list[Finding]:
+    """Rows of `sinfo` about nodes that nothing else in the incident names: nodes of other jobs."""
+    items = list(findings)
+    rows = {(e.file, e.line) for f in items if f.kind == "slurm.node" for e in f.evidence}
+    out = []
+    for finding in items:
+        place = finding.evidence[0] if finding.evidence else None
+        if finding.kind != "slurm.node" or place is None or "NodeName=" in place.text:
+            out.append(finding)
+            continue
+        names = _expand(str(finding.facts.get("nodes")))
+        known = any(_names_node(d, names, rows) for d in digests)
+        out.append(finding if known else replace(finding, level=Level.CONTEXT))
+    return out
+
+
+def _names_node(digest: FileDigest, names: Sequence[str], rows: set[tuple[str, int]]) -> bool:
+    if not any(run.holds(names) for run in digest.kept.runs):
+        return False
+    word = re.compile("|".join(rf"(?<![\w-]){re.escape(n)}(?![\w-])" for n in names))
+    return any(
+        word.search(line) and (digest.file, number) not in rows and not _SINFO.match(line)
+        for number, line in digest.kept
+    )
+
+
+def _expand(names: str) -> list[str]:
+    """`n7` and `n8` of `n[7-8]`; 64 names at most."""
+    out: list[str] = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", names):
+        base, _, inner = part.partition("[")
+        if not inner:
+            out.append(base)
+        for piece in inner.rstrip("]").split(",") if inner else ():
+            low, _, high = piece.partition("-")
+            if low.isdigit() and (high or low).isdigit():
+                last = min(int(high or low), int(low) + 63)
+                out += [f"{base}{n:0{len(low)}d}" for n in range(int(low), last + 1)]
+    return out[:64]
 
 
 def recognise_slurm(_name: str, head: bytes) -> bool:
