@@ -131,3 +131,19 @@ def test_a_kill_says_what_limited_the_memory() -> None:
     assert "cgroup /kubepods/p (the memory limit of the pod)" in pod
     plain = kill("CONSTRAINT_NONE", "(null)", "global_oom,", "Out of memory")
     assert "NUMA" not in plain
+
+
+def test_records_of_racadm_are_read_too() -> None:
+    record = (
+        "Record:      1\nDate/Time:   01/19/2025 17:37:4{}\nSeverity:    {}\nDescription: {}\n---\n"
+    )
+    text = (
+        "$ racadm -r n4-idrac getsel\n"
+        + record.format(1, "Ok", "The system board Pwr lost.")
+        + record.format(2, "Critical", "The power input for power supply 1 is lost.")
+    )
+    (found,) = event_log.find_in_lines(number_lines(text), "bmc.txt")
+    assert (found.host, found.level) == ("n4", Level.FAILURE)
+    worse = text + record.format(3, "Critical", "The system board Pwr lost.")
+    (found,) = event_log.find_in_lines(number_lines(worse), "bmc.txt")
+    assert found.level is Level.CAUSE

@@ -1,6 +1,6 @@
 """What did the management controller (BMC) of a host log: power, heat, memory, CPU or bus?
 
-Reads `ipmitool sel list|elist`. Only the last day before the newest entry counts: event logs are seldom
+Reads `ipmitool sel list|elist` and `racadm getsel`. Only the last day before the newest entry counts: event logs are seldom
 cleared, and what happened months ago explains nothing today.
 """
 
@@ -21,7 +21,7 @@ from firstfault_tools.hardware.excerpt import (
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
-MARKERS = ("| Asserted", "| Deasserted")
+MARKERS = ("| Asserted", "| Deasserted", "Description:")
 RECENT_S = 86_400.0
 MOST_WORDS = 5
 
@@ -92,6 +92,40 @@ def read_events(lines: Iterable[NumberedLine]) -> list[Event]:
     return events
 
 
+_RACADM_TIME = re.compile(r"^Date/Time:\s+(?P<date>[\d/]+) (?P<clock>[\d:]+)\s*$")
+_RACADM_GRAVE = re.compile(r"^Severity:\s+(?:Critical|Non-Recoverable)\s*$")
+_RACADM_WORDS = re.compile(r"^Description:\s+(?P<words>\S.{3,200})$")
+_DESCRIBED: tuple[tuple[str, str, bool], ...] = (
+    # (kind, words of the description, stops the machine by itself)
+    ("power", r"(?i)power (?:input|supply|supplies).{0,40}(?:lost|failed|failure|absent)", False),
+    ("power", r"(?i)redundancy (?:is )?(?:lost|degraded)", False),
+    ("power", r"(?i)(?:system board|system) .{0,20}(?:pwr|power) .{0,10}(?:lost|fail|off)", True),
+    ("heat", r"(?i)(?:fan|temperature|thermal).{0,60}(?:critical|fail|removed|exceed|shutdown|greater)", False),
+    ("memory", r"(?i)(?:multi-bit|uncorrectable|uncorrected) .{0,20}memory|memory .{0,40}uncorrectable", True),
+    ("processor", r"(?i)cpu .{0,40}(?:machine check|ierr|internal error)", True),
+    ("bus", r"(?i)fatal error .{0,30}(?:bus|slot|pci|component)|bus fatal", True),
+)  # fmt: skip
+
+
+def read_described(lines: Iterable[NumberedLine]) -> list[Event]:
+    """Critical records of `racadm getsel`: time, severity and a sentence."""
+    events: list[Event] = []
+    time, clock, grave_record = None, "", False
+    for number, line in lines:
+        if stamp := _RACADM_TIME.match(line):
+            time, clock = _read_time(stamp["date"], stamp["clock"]), stamp["clock"]
+            grave_record = False
+        elif _RACADM_GRAVE.match(line):
+            grave_record = True
+        elif grave_record and (told := _RACADM_WORDS.match(line)):
+            for kind, words, stops in _DESCRIBED:
+                if re.search(words, told["words"]):
+                    what = told["words"].strip().rstrip(".")
+                    events.append(Event(what, "Critical", time, clock, (number, line), kind, stops))
+                    break
+    return events
+
+
 def _read_time(date: str, clock: str) -> float | None:
     for form in ("%m/%d/%Y", "%m/%d/%y", "%Y-%m-%d", "%d-%m-%Y"):
         try:
@@ -142,7 +176,7 @@ def check_events(events: Sequence[Event], file: str, host: str | None) -> list[F
 def _short(sensor: str) -> str:
     """`PSU3_Status` of `Power Supply PSU3_Status`."""
     words = sensor.split()
-    return words[-1] if len(words) > 2 else sensor
+    return words[-1] if 2 < len(words) < 5 else sensor
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -151,5 +185,6 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         return ()
     found: list[Finding] = []
     for section in split_sections(lines):
-        found += check_events(read_events(section.lines), file, section.host)
+        events = [*read_events(section.lines), *read_described(section.lines)]
+        found += check_events(events, file, section.host)
     return attach_pages(found)

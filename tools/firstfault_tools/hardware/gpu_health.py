@@ -130,8 +130,21 @@ def _check_throttle(gpu: GpuState, file: str) -> Iterator[Finding]:
         active.pop("hw_slowdown", None)
     for key, value in active.items():
         title, level = _THROTTLES[key]
+        title += _say_clocks(gpu)
         facts = {"reason": key, "sm_clock_mhz": gpu.number("sm_clock")}
         yield _make(gpu, file, value, "throttled", title, level, Category.PERFORMANCE, **facts)
+
+
+def _say_clocks(gpu: GpuState) -> str:
+    """` (SM clock 1005 of 1980 MHz, 93 C)`, of what is known."""
+    now, most = gpu.number("sm_clock"), gpu.number("sm_clock_max")
+    heat = gpu.number("temperature")
+    parts = []
+    if now is not None:
+        parts.append(f"SM clock {now:.0f}{f' of {most:.0f}' if most is not None else ''} MHz")
+    if heat is not None:
+        parts.append(f"{heat:.0f} C")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _check_temperature(gpu: GpuState, file: str) -> Iterator[Finding]:

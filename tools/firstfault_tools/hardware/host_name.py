@@ -57,13 +57,30 @@ def _looks_like_host(text: str) -> bool:
     )
 
 
+def say_host(finding: Finding, host: str) -> str:
+    """Title of a finding with the host in it: after the GPU it begins with, else at its end."""
+    title = finding.title
+    if host in title:
+        return title
+    if finding.gpu and title.startswith(f"{finding.gpu}: "):
+        return f"{finding.gpu} of {host}: {title[len(finding.gpu) + 2 :]}"
+    if finding.gpu and title.startswith(f"{finding.gpu} "):
+        return f"{finding.gpu} of {host} {title[len(finding.gpu) + 1 :]}"
+    return f"{title} (host {host})"
+
+
 def attach_host(findings: Iterable[Finding], file: str) -> tuple[Finding, ...]:
     """Findings that name no host get that of their file."""
     host = name_host(file)
     if host is None:
         return tuple(findings)
     return tuple(
-        replace(f, host=host, evidence=tuple(replace(e, host=e.host or host) for e in f.evidence))
+        replace(
+            f,
+            title=say_host(f, host),
+            host=host,
+            evidence=tuple(replace(e, host=e.host or host) for e in f.evidence),
+        )
         if f.host is None
         else f
         for f in findings

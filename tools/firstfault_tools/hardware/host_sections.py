@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine
+from firstfault_tools.hardware.host_name import say_host
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{1,62}"
 _PROMPT = re.compile(
@@ -173,4 +174,4 @@ def attach_sections(
             yield finding
             continue
         evidence = tuple(replace(e, host=e.host or hosts.get(e.line)) for e in finding.evidence)
-        yield replace(finding, host=host, evidence=evidence)
+        yield replace(finding, title=say_host(finding, host), host=host, evidence=evidence)

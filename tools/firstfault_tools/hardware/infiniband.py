@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
+from firstfault_tools.hardware.host_name import say_host
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
@@ -135,7 +136,10 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     found: list[Finding] = []
     for section in split_sections(near):
         found += [
-            replace(f, host=section.host) for f in check_ports(read_ports(section.lines), file)
+            replace(
+                f, title=say_host(f, section.host) if section.host else f.title, host=section.host
+            )
+            for f in check_ports(read_ports(section.lines), file)
         ]
     return tuple(found)
 

@@ -11,7 +11,7 @@ from firstfault_tools.hardware.dmon import check_dmon, read_dmon
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_marked, read_lines
 from firstfault_tools.hardware.gpu_fleet import compare_gpus
 from firstfault_tools.hardware.gpu_health import check_gpus
-from firstfault_tools.hardware.host_name import attach_host
+from firstfault_tools.hardware.host_name import attach_host, say_host
 from firstfault_tools.hardware.host_sections import attach_sections, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.smi_errors import MARKERS as ERROR_MARKERS
@@ -55,7 +55,9 @@ def _read(
     by_host: list[tuple[str | None, list[GpuState]]] = []
     for host, part in _cut_hosts(lines):
         for found in _read_states(part, text, file):
-            findings.extend(replace(f, host=host) for f in check_gpus(found, file))
+            for f in check_gpus(found, file):
+                title = say_host(f, host) if host else f.title
+                findings.append(replace(f, title=title, host=host))
             by_host.append((host, found))
             inventory = inventory or found
     findings.extend(compare_gpus(by_host, file))
