@@ -22,6 +22,8 @@ BLOCKS = 200
 SHIFT = 1.15
 DRIFT = 1.15
 SIGMAS = 7.0
+SHORT_GAP, SHORT_SPREAD = 1.35, 1.25
+"""Of a short curve: the lowest slow value over the highest fast one; the spread within a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,10 @@ def find_shift(values: NDArray[np.float64]) -> Shift | None:
     """
     import numpy as np
 
-    if len(values) < LEAST or np.any(values <= 0):
+    if np.any(values <= 0):
         return None
+    if len(values) < LEAST:
+        return _find_short_shift(values)
     curve = np.log(values)
     borders = blocks_of(curve, min(BLOCKS, len(curve) // 3))
     blocks = block_medians(curve, min(BLOCKS, len(curve) // 3))
@@ -87,6 +91,25 @@ def find_shift(values: NDArray[np.float64]) -> Shift | None:
     return Shift(index, float(np.exp(before)), float(np.exp(after)), float(np.exp(after - before)))
 
 
+def _find_short_shift(values: NDArray[np.float64]) -> Shift | None:
+    """A jump between two levels that do not overlap, in a curve too short for statistics.
+
+    At least three values on either side, each level tight, and a wide gap between them.
+    """
+    import numpy as np
+
+    best: Shift | None = None
+    for place in range(3, len(values) - 2):
+        left, right = values[:place], values[place:]
+        before, after = float(np.median(left)), float(np.median(right))
+        low, high = (left, right) if after > before else (right, left)
+        apart = float(np.min(high)) >= SHORT_GAP * float(np.max(low))
+        tight = all(float(np.max(x)) <= SHORT_SPREAD * float(np.min(x)) for x in (left, right))
+        if apart and tight and (best is None or after / before > best.ratio):
+            best = Shift(place, before, after, after / before)
+    return best
+
+
 def _refine(curve: NDArray[np.float64], at: int, block: int, before: float, after: float) -> int:
     """The single value at which the level changes, by least absolute deviation around `at`."""
     import numpy as np
@@ -102,14 +125,15 @@ def find_drift(values: NDArray[np.float64]) -> Shift | None:
     """A slow, steady change over the whole of a positive curve, or None."""
     import numpy as np
 
-    if len(values) < 48 or np.any(values <= 0):
+    if len(values) < LEAST or np.any(values <= 0):
         return None
-    blocks = block_medians(np.log(values), 24)
+    least = DRIFT if len(values) >= 48 else SHORT_GAP
+    blocks = block_medians(np.log(values), 24 if len(values) >= 48 else 12)
     noise = max(noise_of(blocks), 1e-4)
     size = len(blocks)
     slope = float(np.median((blocks[size // 2 :] - blocks[: size - size // 2]) / (size // 2)))
     total = slope * (size - 1)
-    if abs(total) < np.log(DRIFT) or abs(total) < SIGMAS * noise:
+    if abs(total) < np.log(least) or abs(total) < SIGMAS * noise:
         return None
     fitted = np.median(blocks) + slope * (np.arange(size) - (size - 1) / 2)
     if float(np.std(blocks - fitted)) > 0.2 * abs(total):

@@ -41,22 +41,29 @@ def pace_of(view: View) -> Pace | None:
     ):
         values = series.values(metric)
         rows = np.flatnonzero((values != MISSING) & np.isfinite(values) & (values > 0))
-        if len(rows) < 8:
+        if len(rows) < 7:
             continue
         part = values[rows]
         made = 1000.0 / part if inverse else part
         exact = not inverse or metric == "iterations_per_s"
-        return Pace(rows[WARM:], made[WARM:], metric, exact)
+        warm = _warm(len(rows))
+        return Pace(rows[warm:], made[warm:], metric, exact)
     time, steps = np.asarray(series.time), series.steps()
     rows = np.flatnonzero((time != MISSING) & (steps != NO_STEP))
-    if len(rows) < 12:
+    if len(rows) < 8:
         return None
     gaps, moved = np.diff(time[rows]), np.diff(steps[rows])
     good = (moved > 0) & (gaps > 0)
     # Whole seconds say nothing about steps of a second.
-    if good.sum() < 8 or float(np.median(gaps[good])) < 5:
+    if good.sum() < 7 or float(np.median(gaps[good])) < 5:
         return None
-    return Pace(rows[1:][good][WARM:], (gaps[good] / moved[good] * 1000)[WARM:], "time", True)
+    warm = _warm(int(good.sum()))
+    return Pace(rows[1:][good][warm:], (gaps[good] / moved[good] * 1000)[warm:], "time", True)
+
+
+def _warm(rows: int) -> int:
+    """Rows to leave out at the start: fewer of a short excerpt, which may begin anywhere."""
+    return WARM if rows >= 12 else 1
 
 
 def _period(places: NDArray[np.int64]) -> int | None:
@@ -281,7 +288,13 @@ def judge_pace(view: View) -> list[Finding]:
     series = view.lead
     found = []
     shift = find_shift(pace.ms)
-    unit = " ms" if pace.exact else " (relative)"
+
+    def shown(ms: float) -> str:
+        """A level as it was printed: a time, or the rate that it was made of."""
+        if pace.exact:
+            return f"{number(ms)} ms"
+        return f"{number(1000.0 / ms)} {pace.source.replace('_per_s', '/s')}"
+
     if shift is not None and shift.ratio > 1:
         first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
         clocks, readings = _throttled(view, pace, shift.index)
@@ -292,7 +305,7 @@ def judge_pace(view: View) -> list[Finding]:
             make_finding(
                 "step_load_changed" if meant else "throughput_drop",
                 f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
-                f"{number(shift.before)}{unit} before, {number(shift.after)}{unit} after, to the "
+                f"{shown(shift.before)} before, {shown(shift.after)} after, to the "
                 f"end of the log at {series.label(int(pace.rows[-1]))}"
                 + (f"; {meant}, so that is meant" if meant else "")
                 + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
@@ -317,8 +330,8 @@ def judge_pace(view: View) -> list[Finding]:
         found.append(
             make_finding(
                 "throughput_drift",
-                f"Steps slowly became {drift.ratio:.2f} times as long, from {number(drift.before)}"
-                f"{unit} around {series.label(first)} to {number(drift.after)}{unit} around "
+                f"Steps slowly became {drift.ratio:.2f} times as long, from {shown(drift.before)}"
+                f" around {series.label(first)} to {shown(drift.after)} around "
                 f"{series.label(last)}",
                 Level.FAILURE,
                 Category.PERFORMANCE,
@@ -366,22 +379,30 @@ def judge_straggler(view: View) -> list[Finding]:
         beyond = mine > 1.1 * middle if slow_is_high else mine < 0.9 / max(middle, 1e-12)
         if np.mean(beyond) < 0.8:
             continue
-        usual = float(np.median([level[r] for r in level if r != worst]))
+        slow = sorted(r for r, v in times.items() if v >= 1.2 * middle)
+        usual = float(np.median([level[r] for r in level if r not in slow]))
         unit = "ms a step" if metric == "step_time_ms" else metric.replace("_per_s", "/s")
+        who, host = f"Rank {worst} is the straggler", None
+        if 1 < len(slow) * 2 <= len(times) and len(slow) > 1:
+            host = _host_of_all(view, {r: int(np.flatnonzero(good & (ranks == r))[0]) for r in level}, slow)  # fmt: skip
+            named = ", ".join(map(str, slow[:8]))
+            who = f"Host {host} (ranks {named}) is slow" if host else f"Ranks {named} are the stragglers"  # fmt: skip
         middle_row = int(rows[len(rows) // 2])
         return [
             make_finding(
                 "straggler",
-                f"Rank {worst} is the straggler: {number(level[worst])} {unit} against "
-                f"{number(usual)} on the median of the other {len(level) - 1} ranks, from "
+                f"{who}: {number(level[worst])} {unit} against "
+                f"{number(usual)} on the median of the other {len(level) - len(slow)} ranks, from "
                 f"{series.label(int(rows[0]))} to {series.label(int(rows[-1]))}",
                 Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
                 page="straggler-domination",
-                rank=int(worst),
+                rank=int(worst) if len(slow) == 1 else None,
+                host=host,
                 facts={
                     "rank": int(worst),
+                    "ranks": [int(r) for r in slow],
                     "value": level[worst],
                     "others": usual,
                     "ratio": times[worst] / middle,
@@ -390,3 +411,14 @@ def judge_straggler(view: View) -> list[Finding]:
             )
         ]
     return []
+
+
+def _host_of_all(view: View, rows: dict[int, int], slow: list[int]) -> str | None:
+    """The host on which all slow ranks are and none of the others, by the prefixes of their lines."""
+    from firstfault_tools.log.speaker import read_speaker
+
+    hosts = {r: read_speaker(view.text(view.all, row))[0].host for r, row in rows.items()}
+    mine = {hosts[r] for r in slow}
+    host = mine.pop() if len(mine) == 1 else None
+    others = {h for r, h in hosts.items() if r not in slow}
+    return host if host is not None and host not in others else None

@@ -219,6 +219,7 @@ def make_finding(
     confidence: Confidence = Confidence.LIKELY,
     rank: int | None = None,
     facts: dict[str, Json] | None = None,
+    host: str | None = None,
 ) -> Finding:
     """A finding of this room; its time is that of the first quoted line that has one."""
     time = next((e.time for e in evidence if e.time is not None), None)
@@ -230,6 +231,7 @@ def make_finding(
         confidence=confidence,
         evidence=evidence,
         rank=rank,
+        host=host,
         time=time,
         page=page,
         facts=facts or {},
