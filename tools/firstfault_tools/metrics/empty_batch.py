@@ -137,5 +137,11 @@ def _describe(
         evidence=tuple(Evidence(file, n, t.strip()[:400], rank=r) for n, t, r in quoted),
         rank=ranks[0] if len(ranks) == 1 else None,
         page="labels-all-masked",
-        facts={"count": 0, "others_least": min(counts), "ranks": list(ranks), "starts_at": 1},
+        facts={
+            "count": 0,
+            "others_least": min(counts),
+            "ranks": list(ranks),
+            "starts_at": 1,
+            "specificity": 5_000,
+        },
     )

@@ -112,6 +112,10 @@ def judge_dead_gradients(view: View) -> list[Finding]:
             )
         )
     if len(loss) >= FEW and np.all(loss.values[-FEW:] == 0.0) and not found:
+        # the advantages of a group sum to zero, and with them the loss that GRPO prints
+        grouped = "reward" in view.text(series, int(loss.rows[-1]))
+        if grouped and len(grad) >= FEW and np.any(grad.values[-FEW:] > 0.0):
+            return [*found, _grouped_loss(view, int(loss.rows[-1]), float(grad.values[-1]))]
         alive = np.flatnonzero(loss.values != 0.0)
         start = int(alive[-1]) + 1 if len(alive) else 0
         row = int(loss.rows[start])
@@ -131,6 +135,18 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 )
             )
     return found
+
+
+def _grouped_loss(view: View, row: int, gradient: float) -> Finding:
+    return make_finding(
+        "rl_loss_zero",
+        "The printed loss is 0 because the advantages of a group of answers sum to zero (GRPO); the "
+        f"gradient norm is not ({number(gradient)}), so the policy learns: watch the reward instead",
+        Level.BENIGN,
+        Category.NUMERICAL,
+        view.evidence([row]),
+        confidence=Confidence.CONFIRMED,
+    )
 
 
 # Cross entropy of a guess over so many classes: what a model that learns nothing keeps reporting.

@@ -148,5 +148,6 @@ def _judge(
             "skew_before": round(first.skew, 3),
             "skew_after": round(last.skew, 3),
             "starts_at": 1,
+            "specificity": 5_000,
         },
     )

@@ -83,6 +83,7 @@ def judge_rank_data(view: View) -> list[Finding]:
                 "others_ms": usual,
                 "ranks": [int(worst)],
                 "starts_at": 1,
+                "specificity": 5_000,
             },
         )
     ]
@@ -142,6 +143,7 @@ def judge_rank_pauses(view: View) -> list[Finding]:
                 "usual_ms": usual,
                 "cost_share": cost,
                 "starts_at": 1,
+                "specificity": 5_000,
             },
         )
     ]

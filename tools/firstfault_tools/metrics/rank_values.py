@@ -98,6 +98,7 @@ def _describe(view: View, row: int, metric: str) -> list[Finding]:
         "others_high": high,
         "ranks": [rank],
         "starts_at": 1,
+        "specificity": 5_000,
     }
     loss = _LOSS.search(view.text(series, row))
     if metric == "grad_norm" and loss is not None:

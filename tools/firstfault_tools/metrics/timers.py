@@ -114,7 +114,13 @@ def judge_timer_spread(view: View) -> list[Finding]:
                 for t in ([first, late[-1]] if first is not late[-1] else [first])
             ),
             page="dataloader-stall",
-            facts={"timer": late[-1].name, "low_ms": low, "high_ms": high, "starts_at": 1},
+            facts={
+                "timer": late[-1].name,
+                "low_ms": low,
+                "high_ms": high,
+                "starts_at": 1,
+                "specificity": 5_000,
+            },
         )
     ]
 
