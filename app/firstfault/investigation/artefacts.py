@@ -85,7 +85,7 @@ def _facts(examination: Examination, judgement: Judgement) -> set[str]:
     finding = judgement.finding
     facts = {f"verdict:{judgement.verdict.value}"}
     if judgement.verdict is Verdict.UNKNOWN and finding is None:
-        facts.add("open:nothing")
+        facts.add("open:pace" if judgement.pace_asked else "open:nothing")
     if finding is not None:
         facts.add(f"kind:{finding.kind}")
         facts.add(f"kind:{finding.kind.split('.')[0]}")

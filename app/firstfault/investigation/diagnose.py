@@ -24,7 +24,7 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
 from firstfault.investigation.receipt import write_receipt
-from firstfault.investigation.verdict import Judgement, choose_category, judge, possible_cause
+from firstfault.investigation.verdict import Judgement, choose_category, doubt_pace, judge, possible_cause
 from firstfault.investigation.wording import (
     explain,
     explain_healthy,
@@ -51,7 +51,7 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnosis of one incident from its artefacts. Deterministic; no model and no network."""
     examination = examine(artefacts, knowledge.signatures, workers)
-    judgement = judge(examination)
+    judgement = doubt_pace(examination, judge(examination), question)
     if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
         judgement = _suggest(judgement, knowledge, question)
     judgement = weigh_complaint(examination, judgement, knowledge, question)

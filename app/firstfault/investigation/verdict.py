@@ -20,6 +20,11 @@ _HARMLESS = re.compile(
     r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
     r"attempt \d+ ?(?:/|of) ?\d+|retrying in)\b|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
 )
+_SLOWER_THAN = re.compile(
+    r"(?i)\bslower (?:than|since)\b|\b(?:twice|\d+ ?x|times) as (?:slow|long)|\bused to (?:be|run|take)\b|"
+    r"\b(?:got|became|gets) slower\b|\bsince (?:yesterday|monday|last week|the (?:upgrade|update|move)).{0,40}\bslow|"
+    r"langsamer als|plus lente? que|más lent[oa] que|比.{1,12}慢|より遅|보다 느"
+)
 MAX_SUSPICIOUS = 40
 
 
@@ -31,6 +36,17 @@ class Judgement:
     finding: Finding | None
     confidence: Confidence
     suspicious: tuple[Line, ...] = ()
+    pace_asked: bool = False
+    """A slow-down was asked about that nothing in what was read shows or denies."""
+
+
+def doubt_pace(examination: Examination, judgement: Judgement, question: str) -> Judgement:
+    """Even steps answer no question about another run that was faster."""
+    if judgement.verdict is not Verdict.HEALTHY or not _SLOWER_THAN.search(question):
+        return judgement
+    if judgement.finding is not None or examination.chain.survived or examination.logs.finished:
+        return judgement
+    return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, pace_asked=True)
 
 
 def judge(examination: Examination) -> Judgement:
@@ -79,10 +95,11 @@ def choose_category(examination: Examination, judgement: Judgement) -> Category 
     if finding.category is not Category.COMMUNICATION:
         return None
     logs = examination.logs
+    if any(r.trained() for r in logs.progress.values()):
+        return None
     alone = len(logs.ranks_seen) <= 1 and (logs.world_size or 1) == 1
     waited = finding.kind.startswith(("collective.", "signature.watchdog"))
-    never_worked = not waited and not any(r.trained() for r in logs.progress.values())
-    return finding.category if alone or never_worked else None
+    return finding.category if alone or not waited else None
 
 
 def _only_notices(examination: Examination) -> bool:

@@ -248,6 +248,14 @@ def _looks_alarming(examination: Examination) -> list[Line]:
 
 def explain_unknown(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
     """What was seen, and that it is not enough."""
+    if judgement.pace_asked:
+        state, line = _state_of_run(examination)
+        number = book.cite_log(line.evidence()) if line is not None else None
+        cited = f" {marks([number])}" if number is not None else ""
+        return (
+            f"{state[0].upper()}{state[1:]}{cited}, at a steady pace and without a failure. Whether the run is slower "
+            "than another one cannot be determined from it alone: a log of the faster run is needed to compare with."
+        )
     seen = [*examination.chain.teardown]
     numbers = [n for f in seen[:3] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
     numbers += [

@@ -7,22 +7,21 @@ even if its steps went on as before until the last line.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.progress import SURVIVED_STEPS
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
 
 TAIL_LINES = 400
-BEFORE_LAST_STEP_S = 300.0
-"""A kill in another log counts if it is no older than this before the last step."""
-
 PAGE = "exit-codes"
 _WORDS = (
     "illed", "erminated", "Hangup", "borted", "us error", "egmentation", "exit", "Failed with result",
-    "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_ME", "CANCELLED", "PREEMPTED", "signal",
+    "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_ME", "CANCELLED", "PREEMPTED", "signal", "disconnect", "by remote host",
 )  # fmt: skip
 _BAD = re.compile(
     r"^(?:[\w.\[\]/:-]+ ){0,3}(?:Killed|Terminated|Hangup|Aborted|Bus error|Segmentation fault)(?: \(core dumped\))?\s*$|"
@@ -30,6 +29,7 @@ _BAD = re.compile(
     r"oomd\S*: .{0,40}[Kk]illed|oomd killed|"
     r"Main process exited, code=(?:killed|dumped|exited), status=(?!0\b)\w+|Failed with result '(?!success)|"
     r"\b[Ee]xit(?:s|ed)?(?: with)?(?: exit| return)? (?:code|status)(?: of [\w.-]+)?[ :=']+-?[1-9]\d{0,3}\b|"
+    r"client_loop: send disconnect|^Connection to \S+ closed by remote host|"
     r"non-zero exit (?:code|status)|exited on signal \d|died with <Signals\.|"
     r"\b(?:FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\w*|CANCELLED(?: by \d+)?|PREEMPTED)\s+\d+:\d+"
 )
@@ -45,15 +45,13 @@ class BadEnd:
 
 def find_bad_end(incident: LogIncident) -> BadEnd | None:
     """The first line after the last step that tells of a bad end, or None."""
-    last = _last_step_time(incident)
     for digest in incident.digests:
         reader = incident.progress[digest.file]
         step = reader.last_training()
         finish = reader.finished_at()
         floor = max(step.number if step is not None else 0, finish or 0)
         for line in _bad_lines(digest, floor):
-            own = step is not None
-            if not own and last is not None and (line.time or last) < last - BEFORE_LAST_STEP_S:
+            if step is None and line.time is not None and _goes_on_after(incident, line.time):
                 continue
             return BadEnd(line, step.counter if step is not None else None)
     return None
@@ -99,10 +97,10 @@ def _row(digest: FileDigest, number: int) -> tuple[int, str] | None:
     return digest.kept[position] if position >= 0 and digest.kept[position][0] == number else None
 
 
-def _last_step_time(incident: LogIncident) -> float | None:
-    times = []
+def _goes_on_after(incident: LogIncident, time: float) -> bool:
+    """Steps in some log follow `time`: what another log tells of then was not the end of the run."""
     for reader in incident.progress.values():
-        step = reader.last_training()
-        if step is not None and (time := reader.line(step).time) is not None:
-            times.append(time)
-    return max(times, default=None)
+        times = reader.step_times()
+        if len(times) - bisect_right(times, time) >= SURVIVED_STEPS:
+            return True
+    return False

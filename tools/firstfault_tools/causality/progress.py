@@ -32,7 +32,7 @@ _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\
 
 _FINISHED = re.compile(
     r"(?i)\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:is )?(?:done|completed?|finished|ended successfully)\b(?! with)|"
-    r"exiting program at iteration|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
+    r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bDone training\b|successfully completed|"
     r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\breached max[_ ](?:steps|epochs|iters|iterations)|"
     r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
@@ -67,6 +67,11 @@ class Progress:
     training: bool = False
     elapsed_s: int | None = None
     left_s: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """The counter has reached its total."""
+        return self.counter is not None and self.counter == self.total
 
 
 class ProgressReader:
@@ -117,7 +122,9 @@ class ProgressReader:
         return self._finished or None
 
     def _find_finish(self) -> int:
-        last = next((p for p in self.before(2**62) if p.training), None)
+        # a bar that is full is the end of the work it counts, not work that follows the end
+        running = (p for p in self.before(2**62) if p.training and not p.full)
+        last = next(running, None)
         floor = last.number if last is not None else 0
         kept = self._digest.kept
         for number, text in reversed(kept[max(0, len(kept) - FINISH_LINES) :]):

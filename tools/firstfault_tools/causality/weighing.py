@@ -17,22 +17,9 @@ from firstfault_tools.causality.interruption import subordinate_interrupts
 from firstfault_tools.causality.pods import family_of, pod_of
 from firstfault_tools.findings import Category, Finding, Level
 
-_CONNECTIONS = frozenset(
-    f"signature.{name}"
-    for name in (
-        *(
-            "rendezvous-connection",
-            "rendezvous-closed",
-            "rendezvous-timeout",
-            "store-connect-timeout",
-        ),
-        *(
-            "nccl-bootstrap-connect",
-            "mpi-daemon-lost",
-            "connection-reset",
-            "monitored-barrier-peer",
-        ),
-    )
+_CONNECTIONS = re.compile(
+    r"^signature\.(?:rendezvous-(?:connection|closed|timeout)|store-connect-timeout|nccl-bootstrap-connect|"
+    r"mpi-daemon-lost|connection-reset|monitored-barrier-peer|ray-node-dead|k8s-node-not-ready)$"
 )
 """A set-up fault where the run never trained; a consequence where it had been running."""
 
@@ -42,6 +29,9 @@ _NODE_LOSSES = re.compile(
 )
 """Reports of an upper layer that a node is gone: they say that, never why."""
 
+STACK_LINES = 40
+"""Lines round a crash in which its stack is looked for."""
+
 _HOST_FAULTS = (Category.HARDWARE, Category.OOM)
 _POD_KINDS = ("kubernetes.", "signature.k8s-")
 
@@ -50,7 +40,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
     """The findings with the levels that they have beside each other."""
     trained = any(reader.trained() for reader in incident.progress.values())
     out: list[Finding] = []
-    told = any(DEPTH[f.level] <= DEPTH[Level.SYMPTOM] and f.kind != WEAKEST and not f.facts.get("survived") for f in findings)  # fmt: skip
+    told = any(map(_tells, findings))
     for finding in subordinate_interrupts(findings):
         if finding.kind == WEAKEST and told:
             continue
@@ -58,13 +48,34 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
         if level not in (Level.CAUSE, Level.FAILURE):
             out.append(finding)
             continue
-        lost = trained and finding.kind in _CONNECTIONS
+        lost = trained and _CONNECTIONS.search(finding.kind) is not None
         if lost or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings)):
             level = Level.SYMPTOM
         elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
             level = Level.CONTEXT
+        if finding.kind == "signature.segfault" and trained and not _has_stack(incident, finding):
+            finding = replace(finding, category=None)
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out
+
+
+def _has_stack(incident: LogIncident, finding: Finding) -> bool:
+    """Frames of Python or of libraries stand near the line, so that it can be said where it crashed."""
+    for evidence in finding.evidence[:2]:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        if digest is None:
+            continue
+        at = digest.position(evidence.line)
+        rows = digest.kept[max(0, at - STACK_LINES) : at + STACK_LINES]
+        if any('File "' in text or ".so" in text for _, text in rows):
+            return True
+    return False
+
+
+def _tells(finding: Finding) -> bool:
+    """It says more of the end than that there was one."""
+    deep = DEPTH[finding.level] <= DEPTH[Level.SYMPTOM] and finding.kind != WEAKEST
+    return deep and not finding.facts.get("survived")
 
 
 def _explained(report: Finding, findings: Sequence[Finding]) -> bool:

@@ -80,6 +80,10 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
 """What a signal says by itself: words, category, level and page."""
 
 
+_OF_DEATHS = ("exit-", "segfault")
+"""Signatures that know the death of a process by its signal alone."""
+
+
 def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     """Findings of all log witnesses; order means nothing yet."""
     found = list(signature_findings(incident))
@@ -114,7 +118,7 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
         for hit in digest.hits:
             # what a launcher says of a death by signal is told once, by exit_findings
             told = (hit.line.file, hit.line.number) in deaths
-            if told and incident.signatures.signatures[hit.index].id.startswith("exit-"):
+            if told and incident.signatures.signatures[hit.index].id.startswith(_OF_DEATHS):
                 continue
             if (hit.line.file, hit.line.number) not in ignored or not _speaks_of_code(
                 incident.signatures.signatures[hit.index]
