@@ -24,7 +24,13 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
 from firstfault.investigation.receipt import write_receipt
-from firstfault.investigation.verdict import Judgement, choose_category, doubt_pace, judge, possible_cause
+from firstfault.investigation.verdict import (
+    Judgement,
+    choose_category,
+    doubt_pace,
+    judge,
+    possible_cause,
+)
 from firstfault.investigation.wording import (
     explain,
     explain_healthy,

@@ -47,6 +47,15 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 
 
+def host_of(incident: LogIncident, hits: Sequence[Hit]) -> str | None:
+    """The one host of all processes that say the same; None where they sit on several."""
+    hosts = {h.line.speaker.host for h in hits} - {None}
+    if not hosts:
+        ranks = {r for h in hits if (r := rank_of(incident, h.line)) is not None}
+        hosts = {incident.roster.host_of(r) for r in ranks}
+    return next(iter(hosts)) if len(hosts) == 1 else None
+
+
 def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:
     """Order of lines that compete for first: by file, time and the start of their traceback."""
     start = next(

@@ -150,6 +150,14 @@ class LogIncident:
             return True
         return not reader.trained() and self._passed_elsewhere(line.time)
 
+    def lost_at_end(self, line: Line) -> bool:
+        """After the last step and before the planned end: nothing shows that it was made good."""
+        reader = self.progress[line.file]
+        finish, step = reader.finished_at(), reader.last_training()
+        if finish is None or step is None or self.ignored(line):
+            return False
+        return step.number < line.number < finish
+
     def passed(self, file: str, number: int, time: float | None) -> bool:
         """The run got over what line `number` of any file tells; also of files that are no logs."""
         reader = self.progress.get(file)

@@ -29,6 +29,9 @@ _NODE_LOSSES = re.compile(
 )
 """Reports of an upper layer that a node is gone: they say that, never why."""
 
+_ECHOES = (43, 45)
+"""Xids that the driver writes when a process that failed is cleaned up."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -51,12 +54,25 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
         lost = trained and _CONNECTIONS.search(finding.kind) is not None
         if lost or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings)):
             level = Level.SYMPTOM
+        elif finding.facts.get("xid") in _ECHOES and _raised_by_program(findings):
+            level = Level.SYMPTOM
         elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
             level = Level.CONTEXT
         if finding.kind == "signature.segfault" and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out
+
+
+def _raised_by_program(findings: Sequence[Finding]) -> bool:
+    """A process itself reported an error that is more than a lost connection."""
+    return any(
+        f.level in (Level.CAUSE, Level.FAILURE)
+        and f.kind.startswith(("signature.", "traceback."))
+        and f.category not in (None, Category.COMMUNICATION, Category.SCHEDULER)
+        and not f.facts.get("survived")
+        for f in findings
+    )
 
 
 def _has_stack(incident: LogIncident, finding: Finding) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 
 from firstfault_tools.causality.absence import read_absence
-from firstfault_tools.causality.attribution import attribute_rank, first_place, rank_of
+from firstfault_tools.causality.attribution import attribute_rank, first_place, host_of, rank_of
 from firstfault_tools.causality.ending import read_ending
 from firstfault_tools.causality.exceptions import (
     GENERIC,
@@ -58,6 +58,9 @@ _SYMPTOM_TYPES = re.compile(
 )
 
 
+OWN_CODES = range(3, 124)
+"""Codes that neither Python (1, 2), a shell (124 to 127) nor a signal gives."""
+
 _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
     4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
     7: (
@@ -79,6 +82,9 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
 }  # fmt: skip
 """What a signal says by itself: words, category, level and page."""
 
+
+_WORK_LOST = (Category.CHECKPOINT, Category.ENVIRONMENT, Category.DATA)
+"""Categories whose faults at the end of a run cost its result, though the run says that it finished."""
 
 _OF_DEATHS = ("exit-", "segfault")
 """Signatures that know the death of a process by its signal alone."""
@@ -142,10 +148,13 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
 
 
 def _got_over(incident: LogIncident, hit: Hit) -> bool:
-    if incident.survived(hit.line):
-        return True
-    # what a driver or kernel calls recovered may still have cost the processes their GPU
     signature = incident.signatures.signatures[hit.index] if hit.index >= 0 else None
+    if incident.survived(hit.line):
+        # what fails between the last step and the planned end is not made good by later steps
+        costs = signature is not None and signature.level is Level.CAUSE
+        costs = costs and signature is not None and signature.category in _WORK_LOST
+        return not (costs and incident.lost_at_end(hit.line))
+    # what a driver or kernel calls recovered may still have cost the processes their GPU
     hardware = signature is not None and signature.category is Category.HARDWARE
     return not hardware and is_handled(incident, hit.line)
 
@@ -188,7 +197,7 @@ def _from_hits(
         confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
         evidence=(lead.line.evidence(), *others[: EVIDENCE_PER_FINDING - 1]),
         rank=rank,
-        host=str(lead.captures.get("host") or "") or lead.line.speaker.host,
+        host=str(lead.captures.get("host") or "") or host_of(incident, hits),
         gpu=lead.captures.get("gpu") or lead.captures.get("pci"),
         time=lead.line.time,
         page=signature.page,
@@ -261,7 +270,7 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         confidence=Confidence.LIKELY,
         evidence=tuple(h.line.evidence() for h in [lead, *[h for h in hits if h is not lead]][:3]),
         rank=rank,
-        host=lead.line.speaker.host,
+        host=host_of(incident, hits),
         time=lead.line.time,
         page=page_of(first, category),
         facts={
@@ -280,7 +289,35 @@ def exit_findings(incident: LogIncident) -> list[Finding]:
     for number in sorted({e.signal for e in incident.exits if e.signal is not None}):
         exits = [e for e in incident.exits if e.signal == number]
         out.append(_signal_finding(exits))
+    own = [e for e in incident.exits if e.code in OWN_CODES and e.signal is None]
+    ranks = {e.rank if e.rank is not None else e.local_rank for e in own} - {None}
+    if len(ranks) == 1 and not any(not t.ignored for t in _own_tracebacks(incident)):
+        out.append(_own_exit(own, ranks.pop()))
     return out
+
+
+def _own_tracebacks(incident: LogIncident) -> list[Traceback]:
+    """Exceptions of the program, without those of the launcher."""
+    return [t for t in incident.tracebacks if not _TEARDOWN_TYPES.search(t.type)]
+
+
+def _own_exit(exits: list[Exit], rank: int | None) -> Finding:
+    """A process that left with a code of its own choice: no exception and no signal ends with it."""
+    lead = next((e for e in exits if e.rank is not None), exits[0])
+    return Finding(
+        kind="exit.own_code",
+        title=f"rank {rank} left by itself with exit code {lead.code}, without an exception: the program, or a "
+        "library in it, called sys.exit or os._exit there",
+        level=Level.FAILURE,
+        category=Category.CODE_BUG,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(e.line.evidence() for e in [lead, *[e for e in exits if e is not lead]][:3]),
+        rank=rank,
+        host=lead.host,
+        time=lead.line.time,
+        page="exit-codes",
+        facts={"code": lead.code, "survived": False},
+    )
 
 
 def _signal_finding(exits: list[Exit]) -> Finding:

@@ -24,6 +24,12 @@ _MPI = re.compile(
     r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>[\w.-]+) exited on signal (?P<signal>\d+)"
 )
 _PYTHON = re.compile(r"died with <Signals\.SIG[A-Z0-9]+: (?P<signal>\d+)>")
+_SPAWNED = re.compile(
+    r"-- Process (?P<local>\d+) terminated with the following error|"
+    r"\bprocess (?P<quiet>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<signal>SIG[A-Z0-9]+))"
+)
+"""torch.multiprocessing.spawn: the index of the process is its rank on the host."""
+
 _SYSTEMD = re.compile(r"Main process exited, code=(?:killed|dumped), status=(?P<signal>\d+)/")
 _LAUNCH = re.compile(r"exits with return code = (?P<code>-?\d+)")
 _KUBE = re.compile(r"Exit Code:\s+(?P<code>\d+)")
@@ -98,6 +104,11 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
     match = _MPI.search(text)
     if match is not None and int(match["signal"]):
         return Exit(line, -int(match["signal"]), int(match["rank"]), None, match["host"], int(match["pid"]) or None)  # fmt: skip
+    match = _SPAWNED.search(text)
+    if match is not None:
+        number = match["signal"] and getattr(signal, match["signal"], None)
+        code = -int(number) if number else int(match["code"] or 1)
+        return Exit(line, code, None, int(match["local"] or match["quiet"]), line.speaker.host)
     match = _PYTHON.search(text) or _SYSTEMD.search(text)
     if match is not None:
         return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host)

@@ -34,7 +34,9 @@ _KNOWN_TYPE = re.compile(
 _CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception"
 )
-_IGNORED = re.compile(r"^\s*Exception ignored (?:in|on calling|while)\b")
+_IGNORED = re.compile(
+    r"^\s*(?:Exception ignored (?:in|on calling|while)\b|--- Logging error ---|Error in (?:atexit\._run_exitfuncs|sys\.excepthook))"
+)
 LINES_TO_IGNORED = 2
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
