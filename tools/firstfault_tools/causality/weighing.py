@@ -52,9 +52,11 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             out.append(finding)
             continue
         lost = trained and _CONNECTIONS.search(finding.kind) is not None
-        if lost or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings)):
-            level = Level.SYMPTOM
-        elif finding.facts.get("xid") in _ECHOES and _raised_by_program(findings):
+        if (
+            lost
+            or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings))
+            or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
+        ):
             level = Level.SYMPTOM
         elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
             level = Level.CONTEXT
