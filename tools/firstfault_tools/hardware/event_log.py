@@ -16,6 +16,7 @@ from firstfault_tools.hardware.excerpt import (
     QUOTES_PER_FINDING,
     NumberedLine,
     keep_marked,
+    keep_near,
     quote_line,
 )
 from firstfault_tools.hardware.host_sections import split_sections
@@ -184,7 +185,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if not keep_marked(lines, MARKERS):
         return ()
     found: list[Finding] = []
-    for section in split_sections(lines):
+    for section in split_sections(keep_near(lines, MARKERS, before=20, after=2)):
         events = [*read_events(section.lines), *read_described(section.lines)]
         found += check_events(events, file, section.host)
     return attach_pages(found)

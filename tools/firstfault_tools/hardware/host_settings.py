@@ -16,6 +16,7 @@ from firstfault_tools.hardware.excerpt import (
     QUOTES_PER_FINDING,
     NumberedLine,
     keep_marked,
+    keep_near,
     quote_line,
 )
 from firstfault_tools.hardware.host_sections import Section, looks_like_host, split_sections
@@ -23,7 +24,7 @@ from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = (
     "PFC configuration", "trust state", " mtu ", "mtu=", "/mtu", "active_mtu:", "cma_roce_mode", "Global tclass",
-    "max locked memory", "GID", "\tv2\t", "rx_discards_phy",
+    "max locked memory", "DEV     PORT", "rx_discards_phy",
 )  # fmt: skip
 MOST_HOSTS = 4_096
 
@@ -208,6 +209,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     """Findings of settings pasted for several hosts."""
     if not keep_marked(lines, MARKERS):
         return ()
+    lines = keep_near(lines, MARKERS, before=120, after=40)
     sections = split_sections(lines)
     settings = read_settings(sections)
     if len({s.host for s in settings}) < 2:

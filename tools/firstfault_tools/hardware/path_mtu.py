@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.findings import Category, Confidence, Finding, Level
-from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = ("bytes of data", "packets transmitted", "ping ")
@@ -112,4 +112,5 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     """Findings of pings pasted into any text."""
     if not keep_marked(lines, ("packets transmitted",)):
         return ()
-    return attach_pages(check_probes(read_probes(lines), file))
+    near = keep_near(lines, MARKERS, before=2, after=LIVES_FOR_LINES)
+    return attach_pages(check_probes(read_probes(near), file))

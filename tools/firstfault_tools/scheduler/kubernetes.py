@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from firstfault_tools.causality.pods import family_of
 from firstfault_tools.findings import Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     NumberedLine,
@@ -150,12 +151,6 @@ def _find_families(lines: Sequence[NumberedLine]) -> set[str]:
             if row is not None and row["status"] == "Running" and _TRAINS.search(row["pod"]):
                 found.add(family_of(row["pod"]))
     return found
-
-
-def family_of(pod: str) -> str:
-    """Name without its number or random ending: `job` of `job-worker-3` and of `job-master-0`."""
-    name = re.sub(r"(?:-[a-z0-9]{8,10})?-[a-z0-9]{5}$", "", pod) if "-" in pod else pod
-    return re.sub(r"(?:-(?:worker|master|launcher|head|node|trainer|workers))*(?:-\d+)+$", "", name)
 
 
 _LABELLED = re.compile(
