@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.last_words import NOISE, last_words, read_doing
 from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
@@ -29,9 +30,6 @@ _WORDS_DATA = re.compile(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
 _WORDS_CHECKPOINT = re.compile(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
-_NOISE = re.compile(
-    r"ProcessGroupNCCL|closing signal|NCCL INFO|TCPStore|^\s*$|Traceback|frame #|OMP_NUM_THREADS|FutureWarning|DeprecationWarning"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +339,7 @@ def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]
     """The line that announced what the busy rank is doing."""
     own = incident.progress[file].line(busy)
     for line in incident.lines_before(own, 400):
-        if _NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
+        if NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
             continue
         if line.speaker.rank not in (None, own.speaker.rank):
             continue
@@ -354,22 +352,6 @@ def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]
 def _readable(line: Line) -> str:
     text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)
     return text.strip()[:160]
-
-
-def last_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
-    """The last telling line of `rank` before it fell silent: a warning if there is one nearby."""
-    best: Line | None = None
-    looked = 0
-    for line in incident.lines_before(before, 4000):
-        if line.speaker.rank != rank or _NOISE.search(line.text):
-            continue
-        looked += 1
-        if re.search(r"(?i)\bwarn|\berror\b|skip|exception|nan\b|fail", line.message):
-            return [line]
-        best = best or line
-        if looked > 12:
-            break
-    return [best] if best is not None else []
 
 
 def _finding(
@@ -389,6 +371,10 @@ def _finding(
             evidence.append(line.evidence())
     if words:
         title += f"; the last thing rank {rank} said before: {_readable(words[0])!r}"
+        doing = read_doing(words)
+        if doing is not None and category is Category.CODE_BUG:
+            title += f": {doing.means}"
+            category, page = doing.category, doing.page
     return Finding(
         kind=kind,
         title=title,

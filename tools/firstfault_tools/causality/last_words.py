@@ -1,0 +1,127 @@
+"""What was a rank doing when it fell silent? Its last telling line, and what kind of work that is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Category
+from firstfault_tools.log.digest import FileDigest, Line
+from firstfault_tools.log.scan import make_line
+
+LOOKED_AT = 12
+"""Lines of the rank, nearest first, among which the telling one is chosen."""
+
+SEARCHED = 4_000
+CONTINUATION = 6
+NOISE = re.compile(
+    r"ProcessGroupNCCL|closing signal|NCCL INFO|TCPStore|^\s*$|Traceback|frame #|OMP_NUM_THREADS|FutureWarning|DeprecationWarning"
+)
+_TELLING = re.compile(
+    r"(?i)\bwarn|\berror\b|skip|exception|nan\b|fail|retry|retries|timed? ?out|give up|giving up"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A kind of work that keeps a rank from its peers. trouble: the line must tell of trouble as well."""
+
+    name: str
+    words: re.Pattern[str]
+    trouble: bool
+    category: Category
+    page: str
+    means: str
+
+
+@cache
+def _load() -> tuple[tuple[Doing, ...], re.Pattern[str]]:
+    raw = json.loads((Path(__file__).parent / "doing.json").read_text(encoding="utf-8"))
+    rows = tuple(
+        Doing(
+            name=row["name"],
+            words=re.compile(row["words"], re.IGNORECASE),
+            trouble=row.get("trouble", False),
+            category=Category(row["category"]),
+            page=row["page"],
+            means=row["means"],
+        )
+        for row in raw["rows"]
+    )
+    return rows, re.compile(raw["trouble"], re.IGNORECASE)
+
+
+def read_doing(words: Sequence[Line]) -> Doing | None:
+    """The kind of work that the last words tell of, None where they are ordinary."""
+    rows, trouble = _load()
+    for line in words:
+        text = line.message if line.message.strip() else line.text
+        for row in rows:
+            if row.words.search(text) and (not row.trouble or trouble.search(text)):
+                return row
+    return None
+
+
+def last_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
+    """The last telling line of `rank` before line `before`: a warning if there is one nearby.
+
+    Looked for in the log that holds `before`, else in the rank's own log. A debugger's prompt after its
+    last line has no label and belongs to it.
+    """
+    own = list(_spoken_in(incident, incident.digest_of(before.file), rank, before))
+    if not own:
+        for digest in incident.digests:
+            if digest.name_rank == rank or (digest.file != before.file and rank in digest.ranks):
+                own = list(_spoken_in(incident, digest, rank, before))
+                if own:
+                    break
+    if not own:
+        return []
+    prompt = _prompt_after(incident, own[0])
+    if prompt is not None:
+        return [prompt, own[0]]
+    return [next((line for line in own if _TELLING.search(line.message)), own[0])]
+
+
+def _spoken_in(
+    incident: LogIncident, digest: FileDigest, rank: int, before: Line
+) -> Iterator[Line]:
+    same = digest.file == before.file
+    end = digest.position(before.number - 1) + 1 if same else len(digest.kept)
+    found = 0
+    for number, text in reversed(digest.kept[max(0, end - SEARCHED) : end]):
+        if NOISE.search(text):
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        speaker = line.speaker.rank
+        if speaker != rank and not (speaker is None and digest.name_rank == rank):
+            continue
+        if (
+            not same
+            and before.time is not None
+            and line.time is not None
+            and line.time > before.time
+        ):
+            continue
+        yield line
+        found += 1
+        if found > LOOKED_AT:
+            return
+
+
+def _prompt_after(incident: LogIncident, line: Line) -> Line | None:
+    """A debugger's prompt among the unlabelled lines right after `line`."""
+    debugger = next(row for row in _load()[0] if row.name == "debugger")
+    digest = incident.digest_of(line.file)
+    for number, text in digest.lines_after(line.number, CONTINUATION):
+        follower = make_line(digest.file, number, text, digest.year)
+        if follower.speaker.rank is not None:
+            return None
+        if debugger.words.search(text):
+            return follower
+    return None
