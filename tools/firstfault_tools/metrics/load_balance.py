@@ -14,7 +14,20 @@ from dataclasses import dataclass
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("seqlen", "seq_len", "tokens", "Tokens", "load", "samples")
+MARKERS = (
+    *(
+        "global_seqlen",
+        "seqlen_per",
+        "per rank",
+        "per_rank",
+        "per EP",
+        "per DP",
+        "per GPU",
+        "per gpu",
+    ),
+    *("per expert", "per_expert", "per worker", "across ranks", "each rank", "by rank"),
+    *("load_balance", "load balance", "rank_load", "rank load", "rank_tokens", "expert_load"),
+)
 MAX_LINE, MAX_ROWS = 6_000, 4_096
 SKEWED, GREW, FOLLOWS = 1.5, 1.3, 1.2
 """Fullest rank against the mean; growth of that; growth of the step time that goes with it."""

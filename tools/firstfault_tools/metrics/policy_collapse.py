@@ -18,8 +18,10 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 MIN_ROWS = 8
 TAIL = 3
 MAX_ROWS = 20_000
-FALL = 0.5
+FALL, FALL_WITHOUT_ENTROPY = 0.5, 0.8
 """Share of the best earlier reward below which the last ones count as fallen."""
+LEVEL, GONE = 0.9, 0.1
+"""Share of the best reward that still counts as its level; share of the entropy that is none."""
 
 _PAIR = re.compile(
     r"(?<![\w/@.-])(?P<name>[A-Za-z][\w/@.-]{1,80})['\"]?\s?[:=]\s?"
@@ -52,13 +54,25 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     if len(rows) < MIN_ROWS:
         return []
     rewards = [r.values["reward"] for r in rows]
-    best_at = max(range(len(rows) - TAIL), key=lambda i: median(rewards[max(0, i - 2) : i + 1]))
-    best = median(rewards[max(0, best_at - 2) : best_at + 1])
+    smooth = [median(rewards[max(0, i - 2) : i + 1]) for i in range(len(rows) - TAIL)]
+    best = max(smooth)
+    # of a level reward the last row of that level: what moved after it tells why it fell
+    best_at = max(i for i, value in enumerate(smooth) if value >= LEVEL * best)
     end = median(rewards[-TAIL:])
     span = max(rewards[: best_at + 1]) - min(rewards[: best_at + 1])
-    if best <= 0 or end > FALL * best or best - end < 2 * span / 3 or best_at < TAIL:
+    entropies = [r.values["entropy"] for r in rows if "entropy" in r.values]
+    gone = len(entropies) == len(rows) and 0 <= median(entropies[-TAIL:]) < GONE * entropies[0]
+    fall = FALL_WITHOUT_ENTROPY if gone else FALL
+    if best <= 0 or end > fall * best or best_at < TAIL:
+        return []
+    if best - end < 2 * span / 3 and not gone:
         return []
     signs = [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, best_at)) is not None]
+    if not signs and gone:
+        at = next(i for i, v in enumerate(entropies) if v < GONE * entropies[0])
+        signs = [
+            (at, f"the entropy fell from {entropies[0]:.3g} to {median(entropies[-TAIL:]):.3g}")
+        ]
     if not signs:
         return []
     first, good, last = min(s[0] for s in signs), rows[best_at], rows[-1]

@@ -1,0 +1,111 @@
+"""Does a reinforcement-learning run learn anything? Groups of answers that all get the same reward.
+
+Advantages are differences to the mean of a group: where all rewards are equal they are zero, and with
+them every gradient. Names as logged by TRL and verl; the fall of a reward is policy_collapse.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+
+MARKERS = ("reward", "critic/score")
+MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 12
+
+_NAMES = {
+    "reward": r"reward|critic/score/mean|critic/rewards/mean|train/reward|rewards/mean|objective/scores?|env/reward/total|reward/mean",
+    "reward_std": r"reward_std|rewards/std",
+    "grad_norm": r"grad_norm|actor/grad_norm",
+    "step": r"step|global_step|training/global_step",
+    "epoch": r"epoch",
+}
+_PAIR = re.compile(
+    r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)"
+)
+_WANTED = {n: re.compile(rf"(?:{p})\Z") for n, p in _NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step line: values by the names above."""
+
+    number: int
+    text: str
+    values: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        for unit in ("step", "epoch"):
+            if unit in self.values:
+                return f"{unit} {self.values[unit]:g}"
+        return f"line {self.number}"
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The lack of any signal to learn from."""
+    rows = _read(lines)
+    if len(rows) < LEAST:
+        return ()
+    found = judge_signal(rows, file)
+    return (found,) if found is not None else ()
+
+
+def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
+    names: dict[str, str | None] = {}
+    rows = []
+    for number, text in keep_marked(lines, MARKERS)[:MAX_ROWS]:
+        if len(text) > MAX_LINE:
+            continue
+        values: dict[str, float] = {}
+        for name, value in _PAIR.findall(text):
+            meaning = names.get(name, "")
+            if meaning == "":
+                meaning = next((n for n, p in _WANTED.items() if p.match(name)), None)
+                if len(names) < 4_096:
+                    names[name] = meaning
+            if meaning is not None and meaning not in values:
+                try:
+                    values[meaning] = float(value)
+                except ValueError:
+                    continue
+        if "reward" in values and len(values) >= 3:
+            rows.append(Row(number, text, values))
+    return rows
+
+
+def _column(rows: Sequence[Row], name: str) -> list[float]:
+    return [r.values[name] for r in rows if name in r.values]
+
+
+def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
+    """All rewards of a group equal for many steps, so that every gradient is zero."""
+    late = rows[len(rows) // 3 :]
+    spread, grads = _column(late, "reward_std"), _column(late, "grad_norm")
+    if len(spread) < LEAST // 2 or any(spread) or len(grads) < LEAST // 2 or any(grads):
+        return None
+    first = next(r for r in rows if r.values.get("reward_std") == 0.0)
+    reward = median(_column(late, "reward"))
+    quoted = {r.number: r for r in (first, rows[-1])}
+    return Finding(
+        kind="metrics.rl_no_signal",
+        title=(
+            f"Nothing is learned since {first.label}: all rewards of a group are equal (reward "
+            f"{reward:g}, reward_std 0), so advantages and gradient norm are 0"
+        ),
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
+        page="equal-rewards",
+        facts={
+            "reward": reward,
+            "since": first.label,
+            "starts_at": 1,
+            "specificity": 5_000,
+        },
+    )
