@@ -31,19 +31,21 @@ _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\
 
 
 _FINISHED = re.compile(
-    r"(?i)\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:is )?(?:done|completed?|finished|ended successfully)\b(?! with)|"
-    r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`Trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
-    r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bDone training\b|successfully completed|"
-    r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\breached max[_ ](?:steps|epochs|iters|iterations)|"
+    r"\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:done|completed?|finished|ended successfully)\b(?! with)|"
+    r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
+    r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
+    r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
     r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
-    r"\bCOMPLETED\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
-    r"\bSignaling Trainer to stop\b|\bJob (?:\S+ )?succeeded\b|job completed"
+    r"\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
+    r"\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
 )
+"""Tried on lower-case text: several times faster than ignoring case."""
+
 _FINISH_WORDS = (
-    "omplete", "OMPLETE", "one", "inished", "INISHED", "xit", "train_runtime", "top", "inal ", "ax_", "ax ", "MAX", "ucceeded",
-    "uccess", "ignaling",
+    "complete", "done", "finished", "exit", "train_runtime", "stopped: `max_", "final ", "max_", "max ",
+    "success", "signaling", "succeeded",
 )  # fmt: skip
-FINISH_LINES = 20_000
+FINISH_LINES = 2_000
 """Lines from the end in which a run that ended as planned says so."""
 
 _DEATH = re.compile(
@@ -85,6 +87,7 @@ class ProgressReader:
         self._death: int | None = None
         self._steps: tuple[array[int], array[int]] | None = None
         self._times: array[float] | None = None
+        self._last: tuple[Progress | None] | None = None
 
     @property
     def digest(self) -> FileDigest:
@@ -105,7 +108,9 @@ class ProgressReader:
 
     def last_training(self) -> Progress | None:
         """The last line of a training step that carries a counter."""
-        return next((p for p in self.before(2**62) if p.training and p.counter), None)
+        if self._last is None:
+            self._last = (next((p for p in self.before(2**62) if p.training and p.counter), None),)
+        return self._last[0]
 
     def step_times(self) -> Sequence[float]:
         """Times of the last steps, where their lines carry one, in order."""
@@ -130,7 +135,8 @@ class ProgressReader:
         for number, text in reversed(kept[max(0, len(kept) - FINISH_LINES) :]):
             if number <= floor:
                 break
-            if not any(word in text for word in _FINISH_WORDS) or not _FINISHED.search(text[:1000]):
+            low = text[:1000].lower()
+            if not any(word in low for word in _FINISH_WORDS) or not _FINISHED.search(low):
                 continue
             if not _is_source(make_line(self._digest.file, number, text, self._digest.year)):
                 return number
