@@ -25,7 +25,7 @@ _CONNECTIONS = re.compile(
 
 _NODE_LOSSES = re.compile(
     r"^(?:signature\.(?:slurm-node-failure|k8s-node-not-ready|ray-node-dead|mpi-daemon-lost|dlrover-node-event|slurm-requeued|"
-    r"kubeflow-replica-failed|slurm-step-ended|slurm-cancelled)|slurm\.node(?:_fail)?$|kubernetes\.node_\w+|ray\.node_\w+)"
+    r"kubeflow-replica-failed|slurm-step-ended|slurm-cancelled)|slurm\.node_fail|kubernetes\.node_\w+|ray\.node_\w+)"
 )
 """Reports of an upper layer that a node is gone: they say that, never why."""
 
@@ -101,7 +101,7 @@ def _explained(report: Finding, findings: Sequence[Finding]) -> bool:
     for other in findings:
         if other.level not in (Level.CAUSE, Level.FAILURE) or other.category not in _HOST_FAULTS:
             continue
-        if other.facts.get("survived") or _NODE_LOSSES.search(other.kind):
+        if other.facts.get("survived"):
             continue
         if report.host and other.host and not _same_host(report.host, other.host):
             continue
