@@ -36,6 +36,7 @@ from firstfault.investigation.wording import (
     explain_healthy,
     explain_open,
     explain_unknown,
+    name_standouts,
     state_disproof,
 )
 from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict
@@ -114,6 +115,8 @@ def _assemble(
     placed = fault or judgement.verdict is Verdict.UNKNOWN
     text, cause, category = _wording(examination, judgement, knowledge, book, main)
     helped = fault or category is not None
+    if judgement.verdict is Verdict.UNKNOWN and not judgement.pace_asked:
+        text = " ".join([text, *name_standouts(examination, book)])
     text = " ".join([text, *describe_calculations(calculations)])
     fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and helped else ()
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)

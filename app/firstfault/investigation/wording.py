@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.progress import read_progress
@@ -270,6 +271,17 @@ def explain_unknown(examination: Examination, judgement: Judgement, book: Citati
         "There is no failure in what was read and no sign of a healthy run either. Add the logs of all "
         "ranks and of the launcher."
     )
+
+
+def name_standouts(examination: Examination, book: CitationBook) -> list[str]:
+    """A sentence for every rare telling line before the first alarm of an open incident."""
+    quoted = {(c.file, c.line) for c in book.citations}
+    out = []
+    for line in find_standouts(examination):
+        number = None if (line.file, line.number) in quoted else book.cite_log(line.evidence())
+        if number is not None:
+            out.append(f"Stands out before it: «{' '.join(line.text.split())[:220]}» [{number}].")
+    return out
 
 
 def state_disproof(judgement: Judgement, knowledge: Knowledge) -> str:
