@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
 LEAK = "memory.leak"
@@ -32,11 +31,11 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
     if end is None or end < MIN_ROWS:
         return []
-    from firstfault_tools.metrics.steps import parse_steps
+    from firstfault_tools.metrics.log_lines import read_steps
 
-    series = parse_steps(lines[:end], _rank_of)
+    series = read_steps(lines)
     for column in COLUMNS:
-        found = _climb(series, column, file)
+        found = _climb(series, column, file, lines[end][0])
         if found is not None:
             return [found]
     return []
@@ -47,16 +46,14 @@ def ends_memory(text: str) -> bool:
     return "emory" in text and OUT_OF_MEMORY.search(text) is not None
 
 
-def _rank_of(text: str) -> int | None:
-    return read_speaker(text)[0].rank
-
-
-def _climb(series: StepSeries, column: str, file: str) -> Finding | None:
+def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | None:
     if column not in series.columns:
         return None
     by_rank: dict[int, list[int]] = defaultdict(list)
     values = series.columns[column]
     for row in range(len(series)):
+        if series.line[row] >= end:
+            break
         if values[row] != MISSING and values[row] > 0 and series.step[row] != NO_STEP:
             by_rank[series.rank[row]].append(row)
     best: tuple[float, int, list[int]] | None = None

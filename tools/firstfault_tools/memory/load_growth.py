@@ -28,6 +28,22 @@ _LOAD = re.compile(
     r"(?i)tokens?\b|tokens_|_tokens|seq[_ ]?len|sequence|\blength|_len\b|expert|samples? in|batch[_ ]?size|max_len|"
     r"\bimages?\b|frames|pixels|patches|\bboxes|\bnodes\b|\bpoints\b|prompt|response|num_seqs|packed|routed"
 )
+_ROOTS = (
+    *(
+        "token",
+        "seq",
+        "len",
+        "expert",
+        "sample",
+        "batch",
+        "image",
+        "frame",
+        "pixel",
+        "patch",
+        "boxes",
+    ),
+    *("node", "point", "prompt", "response", "packed", "routed"),
+)
 _NOT_LOAD = re.compile(
     r"(?i)step|iter|epoch|consumed|elapsed|time|_ms|\bms\b|sec|mem|alloc|reserved|loss|norm|\blr\b|rate|"
     r"speed|per[_ ]s|throughput|/s\b|mfu|tflop|total|pid|port|seed|layer\b|\brank|score|reward|acc\b|ppl|\bgpu\b"
@@ -54,7 +70,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     speaker, _ = read_speaker(lines[end][1])
     groups: dict[str, list[_Row]] = defaultdict(list)
     for number, text in lines[max(0, end - MAX_LINES) : end]:
-        if len(text) <= 600 and _LOAD.search(text) and "Traceback" not in text:
+        if len(text) <= 600 and _may_tell(text) and _LOAD.search(text) and "Traceback" not in text:
             shape, row = _read_row(number, text)
             if row.values:
                 groups[shape].append(row)
@@ -64,6 +80,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     return [best[1]] if best is not None else []
+
+
+def _may_tell(text: str) -> bool:
+    """A cheap look for the roots of the words that name a size of the work."""
+    lower = text.lower()
+    return any(root in lower for root in _ROOTS)
 
 
 def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:

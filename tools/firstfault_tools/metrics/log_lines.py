@@ -8,6 +8,7 @@ from dataclasses import replace
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.judgement import judge_steps
+from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.steps import parse_steps
 
 OF_ONE_RANK = frozenset({"metrics.straggler", "metrics.rank_value", "metrics.rank_waits"})
@@ -16,13 +17,26 @@ OF_ONE_RANK = frozenset({"metrics.straggler", "metrics.rank_value", "metrics.ran
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Findings of all metric judges over the step lines of one log."""
-    series = parse_steps(lines, rank_of)
+    series = read_steps(lines)
     if not len(series) and not series.events:
         return ()
     texts = dict(lines) if len(lines) < 200_000 else {}
     found = judge_steps(series, file, texts.get)
     # what the printing rank reports holds for the whole job, unless ranks were compared
     return tuple(f if f.kind in OF_ONE_RANK else replace(f, rank=None) for f in found)
+
+
+_last: tuple[Sequence[tuple[int, str]], int, StepSeries] | None = None
+"""The lines read last and their series: several finders ask for the same ones."""
+
+
+def read_steps(lines: Sequence[tuple[int, str]]) -> StepSeries:
+    """Step rows of a log's lines, with the ranks their prefixes tell."""
+    global _last
+    known = _last
+    if known is None or known[0] is not lines or known[1] != len(lines):
+        _last = known = (lines, len(lines), parse_steps(lines, rank_of))
+    return known[2]
 
 
 def rank_of(text: str) -> int | None:

@@ -34,9 +34,9 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     told = next((row for row in lines if _may_tell(row[1]) and _HALF.search(row[1])), None)
     if told is None or any(_MASTER.search(text) for _, text in lines):
         return []
-    from firstfault_tools.metrics.steps import parse_steps
+    from firstfault_tools.metrics.log_lines import read_steps
 
-    return _judge(parse_steps(lines), told, file)
+    return _judge(read_steps(lines), told, file)
 
 
 def _may_tell(text: str) -> bool:
