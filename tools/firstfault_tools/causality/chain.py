@@ -27,6 +27,9 @@ _CONSEQUENCES: dict[Category, set[Category | None]] = {
 }
 """Categories whose causes, seen in the same incident, usually explain a cause of the key's category."""
 
+NEEDS_MET = 1000
+"""Specificity from which on a signature was recognised by more than its own line."""
+
 WEAKEST = "run.ended"
 """An end that nothing explains: only where nothing else is known."""
 
@@ -136,10 +139,16 @@ def _explain_absence(finding: Finding, findings: Sequence[Finding]) -> Finding:
     return finding
 
 
+def _explains_values(finding: Finding) -> bool:
+    """A data fault that was recognised together with the broken values that it leads to."""
+    needs = int(str(finding.facts.get("specificity") or 0)) >= NEEDS_MET
+    return finding.category is Category.DATA and finding.level is Level.CAUSE and needs
+
+
 def _survived(finding: Finding, sick: bool = False) -> bool:
     """Training went on after it. Slowness is not got over by going on, nor NaN while it lasts."""
     if finding.category is Category.PERFORMANCE or (
-        sick and finding.category is Category.NUMERICAL
+        sick and (finding.category is Category.NUMERICAL or _explains_values(finding))
     ):
         return False
     return bool(finding.facts.get("survived"))

@@ -16,7 +16,13 @@ from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.traceback import Frame, Traceback
 
 GENERIC = frozenset(
-    {"python-error", "python-assertion", "python-runtime-error", "dataset-worker-exception"}
+    {
+        "python-error",
+        "python-assertion",
+        "python-runtime-error",
+        "python-qualified-error",
+        "dataset-worker-exception",
+    }
 )
 """Signatures that know an exception only by its type: a traceback tells more than they do."""
 
@@ -88,6 +94,7 @@ _DATA_PLACE = re.compile(
 _RECOMPUTE = re.compile(
     r"torch/utils/checkpoint|activation_checkpoint|recompute|checkpoint_wrapper"
 )
+_COMPILE_CACHE = re.compile(r"triton/runtime/(?:cache|jit)|torch/_inductor/(?:codecache|runtime/)")
 _SPAWN = re.compile(r"multiprocessing/(?:popen_|reduction|context|spawn)")
 _PEER = re.compile(
     r"(?i)\bnccl\b|\bgloo\b|connection (?:reset|closed|refused|aborted)|broken pipe|timed? ?out|watchdog|communicator was aborted|address already in use"
@@ -157,6 +164,8 @@ def _classify_place(traceback: Traceback, in_worker: bool) -> Category:
     frames = [f for f in traceback.frames[-FRAMES:] if not _RECOMPUTE.search(f.path)]
     if any(_SPAWN.search(f.path) for f in frames):
         return Category.CODE_BUG
+    if frames and _COMPILE_CACHE.search(frames[-1].path):
+        return Category.ENVIRONMENT
     own = [f for f in reversed(frames) if not f.in_library]
     for frame in (*own[:2], *reversed(frames)):
         words = "/".join(frame.path.split("/")[-3:]) + " " + frame.name
@@ -213,6 +222,8 @@ def ignored_lines(incident: LogIncident) -> frozenset[tuple[str, int]]:
 
 def page_of(traceback: Traceback, category: Category) -> str | None:
     """Knowledge page with the fixes for an exception that no signature knows."""
+    if traceback.frames and _COMPILE_CACHE.search(traceback.frames[-1].path):
+        return "triton-cache"
     if _REMOTE.search(traceback.type) or "[Errno 5]" in traceback.message:
         return "storage-read-error"
     if category is Category.ENVIRONMENT and not re.search(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
@@ -17,6 +18,9 @@ MAX_RATE = 3e-6
 """Far below 2^-9 of a typical weight (0.02): 4e-5."""
 
 MIN_ROWS, MIN_STEPS = 8, 100
+MAX_CANDIDATES = 2_000
+"""Lines that speak of the type and are looked at: a program tells its settings at the start."""
+
 _HALF = re.compile(
     r"(?i)\b(?:dtype|param_dtype|params?_dtype|torch_dtype|model_dtype|precision|param(?:eter)? dtype)"
     r"['\"]?\s{0,3}[:= ]\s{0,3}['\"]?(?:torch\.)?(?:bf16|bfloat16)(?:-true)?\b(?!-mixed)|"
@@ -31,7 +35,8 @@ _MASTER = re.compile(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where the loss stands still, the rate is tiny and the weights are bfloat16 only."""
-    told = next((row for row in lines if _may_tell(row[1]) and _HALF.search(row[1])), None)
+    named = islice((row for row in lines if _may_tell(row[1])), MAX_CANDIDATES)
+    told = next((row for row in named if _HALF.search(row[1])), None)
     if told is None or any(_MASTER.search(text) for _, text in lines):
         return []
     from firstfault_tools.metrics.log_lines import read_steps
