@@ -21,3 +21,121 @@ MAX_ROWS = 800
 """Lines that are read; of more, so many spread evenly, the last one among them."""
 
 FALL, FALL_WITHOUT_ENTROPY = 0.5, 0.8
+"""Share of the best earlier reward below which the last ones count as fallen."""
+LEVEL, GONE = 0.9, 0.1
+"""Share of the best reward that still counts as its level; share of the entropy that is none."""
+
+_PAIR = re.compile(
+    r"(?<![\w/@.-])(?P<name>[A-Za-z][\w/@.-]{1,80})['\"]?\s?[:=]\s?"
+    r"(?P<value>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
+)
+_FAMILY = (
+    ("reward", re.compile(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|^rewards?/(?!.*std)[\w/]*mean$")),
+    ("KL", re.compile(r"(?:^|[/_])(?:ppo_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
+    ("entropy", re.compile(r"entropy(?:_loss|/mean)?$")),
+    ("gradient norm", re.compile(r"grad_norm$")),
+    ("response length", re.compile(r"(?:response|completion|completions/mean)_length(?:/mean)?$")),
+    ("share of clipped ratios", re.compile(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
+)  # fmt: skip
+_STEP = re.compile(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")
+_RISES = {"KL": 10.0, "gradient norm": 8.0, "share of clipped ratios": 8.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    text: str
+    step: str
+    values: dict[str, float]
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
+    """One finding where the reward fell and stayed down while the policy left its bounds."""
+    told = [line for line in lines if _may_tell(line[1])]
+    if len(told) < MIN_ROWS:
+        return []
+    stride = -(-len(told) // MAX_ROWS)
+    told = told[(len(told) - 1) % stride :: stride]
+    rows = [row for number, text in told if (row := _read(number, text)) is not None]
+    if len(rows) < MIN_ROWS:
+        return []
+    rewards = [r.values["reward"] for r in rows]
+    smooth = [median(rewards[max(0, i - 2) : i + 1]) for i in range(len(rows) - TAIL)]
+    best = max(smooth)
+    # of a level reward the last row of that level: what moved after it tells why it fell
+    best_at = max(i for i, value in enumerate(smooth) if value >= LEVEL * best)
+    end = median(rewards[-TAIL:])
+    span = max(rewards[: best_at + 1]) - min(rewards[: best_at + 1])
+    entropies = [r.values["entropy"] for r in rows if "entropy" in r.values]
+    gone = len(entropies) == len(rows) and 0 <= median(entropies[-TAIL:]) < GONE * entropies[0]
+    fall = FALL_WITHOUT_ENTROPY if gone else FALL
+    if best <= 0 or end > fall * best or best_at < TAIL:
+        return []
+    if best - end < 2 * span / 3 and not gone:
+        return []
+    signs = [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, best_at)) is not None]
+    if not signs and gone:
+        at = next(i for i, v in enumerate(entropies) if v < GONE * entropies[0])
+        signs = [
+            (at, f"the entropy fell from {entropies[0]:.3g} to {median(entropies[-TAIL:]):.3g}")
+        ]
+    if not signs:
+        return []
+    first, good, last = min(s[0] for s in signs), rows[best_at], rows[-1]
+    where = f"step {rows[first].step}" if rows[first].step else f"line {rows[first].number}"
+    title = (
+        f"the policy collapsed: the reward fell from {best:.3g}"
+        f"{f' (step {good.step})' if good.step else ''} to {end:.3g}"
+        f"{f' (step {last.step})' if last.step else ''}; {', '.join(s[1] for s in signs)}; "
+        f"the first sign is at {where}"
+    )
+    quoted = dict.fromkeys((best_at, first, len(rows) - 1))
+    return [
+        Finding(
+            kind="metrics.policy_collapse",
+            title=title,
+            level=Level.CAUSE,
+            category=Category.NUMERICAL,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
+            page="policy-collapse",
+            facts={"reward_before": best, "reward_after": end, "starts_at": rows[first].number},
+        )
+    ]
+
+
+def _may_tell(text: str) -> bool:
+    """Cheap look at a line before its pairs are read."""
+    if "reward" not in text and "score" not in text:
+        return False
+    return ("kl" in text or "entropy" in text or "grad_norm" in text) and len(text) <= 20_000
+
+
+def _read(number: int, text: str) -> _Row | None:
+    values: dict[str, float] = {}
+    for match in _PAIR.finditer(text):
+        for family, pattern in _FAMILY:
+            if family not in values and pattern.search(match["name"]):
+                values[family] = float(match["value"])
+    if len(values) < 2 or not math.isfinite(values.get("reward", math.nan)):
+        return None
+    step = _STEP.search(text)
+    return _Row(number, text, step[1] if step is not None else "", values)
+
+
+def _change(rows: list[_Row], name: str, best_at: int) -> tuple[int, str] | None:
+    """(row at which it began, words) of a family that left its bounds after the best reward."""
+    usual = [abs(r.values[name]) for r in rows[: best_at + 1] if name in r.values]
+    later = [
+        (i, abs(r.values[name])) for i, r in enumerate(rows) if i > best_at and name in r.values
+    ]
+    if len(usual) < TAIL or len(later) < TAIL:
+        return None
+    level, end = median(usual[-8:]), median(v for _, v in later[-TAIL:])
+    if name in _RISES and level > 0 and end > _RISES[name] * level:
+        began = next(i for i, v in later if v > 3 * level)
+        return began, f"the {name} rose from {level:.3g} to {end:.3g}"
+    if name == "entropy" and level > 0 and not level / 5 < end < 4 * level:
+        began = next((i for i, v in later if not level / 2 < v < 2 * level), later[-1][0])
+        return began, f"the entropy went from {level:.3g} to {end:.3g}"
+    return None
