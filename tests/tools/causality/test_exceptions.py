@@ -21,7 +21,8 @@ def raised(kind: str, message: str, *frames: tuple[str, str]) -> Traceback:
     ("traceback", "category"),
     [
         (raised("KeyError", "'lr'", (TRAIN, "main")), Category.CODE_BUG),
-        (raised("KeyError", "'img'", (TRAIN, "main"), ("/ws/tiles.py", "__getitem__")), Category.DATA),
+        (raised("KeyError", "'img'", ("/x/torch/utils/data/_utils/fetch.py", "fetch"), ("/ws/tiles.py", "__getitem__")), Category.DATA),
+        (raised("KeyError", "'img'", ("/ws/data.py", "__getitem__")), Category.CODE_BUG),
         (raised("KeyError", "'optimizer'", ("/ws/io.py", "load_checkpoint")), Category.CHECKPOINT),
         (raised("TypeError", "bad argument", ("/ws/io.py", "load_checkpoint")), Category.CODE_BUG),
         (raised("OSError", "[Errno 28] No space left on device", (TRAIN, "main")), Category.ENVIRONMENT),
