@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from firstfault.grounding.quotes import quote_holds
@@ -62,11 +63,19 @@ def diagnose(
     if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
         judgement = _suggest(judgement, knowledge, question)
     judgement = weigh_complaint(examination, judgement, knowledge, question)
-    book = CitationBook(_log_check(artefacts, examination))
-    return _assemble(examination, judgement, knowledge, book, skipped)
+    unread: dict[str, SkippedInput] = {}
+    book = CitationBook(_log_check(artefacts, examination, unread))
+    diagnosis = _assemble(examination, judgement, knowledge, book, skipped)
+    if not unread:
+        return diagnosis
+    told = replace(diagnosis.input, skipped=(*diagnosis.input.skipped, *unread.values()))
+    return replace(diagnosis, input=told)
 
 
-def _log_check(artefacts: Sequence[Artefact], examination: Examination) -> LogCheck:
+def _log_check(
+    artefacts: Sequence[Artefact], examination: Examination, unread: dict[str, SkippedInput]
+) -> LogCheck:
+    """Looks quotes up in the files themselves. A file that is gone or changed by then ends in `unread`."""
     paths = {a.name: a.path for a in artefacts}
     offsets: Mapping[str, Sequence[tuple[int, int]]] = {
         d.file: d.offsets for d in examination.logs.digests
@@ -76,7 +85,12 @@ def _log_check(artefacts: Sequence[Artefact], examination: Examination) -> LogCh
         path: Path | None = paths.get(file)
         if path is None:
             return False
-        window = read_window(path, line, line, offsets.get(file, ()))
+        try:
+            window = read_window(path, line, line, offsets.get(file, ()))
+        except OSError as error:
+            why = f"could not be read again for its quotes: {error.strerror or error}; run it once more"
+            unread.setdefault(file, SkippedInput(file, why))
+            return False
         return bool(window) and quote_holds(quote, window[0][1])
 
     return holds
