@@ -89,7 +89,7 @@ _CHECKPOINT_PLACE = re.compile(
     r"(?i)checkpoint|ckpt|safetensors|torch/serialization|state_dict|save_pretrained|from_pretrained|distcp|save_model|load_model|save_state|load_state|resume|restore|async_save"
 )
 _DATA_PLACE = re.compile(
-    r"(?i)utils/data/|data_?loader|dataset|data_?module|collat|tokeniz|processor\b|processing_|sampler|preprocess|webdataset|streaming/|energon|augment|transforms?\.py|decode_|load_image|read_(?:sample|image|audio|video|record|shard)|parse_(?:line|record|sample|row)|/data/(?!train|main|run|finetune|pretrain)\w+\.py"
+    r"(?i)utils/data/|data/_utils/|data_?loader|dataset|data_?module|collat|tokeniz|processor\b|processing_|sampler|preprocess|webdataset|streaming/|energon|augment|transforms?\.py|decode_|load_image|read_(?:sample|image|audio|video|record|shard)|parse_(?:line|record|sample|row)|/data/(?!train|main|run|finetune|pretrain)\w+\.py"
 )
 _RECOMPUTE = re.compile(
     r"torch/utils/checkpoint|activation_checkpoint|recompute|checkpoint_wrapper"
