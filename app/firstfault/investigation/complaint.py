@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 
@@ -26,12 +27,13 @@ class Complaint(StrEnum):
     """What is said to be wrong with the run."""
 
     SLOW = "slow"
+    STALLED = "stalled"
     DIVERGED = "diverged"
 
 
 _RATE = (
     r"(?:\b(?:s|sec|seconds|ms|min|minutes|h|hours|it/s|iter/s|tok(?:ens)?/s|tps|samples/s|images/s|img/s|"
-    r"[TGP]?FLOPS|MFU|GB/s|Gb/s|throughput|busbw|bandwidth|steps?|iterations?|epochs?|speed|utili[sz]ation)\b)"
+    r"[TGP]?FLOPS|[TGP]?FLOPs?(?:/s)?|MFU|GB/s|Gb/s|throughput|busbw|bandwidth|steps?|iterations?|epochs?|speed|utili[sz]ation)\b)"
 )
 _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     (
@@ -42,7 +44,22 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             rf"{_RATE}[^?!]{{0,60}}\b(?:takes?|took)\b[^?!]{{0,20}}\d[^?!]{{0,20}}\b(?:longer|more|instead|as long)\b|"
             r"\b(?:two|three|four|five|six|seven|eight|ten|twice|\d+(?:\.\d+)?) ?(?:times|x|%|percent)? ?(?:slower|as slow|as long)\b|"
             r"\bat (?:a |about )?(?:half|third|quarter|fifth|tenth|\d+ ?%)\b[^?!]{0,30}\bspeed|\bsaw-?tooth\b|"
-            r"\bsince\b[^?!]{0,60}\b(?:takes?|take)\b[^?!]{0,10}\d"
+            r"\bsince\b[^?!]{0,60}\b(?:takes?|take)\b[^?!]{0,10}\d|"
+            rf"{_RATE}[^?!]{{0,80}}\bonly (?:about |at |reache[sd] |gets? )?\d|\bonly \d[^?!]{{0,20}}{_RATE}|"
+            rf"{_RATE}[^?!]{{0,30}}\b(?:stays?|stuck|remains?|is stuck|stayed) at\b[^?!]{{0,10}}\d|"
+            r"\b(?:half|a third|a quarter|a fifth|a tenth|\d+ ?%) (?:of )?the (?:throughput|speed|rate|bandwidth|performance|MFU)\b|"
+            r"\b(?:throughput|speed|rate|bandwidth|performance|MFU|utili[sz]ation) (?:is|was|are) (?:\w+ )?(?:half|low|lower|poor|bad|slow|down|a third)\b|"
+            r"\b(?:is|are|was|were|runs?|got|gets|became|becomes|trains?|feels|so|too|very|much|painfully|extremely|suddenly) (?:\w+ )?(?:slow|slower|sluggish)\b|"
+            r"\bslow(?:er)? (?:than|since|after|from|training|down)\b|\bslows? down\b|\bslowed\b|\bnot scal\w+|\b(?:does(?: not|n't)|do(?: not|n't)) scale\b|"
+            r"\bnothing happens for\b|\bGPUs? (?:are |is |sit |sits )?(?:at (?:0|\d) ?%|idle)|"
+            rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
+        ),
+    ),
+    (
+        Complaint.STALLED,
+        re.compile(
+            r"(?i)\b(?:step|iteration|progress(?: bar)?)\b[^.?!]{0,20}\b(?:still|stays?|stuck|remains?)\b[^.?!]{0,8}\b(?:0|at)\b|\bstill (?:at )?step 0\b|"
+            r"\b(?:no progress|not advanc\w+|does(?: not|n't) (?:advance|progress|move)|seems? (?:to )?(?:hang|stuck|be stuck)|looks? (?:hung|stuck)|hangs?|hanging|stuck)\b"
         ),
     ),
     (
@@ -51,21 +68,36 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"(?i)\bloss\b[^.?!]{0,50}\b(?:explod\w+|diverg\w+|spik\w+|jump(?:s|ed)|ris(?:es|ing)|nan|inf|flat|stuck|"
             r"plateau\w*|does(?: not|n't) (?:go down|decrease|move|fall|change)|stopped (?:falling|decreasing)|"
             r"(?:goes|went) up|worse)|\bdiverg(?:es|ed|ing)\b|\b(?:gets?|is|became|becomes|turns?) nan\b|"
-            r"\bgrad(?:ient)? norm\b[^.?!]{0,30}\b(?:explod\w+|spik\w+|nan|inf|zero)|"
+            r"\bgrad(?:ient)?[ _]norm\b[^.?!]{0,30}\b(?:explod\w+|spik\w+|nan|inf|zero|grows?|growing|rises?)|"
+            r"\breward\b[^.?!]{0,60}\b(?:falls?|drops?|collaps\w+|declin\w+)|\bloss\b[^.?!]{0,40}\b(?:too (?:high|large)|\d+ times|twice|much higher)|"
+            r"\b(?:starts?|began|begins?) at loss \d|"
             r"\bmodel (?:learns nothing|does(?: not|n't) learn|collapsed)"
         ),
     ),
 )
 _START = re.compile(
-    r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|\bstep [01]\b"
+    r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|(?<!from )\bstep [01]\b"
 )
 """What is said of the first steps is said of the start-up."""
+
+_PAST = re.compile(
+    r"(?i)\b(?:than|as|like) (?:\w+ )?(?:yesterday|before|last (?:week|month|time|run)|usual|it was|the (?:last|old|previous))\b"
+)
+"""A comparison with an earlier run that the question gives no figure of."""
 
 _GUESS = re.compile(
     r"(?i)^\s*(?:is|are|was|were|do|does|did|should|could|can|why is it|or|which)\b.*\?$"
 )
-_CLASS = {Complaint.SLOW: Category.PERFORMANCE, Complaint.DIVERGED: Category.NUMERICAL}
+_CLASS = {
+    Complaint.SLOW: Category.PERFORMANCE,
+    Complaint.STALLED: Category.PERFORMANCE,
+    Complaint.DIVERGED: Category.NUMERICAL,
+}
+LEAST_WEIGHT, STALL_WEIGHT = 0.15, 0.82
+"""Share of the time that a setting must cost to explain slowness; and to explain that nothing advances."""
+
 _TITLES = {
+    Complaint.STALLED: "the run does not advance, as the question says",
     Complaint.SLOW: "the run is slower than it was or should be, as the question says; no line that was read says why",
     Complaint.DIVERGED: "the loss does not behave, as the question says; no line that was read says why",
 }
@@ -90,11 +122,19 @@ def weigh_complaint(
     Only verdicts without a fault are touched: what the log shows outranks what is said.
     """
     complaint = read_complaint(question) if question else None
+    told = _explanation(examination, judgement, complaint)
+    if told is not None:
+        return Judgement(Verdict.WARNING, told, told.confidence, judgement.suspicious)
     open_verdict = judgement.verdict is Verdict.HEALTHY or (
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     )
     if complaint is None or not open_verdict or _is_explained(examination, complaint):
         return judgement
+    if complaint is Complaint.STALLED:
+        return judgement
+    if complaint is Complaint.SLOW and _PAST.search(question) and not re.search(r"\d", question):
+        # slower than something that was not handed in: nothing to compare with
+        return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
     category = _CLASS[complaint]
     evidence = tuple(_last_steps(examination))
     if not evidence:
@@ -117,6 +157,37 @@ def weigh_complaint(
         page=page,
     )
     return Judgement(Verdict.WARNING, finding, Confidence.POSSIBLE, judgement.suspicious)
+
+
+def _explanation(
+    examination: Examination, judgement: Judgement, complaint: Complaint | None
+) -> Finding | None:
+    """A fact that is harmless by itself (a setting, a load) and accounts for what is complained of."""
+    if judgement.verdict is not Verdict.HEALTHY and not (
+        judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
+    ):
+        return None
+    if complaint not in (Complaint.SLOW, Complaint.STALLED):
+        return None
+    least = LEAST_WEIGHT if complaint is Complaint.SLOW else STALL_WEIGHT
+    facts = [f for f in examination.chain.context if f.facts.get("explains") == "slow"]
+    found = sorted((f for f in facts if _weight(f) >= least), key=_weight, reverse=True)
+    if not found:
+        return None
+    first = found[0]
+    beside = [f for f in found[1:3] if f.kind.partition(".")[0] != first.kind.partition(".")[0] and _weight(f) >= 0.4]  # fmt: skip
+    return replace(
+        first,
+        title="; ".join(f.title for f in (first, *beside)),
+        level=Level.FAILURE,
+        evidence=(*first.evidence, *(e for f in beside for e in f.evidence[:2])),
+        host=first.host or next((f.host for f in beside if f.host), None),
+    )
+
+
+def _weight(finding: Finding) -> float:
+    weight = finding.facts.get("weight")
+    return float(weight) if isinstance(weight, int | float) else 0.0
 
 
 def _is_explained(examination: Examination, complaint: Complaint) -> bool:

@@ -22,6 +22,8 @@ _OF_THE_HOST = frozenset(
     }
 )  # fmt: skip
 """Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
+_WHOLE_HOST = frozenset({"hardware.sel_power", "hardware.cpu_heat", "network.port_rate"})
+"""Faults of a whole host: not that of the rank which happens to print for it."""
 
 
 def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
@@ -46,6 +48,7 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
             rank = _rank_by_seat(incident, finding)
             local = finding.category in _LOCAL and not shared and not finding.facts.get("ranks")
+            local = local and finding.kind not in _WHOLE_HOST
             if rank is None and local and len(failed) == 1:
                 rank = next(iter(failed))
             if rank is None and finding.kind.startswith("metrics."):

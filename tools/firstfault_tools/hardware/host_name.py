@@ -24,7 +24,7 @@ _HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)")
 _NO_HOST = re.compile(
     r"(?i)^(?:rank|run|job|step|attempt|try|exp|epoch|seed|case|test|part|tmp|out|log|v|ver|version|day|"
-    r"xid|gpu|cuda|incident|capture|before|after|pytest|h\d{3}|a\d{3}|b\d{3})[-_.]?\d*$"
+    r"xid|gpu|cuda|incident|capture|before|after|pytest)[-_.]?\d*$|^[hab]\d{3}(?:[-_.]?(?:40|80|141))?$"
 )
 
 

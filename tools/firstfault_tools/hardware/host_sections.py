@@ -39,7 +39,7 @@ _PREFIXED = re.compile(
 )
 _NO_HOST = re.compile(
     r"(?i)^(?:rank|gpu|port|step|error|warning|info|epoch|line|page|mlx5|eth|ens|enp|ib|nvme|tty|node \d|ca|"
-    r"cuda|driver|version|attempt|iteration|node-?info|h[12]00|a100|rtx)[-_. ]?\d*$"
+    r"cuda|driver|version|attempt|iteration|node-?info|rtx)[-_. ]?\d*$|^(?:h[12]00|a100)(?:[-_. ]?(?:40|80|141))?$"
 )
 RUN = 3
 """Lines in a row with one prefix before it is taken for a host's name."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
+from firstfault_tools.hardware.nccl_pairs import find_common_host
 from firstfault_tools.hardware.outliers import find_low
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
@@ -75,7 +76,7 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
             current.hosts.add(rank["host"])
         elif row := _ROW.match(line):
             if current is None:
-                current = NcclRun(file)
+                current = NcclRun(file, heading)
                 runs.append(current)
             bus = max(_number(row["bus"]), _number(row["bus2"] or "0"))
             current.by_size[int(row["size"])] = bus
@@ -94,8 +95,8 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
             label = before or heading or f"line {number}"
             run = NcclRun(file, label, average_gbs=_number(short["bus"]), place=(number, line))
             runs.append(run)
-        elif line.strip().startswith("#") and line.strip().endswith(":"):
-            heading = line.strip(" #:")
+        elif (head := line.strip()).startswith("#") and (head.endswith(":") or head[:2] == "##"):
+            heading, current = head.strip(" #:"), None
     for run in runs:
         if run.hosts:
             run.label = ", ".join(sorted(run.hosts)[:4]) + (
@@ -120,7 +121,25 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
                 )
             )
     rates = {place: run.best_gbs for place, run in enumerate(runs) if run.best_gbs}
-    for odd in find_low(rates, _LEAST):
+    common = find_common_host(rates, {place: runs[place].label for place in rates})
+    if common is not None:
+        host, slow = common
+        rest = [rate for place, rate in rates.items() if place not in slow]
+        worst = min(slow, key=lambda place: rates[place])
+        words = (
+            f"every nccl-tests run with host {host} is slow: bus bandwidth {rates[worst]:g} GB/s against "
+            f"{median(rest):g} GB/s between the other hosts: the fault is on {host} (its NIC, PCIe path or port)"
+        )
+        finding = _make(
+            runs[worst],
+            "nccl_slow_node",
+            words,
+            Level.FAILURE,
+            Category.PERFORMANCE,
+            reference_gbs=median(rest),
+        )
+        found.append(replace(finding, host=host))
+    for odd in () if common is not None else find_low(rates, _LEAST):
         run = runs[odd.key]
         others = "median" if odd.z is not None else "best"
         found.append(

@@ -13,7 +13,7 @@ from firstfault_tools.metrics.tokens import to_number
 
 _LATER = (
     *("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart"),
-    *("time (ms) |", " ....", "loss scale"),
+    *("time (ms) |", " ....", "loss scale", "validation loss at", "running evaluation"),
 )
 _SHAPELESS = re.compile(r"[-\d.+ ]+")
 

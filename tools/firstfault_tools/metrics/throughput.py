@@ -191,10 +191,10 @@ def judge_pauses(view: View) -> list[Finding]:
     scatter = float(np.median(np.abs(pace.ms - usual))) * 1.4826
     long = np.flatnonzero(pace.ms > max(1.6 * usual, usual + 8 * scatter))
     if len(long) < 3 or len(long) > 0.34 * len(pace.ms):
-        return []
+        return _known_pauses(view, pace, usual, scatter)
     period = _period(long)
     if period is None:
-        return []
+        return _known_pauses(view, pace, usual, scatter)
     data = series.values("data_time_ms")[pace.rows[long]]
     if np.mean((data != MISSING) & (data > 0.5 * pace.ms[long])) > 0.5:
         return []  # reported as a data stall
@@ -216,6 +216,7 @@ def judge_pauses(view: View) -> list[Finding]:
         why = "look at garbage collection, checkpoints, evaluation or the data loader"
         page = "throughput-drop"
     heavy = cost >= 0.2
+    known = max(near, evals) >= 0.6 * len(long)
     rows = [int(r) for r in pace.rows[long[:3]]]
     return [
         make_finding(
@@ -224,7 +225,7 @@ def judge_pauses(view: View) -> list[Finding]:
             + (f", every {every} steps" if every else f", every {period} rows")
             + f": {float(np.median(pace.ms[long])):.0f} ms against {usual:.0f} ms usually, first at "
             f"{series.label(rows[0])}, {cost:.0%} of all time; {why}",
-            Level.CAUSE if heavy else Level.CONTEXT,
+            Level.CAUSE if heavy else Level.BENIGN if known else Level.CONTEXT,
             Category.PERFORMANCE,
             view.evidence([rows[0] - 1, *rows]),
             page=page,
@@ -236,6 +237,46 @@ def judge_pauses(view: View) -> list[Finding]:
                 "pause_ms": float(np.median(pace.ms[long])),
                 "cost_share": cost,
                 "steps": [int(s) for s in steps[:20]],
+            },
+        )
+    ]
+
+
+def _known_pauses(view: View, pace: Pace, usual: float, scatter: float) -> list[Finding]:
+    """Few long rows, every one of which covers a save or an evaluation: accounted for."""
+    import numpy as np
+
+    long = np.flatnonzero(pace.ms > max(1.2 * usual, usual + 8 * scatter))
+    if not 1 <= len(long) <= 0.34 * len(pace.ms):
+        return []
+    cost = float(np.sum(pace.ms[long] - usual) / np.sum(pace.ms))
+    series = view.lead
+    events = view.events("checkpoint_saved", "evaluation")
+    rows = pace.rows[long].tolist()
+    kinds: set[str] = set()
+    for row in rows:
+        near = {e.kind for e in events if e.row in (row, row - 1)}
+        if not near:
+            return []
+        kinds |= near
+    if cost >= 0.2:
+        return []
+    words = {"checkpoint_saved": "a checkpoint is saved", "evaluation": "evaluation runs"}
+    why = " and ".join(words[k] for k in ("evaluation", "checkpoint_saved") if k in kinds)
+    labels = ", ".join(series.label(int(r)) for r in rows[:4])
+    return [
+        make_finding(
+            "known_pauses",
+            f"The slower steps ({labels}: {number(float(np.median(pace.ms[long])))} ms against {number(usual)} ms) are those in "
+            f"which {why}; all other steps take the usual time",
+            Level.BENIGN,
+            Category.PERFORMANCE,
+            view.evidence([int(r) for r in rows[:3]]) + view.event_evidence(events[:2]),
+            page="checkpoint-slow" if "checkpoint_saved" in kinds else "throughput-drop",
+            facts={
+                "pause_ms": float(np.median(pace.ms[long])),
+                "usual_ms": usual,
+                "cost_share": cost,
             },
         )
     ]

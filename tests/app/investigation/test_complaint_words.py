@@ -1,0 +1,25 @@
+"""What does the question state, and when does a printed setting become the answer?"""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault.investigation.complaint import Complaint, read_complaint
+
+
+@pytest.mark.parametrize(
+    ("question", "complaint"),
+    [
+        ("Job 1 reached 402 TFLOP/s per GPU, job 2 only 220.", Complaint.SLOW),
+        ("samples/s stay at 9.3. Network?", Complaint.SLOW),
+        ("Half the throughput of an identical job, from step 1.", Complaint.SLOW),
+        ("Training is very slow.", Complaint.SLOW),
+        ("Step is still 0 after an hour.", Complaint.STALLED),
+        ("Reward rises until step 41, then falls.", Complaint.DIVERGED),
+        ("Is the network slow?", None),
+        ("Step 1 took 52 s instead of 0.4 s.", None),
+        ("Can I leave it running?", None),
+    ],
+)
+def test_complaint(question: str, complaint: Complaint | None) -> None:
+    assert read_complaint(question) is complaint

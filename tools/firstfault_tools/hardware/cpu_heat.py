@@ -1,0 +1,101 @@
+"""Did a host's CPU slow down for heat or power, so that its ranks launch kernels late?
+
+Joins machine-check lines (`cpu clock throttled`), `turbostat` and `sensors` of a host with the host for
+which all others wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_near
+from firstfault_tools.hardware.host_name import name_host
+
+MARKERS = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
+_EVENT = re.compile(r"(?P<what>Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled(?: \(total events = (?P<count>\d{1,12})\))?")  # fmt: skip
+_SENSOR = re.compile(
+    r"Package id \d+:\s+\+(?P<now>[\d.]+).{0,3}C\s+\(high = \+(?P<high>[\d.]+).{0,3}C"
+)
+_OF_HEAT = ("kernel.cpu_throttled", "signature.cpu-thermal-throttle")
+SLOW_HOSTS = (
+    "metrics.host_waits",
+    "metrics.rank_straggler",
+    "metrics.rank_waits",
+    "metrics.straggler",
+)
+LEAST_EVENTS = 100
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """One finding for each host whose CPU is throttled; a cause where that host is the slow one."""
+    by_host: dict[str | None, list[Finding]] = defaultdict(list)
+    for digest in incident.digests:
+        found = _read(digest.kept, digest.file)
+        if found is not None:
+            by_host[found.host].append(found)
+    out = []
+    for host, own in by_host.items():
+        heat = own[0]
+        slow = [f for f in findings if f.kind in SLOW_HOSTS and f.level in (Level.FAILURE, Level.CAUSE) and f.category is Category.PERFORMANCE]  # fmt: skip
+        same = [f for f in slow if f.host == host or (host is None and len(by_host) == 1)]
+        if same:
+            late = same[0]
+            heat = replace(
+                heat,
+                title=f"{heat.title}; all others wait for this host: {late.title}",
+                level=Level.CAUSE,
+                host=host or late.host,
+                evidence=(*heat.evidence, *late.evidence[:2]),
+            )
+        out.append(heat)
+    return tuple(out)
+
+
+def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
+    near = keep_near(lines, MARKERS, before=0, after=3)
+    count, first, last = 0, None, None
+    facts: list[str] = []
+    quoted: list[tuple[int, str]] = []
+    columns: list[str] = []
+    for number, text in near:
+        if event := _EVENT.search(text):
+            count = max(count, int(event["count"] or count + 1))
+            first = first or (number, text)
+            last = (number, text)
+        elif "PkgTmp" in text or "Bzy_MHz" in text:
+            columns = text.split()
+        elif columns and (cells := text.split()) and len(cells) == len(columns) and not facts:
+            row = dict(zip(columns, cells, strict=True))
+            if row.get("PkgTmp", "").isdigit() and int(row["PkgTmp"]) >= 90:
+                mhz = f", cores at {row['Bzy_MHz']} MHz" if row.get("Bzy_MHz", "").isdigit() else ""
+                facts.append(f"the CPU package is at {row['PkgTmp']} C{mhz}")
+                quoted.append((number, text))
+        elif (hot := _SENSOR.search(text)) and float(hot["now"]) >= float(hot["high"]):
+            facts.append(f"the CPU package is at {hot['now']} C (high {hot['high']} C)")
+            quoted.append((number, text))
+    if count < LEAST_EVENTS and not facts:
+        return None
+    host = name_host(file)
+    words = [f"its clock was throttled {count} times" if count else "", *facts[:1]]
+    at = re.search(r"\d\d:\d\d:\d\d", first[1]) if first else None
+    since = f" since {at[0]}" if at else ""
+    places = [p for p in (first, last, *quoted[:1]) if p is not None]
+    return Finding(
+        kind="hardware.cpu_heat",
+        title=f"the CPU{f' of {host}' if host else ''} throttles for its temperature{since}: {', '.join(w for w in words if w)}; "
+        "kernel launches and data loading of its ranks are late (cooling, fans, air flow)",
+        level=Level.CONTEXT,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, n, t.strip()[:400], host=host) for n, t in dict.fromkeys(places)
+        ),
+        host=host,
+        page="thermal-and-power-slowdown",
+        facts={"events": count, "explains": "slow", "weight": 0.7},
+    )

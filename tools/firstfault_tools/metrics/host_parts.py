@@ -1,0 +1,122 @@
+"""Which host is slow, by a table that lists all hosts in one line or in a block of lines?
+
+`node07 launch 1.35 wait 0.03 | node08 launch 0.56 wait 0.84 | ...` and `su1-h01 2684  su1-h02 2671 ...`.
+The host with the long part and the short wait is the one that the others wait for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.hardware.host_sections import looks_like_host
+
+MARKERS = (" | ", "; ", ", ")
+LEAST, MOST_LINES = 4, 4_096
+LONG, ALIKE = 1.3, 1.12
+_CELL = re.compile(
+    r"^(?:.*[:)]\s+)?(?P<host>[A-Za-z][\w-]*\d[\w.-]{0,40})[ :=(]+(?P<parts>[A-Za-z]\w{0,30}[ =:]\s?\d.*)$"
+)
+_PART = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_+-]{0,30})[ =:]{1,2}(?P<value>\d{1,9}(?:\.\d{1,6})?)(?![\w.]*:)"
+)
+_WAIT = re.compile(r"(?i)wait|comm|reduce|sync|barrier|nccl|idle")
+_NOT_TIME = re.compile(r"(?i)^(?:rank|step|iter\w*|loss|gpu|mem\w*|temp|port|sm|power|clock|util\w*|rx|tx|ok|err\w*|epoch|free|used)$")  # fmt: skip
+_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
+_STAMP = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
+
+
+@dataclass(slots=True)
+class HostRow:
+    """One host: values of each part in the order of the log."""
+
+    host: str
+    parts: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The host whose own part is long while all other hosts wait."""
+    kept = [(n, t) for n, t in keep_marked(lines, (" | ",)) if t.count(" | ") >= LEAST - 1]
+    rows: dict[str, HostRow] = {}
+    places: list[tuple[int, str]] = []
+    for number, text in kept[:MOST_LINES]:
+        cells = [_CELL.match(c.strip()) for c in text.split("|")] if len(text) < 20_000 else []
+        named = [c for c in cells if c is not None and looks_like_host(c["host"])]
+        if len(named) < LEAST:
+            continue
+        places.append((number, text))
+        for cell in named:
+            row = rows.setdefault(cell["host"], HostRow(cell["host"]))
+            for part in _PART.finditer(cell["parts"]):
+                if not _NOT_TIME.match(part["name"]):
+                    row.parts[part["name"].lower()].append(float(part["value"]))
+    if len(rows) < LEAST:
+        return ()
+    found = judge_hosts(list(rows.values()), places, file)
+    return (found,) if found is not None else ()
+
+
+def judge_hosts(
+    rows: Sequence[HostRow], places: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    """One host that is late in one part; its wait, where printed, must be short."""
+    names = dict.fromkeys(n for r in rows for n in r.parts)
+    level = {n: {r.host: median(r.parts[n][len(r.parts[n]) // 2 :]) for r in rows if r.parts.get(n)} for n in names}  # fmt: skip
+    level = {n: by for n, by in level.items() if len(by) >= LEAST}
+    waits = [n for n in level if _WAIT.search(n)]
+    best: tuple[float, str, str] | None = None
+    for name, by_host in level.items():
+        if name in waits:
+            continue
+        worst = max(by_host, key=lambda h: by_host[h])
+        rest = [v for h, v in by_host.items() if h != worst]
+        usual = median(rest)
+        if usual <= 0 or by_host[worst] < LONG * usual or max(rest) > ALIKE * usual:
+            continue
+        excess = by_host[worst] - usual
+        if best is None or excess > best[0]:
+            best = (excess, name, worst)
+    if best is None or not waits:
+        return None
+    _, name, host = best
+    waited = None
+    for wait in waits:
+        own = level[wait].get(host)
+        rest = [v for h, v in level[wait].items() if h != host]
+        if own is not None and own < 0.6 * median(rest):
+            waited = (wait, own, median(rest))
+    if waited is None:
+        return None
+    own = level[name][host]
+    usual = median([v for h, v in level[name].items() if h != host])
+    series = next(r for r in rows if r.host == host).parts[name]
+    at = next((i for i, v in enumerate(series) if v >= usual + 0.5 * (own - usual)), 0)
+    at = min(at, len(places) - 1)
+    stamp = _STAMP.search(places[at][1])
+    since = f" since {stamp[1]}" if at and stamp else ""
+    quoted = dict.fromkeys([*([places[at - 1]] if at else []), places[at], places[-1]])
+    return Finding(
+        kind="metrics.host_waits",
+        title=f"host {host} holds up every step: '{name}' takes {own:g} there against {usual:g} on the other {len(rows) - 1} hosts{since}; "
+        f"the others wait for it ('{waited[0]}' {waited[2]:g} against its own {waited[1]:g})",
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, n, _excerpt(t, host), host=host) for n, t in quoted),
+        host=host,
+        page="straggler-domination",
+        facts={"part": name, "value": own, "others": usual, "starts_at": 1},
+    )
+
+
+def _excerpt(text: str, host: str) -> str:
+    """The piece of a long line that holds the host, as it stands there."""
+    if len(text) <= 400:
+        return text.strip()
+    at = text.find(host)
+    return text[max(0, at - 80) : at + 200].strip()

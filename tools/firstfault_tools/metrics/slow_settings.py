@@ -1,0 +1,101 @@
+"""Which printed setting explains that a run is slow? Facts for the complaint of a person.
+
+A setting is no fault: the findings are context, and become an answer only where somebody says that the
+run is slow or does not advance.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+
+TABLE = Path(__file__).with_name("slow_settings.json")
+_SAID = re.compile(
+    r"^\s*#|\b(?:unset|try|consider|set\w* it|you can|should|grep|if you)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    id: str
+    word: str
+    pattern: re.Pattern[str]
+    needs: re.Pattern[str] | None
+    weight: float
+    title: str
+    page: str
+
+
+@cache
+def load_settings() -> tuple[Setting, ...]:
+    """The rows of slow_settings.json."""
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))["settings"]
+    return tuple(
+        Setting(
+            r["id"],
+            r["word"],
+            re.compile(r["pattern"]),
+            re.compile(r["needs"]) if r.get("needs") else None,
+            float(r["weight"]),
+            r["title"],
+            r["page"],
+        )
+        for r in rows
+    )
+
+
+@cache
+def _words() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(s.word for s in load_settings()))
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Settings of the table that the log prints."""
+    kept = keep_marked(lines, _words())
+    if not kept:
+        return ()
+    found = []
+    for setting in load_settings():
+        place = next(
+            (
+                (n, t)
+                for n, t in kept[:5000]
+                if setting.word in t
+                and not _SAID.search(t[:400])
+                and setting.pattern.search(t[:4000])
+            ),
+            None,
+        )
+        if place is None:
+            continue
+        also: tuple[int, str] | None = place
+        if setting.needs is not None:
+            needs = setting.needs
+            also = next(((n, t) for n, t in lines[:50_000] if needs.search(t[:2000])), None)
+            if also is None:
+                continue
+        found.append(
+            Finding(
+                kind=f"setting.{setting.id}",
+                title=setting.title,
+                level=Level.CONTEXT,
+                category=Category.PERFORMANCE,
+                confidence=Confidence.POSSIBLE,
+                evidence=tuple(
+                    Evidence(file, n, t.strip()[:400])
+                    for n, t in dict.fromkeys([place, also or place])
+                ),
+                page=setting.page,
+                facts={"explains": "slow", "weight": setting.weight},
+            )
+        )
+    return tuple(found)
