@@ -132,9 +132,12 @@ def weigh_complaint(
         return judgement
     if complaint is Complaint.STALLED:
         return judgement
-    if complaint is Complaint.SLOW and _PAST.search(question) and not re.search(r"\d", question):
+    compared = judgement.pace_asked or _PAST.search(question) is not None
+    if complaint is Complaint.SLOW and compared and not re.search(r"\d", question):
         # slower than something that was not handed in: nothing to compare with
-        return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
+        return Judgement(
+            Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious, pace_asked=True
+        )
     category = _CLASS[complaint]
     evidence = tuple(_last_steps(examination))
     if not evidence:
