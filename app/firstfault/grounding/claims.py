@@ -253,7 +253,8 @@ def _check_cause(
         out.append(Objected(Fault.VERDICT, "healthy"))
     if _CERTAIN.search(text) and not (on_verdict and ground.confidence is Confidence.CONFIRMED):
         out.append(Objected(Fault.VERDICT, "certainty"))
-    if asserts and _CAUSAL.search(text):
+    # a quotation was checked as a whole: its `because` is the log's
+    if asserts and _CAUSAL.search(words.without_quotes(text)):
         outside = words.cause_groups(text) - words.cause_groups(
             ground.verdict_text
             + "\n"

@@ -19,7 +19,8 @@ from firstfault_tools.findings import Category, Finding, Level
 
 _CONNECTIONS = re.compile(
     r"^signature\.(?:rendezvous-(?:connection|closed|timeout)|store-connect-timeout|nccl-bootstrap-connect|"
-    r"mpi-daemon-lost|connection-reset|monitored-barrier-peer|ray-node-dead|k8s-node-not-ready)$"
+    r"mpi-daemon-lost|connection-reset|monitored-barrier-peer|ray-node-dead|k8s-node-not-ready)$|"
+    r"^kubernetes\.node_not_ready$"
 )
 """A set-up fault where the run never trained; a consequence where it had been running."""
 
