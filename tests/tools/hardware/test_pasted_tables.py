@@ -10,6 +10,7 @@ from firstfault_tools.hardware import (
     nccl_tests,
     pci_acs,
     port_rates,
+    shared_gpu,
     uplinks,
 )
 
@@ -117,3 +118,11 @@ def test_cpu_heat_needs_many_events() -> None:
     found = cpu_heat._read([(1, line.format(4000))], "dmesg-node7.txt")
     assert found is not None
     assert (found.host, found.level) == ("node7", Level.CONTEXT)
+
+
+def test_process_that_shares_a_gpu() -> None:
+    text = "0, 100, python, 60000 MiB\n1, 101, python, 60000 MiB\n1, 777, /home/kim/bin/python, 4000 MiB"
+    (found,) = shared_gpu.find_in_lines(number(text), "x")
+    assert found.facts["pid"] == 777
+    assert (found.gpu, found.level) == ("1", Level.CONTEXT)
+    assert shared_gpu.find_in_lines(number(text)[:2], "x") == ()

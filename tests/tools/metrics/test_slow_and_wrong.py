@@ -11,6 +11,7 @@ from firstfault_tools.metrics import (
     member_versions,
     microbatches,
     optimizer_offload,
+    profile_table,
     slow_settings,
     state_values,
 )
@@ -154,3 +155,12 @@ def test_communication_in_every_micro_step() -> None:
         accumulation._compare(accumulation.read_phases(list(enumerate(rows, 1)), "x"), None)
     )
     assert [f.kind for f in found] == ["metrics.reduced_each_micro_step"]
+
+
+def test_leading_row_of_a_profile() -> None:
+    head = "                 Name    Self CPU %      Self CPU   # of Calls"
+    row = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter...__next__        71.20%       8.120s           50"
+    (found,) = profile_table.find_in_lines([(1, head), (2, row)], "x")
+    assert "input data" in found.title
+    even = "                                                 aten::mm        71.20%       8.120s           50"
+    assert profile_table.find_in_lines([(1, head), (2, even)], "x") == ()

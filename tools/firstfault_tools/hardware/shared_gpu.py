@@ -1,0 +1,61 @@
+"""Does a process that is not of the job run on one of its GPUs?
+
+Reads `nvidia-smi --query-compute-apps` rows and the process box of `nvidia-smi`: the GPU with two compute
+processes beside GPUs with one is shared, and its rank takes longer than all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
+
+MARKERS = ("MiB",)
+_CSV = re.compile(
+    r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}), ?(?P<name>[^,]{1,200}), ?(?P<mib>\d{1,7}) MiB\s*$"
+)
+_BOX = re.compile(
+    r"^\|\s+(?P<gpu>\d{1,2})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(?P<pid>\d{2,8})\s+C\s+(?P<name>\S.{0,120}?)\s+(?P<mib>\d{1,7})MiB\s+\|"
+)
+SHARE = 0.02
+"""A process with less of the memory of the largest is a monitor."""
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Processes beside those of the job; a fact that explains slowness."""
+    rows: dict[str, dict[str, tuple[NumberedLine, str, int]]] = defaultdict(dict)
+    for number, text in keep_marked(lines, MARKERS)[:4096]:
+        found = _CSV.match(text) or _BOX.match(text)
+        if found is not None:
+            rows[found["gpu"]].setdefault(found["pid"], ((number, text), found["name"].strip(), int(found["mib"])))  # fmt: skip
+    if len(rows) < 2:
+        return ()
+    largest = max(mib for own in rows.values() for _, _, mib in own.values())
+    counts = {gpu: [r for r in own.items() if r[1][2] >= SHARE * largest] for gpu, own in rows.items()}  # fmt: skip
+    usual = Counter(len(own) for own in counts.values()).most_common(1)[0][0]
+    names = Counter(name for own in counts.values() for _, (_, name, _) in own)
+    shared = [gpu for gpu, own in counts.items() if len(own) > usual or (len(rows) == 2 and len(own) > 1)]  # fmt: skip
+    if not shared or len(shared) * 2 > len(rows):
+        return ()
+    gpu = shared[0]
+    pid, (place, name, mib) = min(counts[gpu], key=lambda r: (names[r[1][1]], r[1][2]))
+    index = int(gpu) if gpu.isdigit() else list(rows).index(gpu)
+    owner = next(((n, t) for n, t in keep_marked(lines, (pid,)) if n > place[0] and re.match(rf"\s*{pid}\s+[a-z]", t)), None)  # fmt: skip
+    who = f", {' '.join(owner[1].split()[1:2])}'s" if owner is not None else ""
+    return (
+        Finding(
+            kind="hardware.gpu_shared",
+            title=f"another process (pid {pid}{who}: {name}, {mib} MiB) shares GPU {index} with the job: "
+            "the rank on that GPU gets only a part of it, and all others wait for that rank",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(quote_line(file, *p) for p in (place, owner) if p is not None),
+            gpu=str(index),
+            page="straggler-gpu",
+            facts={"pid": int(pid), "gpu_index": index, "explains": "slow", "weight": 0.75},
+        ),
+    )

@@ -1,0 +1,52 @@
+"""What takes most of the time by a table of torch.profiler (`key_averages().table(...)`) in the log?
+
+Names which row leads: waiting for the loader, copies to the GPU, a synchronising read of a scalar, or a
+collective. A profile is no fault; it explains slowness that somebody complains of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_near
+
+MARKERS = ("Self CPU %", "Self CUDA %")
+_ROW = re.compile(r"^\s*(?P<name>\S.{0,120}?)\s{2,}(?P<share>\d{1,3}\.\d\d)%\s")
+_KINDS = (
+    (re.compile(r"DataLoader\w*\W.{0,60}__next__|enumerate\(DataLoader"), "the DataLoader: the step waits for its input data", "dataloader-stall"),
+    (re.compile(r"aten::item|_local_scalar_dense|cudaStreamSynchronize|cudaDeviceSynchronize|aten::is_nonzero"),
+     "synchronisation of the host with the GPU (.item(), printing or branching on a tensor)", "low-mfu"),
+    (re.compile(r"(?i)Memcpy HtoD|aten::to\b|aten::copy_|cudaMemcpyAsync"), "copies between host and GPU", "data-slow"),
+    (re.compile(r"(?i)nccl\w*|c10d::\w+|ProcessGroup"), "collectives: the step waits for communication or for a slower rank", "communication-stall"),
+    (re.compile(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
+)  # fmt: skip
+LEAST = 40.0
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The leading row of the last table, where it is no computing."""
+    best: tuple[float, int, str, str, str, str] | None = None
+    for number, text in keep_near(lines, MARKERS, before=0, after=30)[:2000]:
+        row = _ROW.match(text) if "%" in text and len(text) < 1000 else None
+        if row is None or float(row["share"]) < LEAST:
+            continue
+        for pattern, what, page in _KINDS:
+            if pattern.search(row["name"]) and (best is None or float(row["share"]) > best[0]):
+                best = (float(row["share"]), number, text, row["name"], what, page)
+    if best is None:
+        return ()
+    share, number, text, name, what, page = best
+    return (
+        Finding(
+            kind="setting.profile",
+            title=f"by the profile {share:.0f} % of the time is {name}: {what}",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=(Evidence(file, number, text.strip()[:400]),),
+            page=page,
+            facts={"share": share, "explains": "slow", "weight": round(share / 100, 2)},
+        ),
+    )
