@@ -46,6 +46,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\bat (?:a |about )?(?:half|third|quarter|fifth|tenth|\d+ ?%)\b[^?!]{0,30}\bspeed|\bsaw-?tooth\b|"
             r"\bsince\b[^?!]{0,60}\b(?:takes?|take)\b[^?!]{0,10}\d|"
             rf"{_RATE}[^?!]{{0,80}}\bonly (?:about |at |reache[sd] |gets? )?\d|\bonly \d[^?!]{{0,20}}{_RATE}|"
+            rf"\d ?{_RATE}[^.?!]{{0,30}}\bonly\b|{_RATE}[^?!]{{0,40}}\bof (?:the|its|our) (?:usual|normal|expected|planned|former|previous)\b|"
+            rf"\b(?:below|under|far from) (?:the )?(?:expected|expectation|usual|normal|planned|spec)\w*|"
             rf"{_RATE}[^?!]{{0,30}}\b(?:stays?|stuck|remains?|is stuck|stayed) at\b[^?!]{{0,10}}\d|"
             r"\b(?:half|a third|a quarter|a fifth|a tenth|\d+ ?%) (?:of )?the (?:throughput|speed|rate|bandwidth|performance|MFU)\b|"
             r"\b(?:throughput|speed|rate|bandwidth|performance|MFU|utili[sz]ation) (?:is|was|are) (?:\w+ )?(?:half|low|lower|poor|bad|slow|down|a third)\b|"

@@ -126,3 +126,11 @@ def test_process_that_shares_a_gpu() -> None:
     assert found.facts["pid"] == 777
     assert (found.gpu, found.level) == ("1", Level.CONTEXT)
     assert shared_gpu.find_in_lines(number(text)[:2], "x") == ()
+
+
+def test_storage_port_of_one_host_is_context_and_a_port_that_is_down_none() -> None:
+    rows = [f"mlx5_{p}: State: Active Rate: {100 if p == 4 else 400}" for p in range(9)]
+    (found,) = port_rates.find_in_lines(list(enumerate(rows, start=1)), "x.txt")
+    assert found.level is Level.CONTEXT
+    rows[4] = "mlx5_4: State: Down Rate: 10"
+    assert port_rates.find_in_lines(list(enumerate(rows, start=1)), "x.txt") == ()

@@ -43,8 +43,9 @@ class Limit:
 def read_limits(lines: Sequence[tuple[int, str]]) -> list[Limit]:
     """Limits in printed order, by the container whose section they stand in."""
     found: list[Limit] = []
+    name: str | None = None
     for section in split_sections(lines):
-        name = section.host
+        name = section.host or name
         for number, text in section.lines:
             if heading := _NAME.match(text):
                 name = heading["name"]

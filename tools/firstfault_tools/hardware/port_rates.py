@@ -34,6 +34,7 @@ _RATE = re.compile(
 )
 _SYSFS = re.compile(r"(?:^|[\s:])(?P<value>\d{1,4}(?:\.\d)?) Gb/sec \((?P<width>\d{1,2})X")
 _WIDTH = re.compile(r"(?i)(?:\bwidth\s*:\s*|\()(?P<width>\d{1,2})x\b")
+_DOWN = re.compile(r"(?i)\bstate\s*:\s*(?:\d:\s*)?(?:down|init\w*|disabled|polling|port_down)\b")
 _LINK_SPEED = re.compile(r"^\s*Speed\s*:\s*(?P<speed>(?:IB|BaseR)?-?[A-Z]{2,4}\w*)")
 
 
@@ -48,7 +49,7 @@ class PortRate:
 
     @property
     def label(self) -> str:
-        return f"{self.host} {self.device}" if self.host else self.device
+        return " ".join(name for name in (self.host, self.device) if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +71,23 @@ def read_rates(sections: Iterable[Section], host: str | None) -> tuple[list[Port
         named = _NAMED.search(section.command)
         device = named["device"] if named else ""
         where = section.host or host
-        speed = ""
+        speed, down = "", False
         for number, line in section.lines:
             if len(line) > 500 or len(rates) >= MOST:
                 continue
             own = _NAMED.search(line)
-            device = own["device"] if own else device
+            if own:
+                device, down = own["device"], False
+            down = down or _DOWN.search(line) is not None
+            if down:
+                continue
             if kind := _LINK_SPEED.match(line):
                 speed = kind["speed"]
             rate = _SYSFS.search(line) or _RATE.search(line)
-            if device and rate:
+            unit = (rate.groupdict().get("unit") or "").lower() if rate else ""
+            # ethtool's line alone names no interface, the host before it does
+            if rate and (device or (unit == "mb/s" and section.host)):
                 value = float(rate["value"])
-                unit = (rate.groupdict().get("unit") or "").lower()
                 rates.append(PortRate(where, device, value / 1000 if unit.startswith("m") else value, (number, line)))  # fmt: skip
             width = _WIDTH.search(line)
             if device and width and (line.lstrip()[:5].lower() == "width" or "Gb/sec" in line):
@@ -119,14 +125,21 @@ def compare_rates(rates: Sequence[PortRate], lanes: Sequence[Lanes], file: str) 
             and not (len(by_device[p.device]) >= 2 and max(by_device[p.device]) < usual)
         ]
         if slow and len(slow) * 3 <= len(group):
-            found.append(_describe(slow, usual, count, lanes, file))
+            found.append(
+                _describe(slow, usual, count, lanes, file, len({p.host for p in group}) > 1)
+            )
     if not found:
         found += [_describe_lanes(one, file) for one in lanes if one.width == 1 and "IB" in one.speed][:1]  # fmt: skip
     return found
 
 
 def _describe(
-    slow: Sequence[PortRate], usual: float, count: int, lanes: Sequence[Lanes], file: str
+    slow: Sequence[PortRate],
+    usual: float,
+    count: int,
+    lanes: Sequence[Lanes],
+    file: str,
+    compared: bool,
 ) -> Finding:
     worst = min(slow, key=lambda p: p.rate_gbits)
     narrow = next((o for o in lanes if o.device == worst.device and o.host == worst.host), None)
@@ -143,12 +156,15 @@ def _describe(
     return Finding(
         kind="network.port_rate",
         title=title,
-        level=Level.CAUSE,
+        # the other ports of one host alone may serve another network, such as storage
+        level=Level.CAUSE if compared or width else Level.CONTEXT,
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, *p, host=host) for p in places),
         host=host,
         facts={
+            "explains": "slow",
+            "weight": 0.6,
             "device": worst.device,
             "rate_gbits": worst.rate_gbits,
             "usual_gbits": usual,
