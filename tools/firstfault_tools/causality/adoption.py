@@ -25,6 +25,9 @@ _OF_THE_HOST = frozenset(
 _WHOLE_HOST = frozenset({"hardware.sel_power", "hardware.cpu_heat", "network.port_rate"})
 """Faults of a whole host: not that of the rank which happens to print for it."""
 
+_SHOWN_BY_FAILED = frozenset({"signature.lustre-client-evicted", "signature.inodes-used-up"})
+"""Faults of what lies below the ranks, told by the system: the one rank that failed on it is the first."""
+
 
 def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
@@ -47,7 +50,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         shared = finding.kind.startswith(("metrics.", "collective."))
         if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
             rank = _rank_by_seat(incident, finding)
-            local = finding.category in _LOCAL and not shared and not finding.facts.get("ranks")
+            local = finding.category in _LOCAL or finding.kind in _SHOWN_BY_FAILED
+            local = local and not shared and not finding.facts.get("ranks")
             local = local and finding.kind not in _WHOLE_HOST
             if rank is None and local and len(failed) == 1:
                 rank = next(iter(failed))
@@ -118,6 +122,6 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     pod = facts.get("pod") or _pod(finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)
-    if rank is None and finding.host and finding.kind in _OF_THE_HOST:
+    if rank is None and finding.host and finding.kind in _OF_THE_HOST | _SHOWN_BY_FAILED:
         rank = seating.by_host(finding.host)
     return rank

@@ -36,6 +36,11 @@ WEAKEST = "run.ended"
 _LEADS = ("run.interrupted", "peers.lost", "collective.")
 """Symptoms that sum up what all ranks saw; they come before those of single lines."""
 
+_NOTHING_LEARNED = "metrics.loss_zero"
+
+_OF_VALUES = {"signature.label-mask-empties-loss"}
+"""Causes outside the numbers of what the numbers show; steps that go on are no recovery."""
+
 _ABSENCES = {
     "collective.missing",
     "collective.never_entered",
@@ -60,9 +65,12 @@ class Chain:
 def order_findings(findings: Sequence[Finding]) -> Chain:
     """Chain of all findings, whatever tool they come from."""
     sick = any(
-        f.kind.startswith("metrics.")
-        and f.level is Level.CAUSE
-        and f.category is Category.NUMERICAL
+        f.kind == _NOTHING_LEARNED
+        or (
+            f.kind.startswith("metrics.")
+            and f.level is Level.CAUSE
+            and f.category is Category.NUMERICAL
+        )
         for f in findings
     )
     live = [_explain_absence(f, findings) for f in findings if not _survived(f, sick)]
@@ -148,7 +156,12 @@ def _explains_values(finding: Finding) -> bool:
 def _survived(finding: Finding, sick: bool = False) -> bool:
     """Training went on after it. Slowness is not got over by going on, nor NaN while it lasts."""
     if finding.category is Category.PERFORMANCE or (
-        sick and (finding.category is Category.NUMERICAL or _explains_values(finding))
+        sick
+        and (
+            finding.category is Category.NUMERICAL
+            or finding.kind in _OF_VALUES
+            or _explains_values(finding)
+        )
     ):
         return False
     return bool(finding.facts.get("survived"))

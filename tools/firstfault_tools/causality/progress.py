@@ -31,7 +31,7 @@ _METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\
 
 
 _FINISHED = re.compile(
-    r"\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?:done|completed?|finished|ended successfully)\b(?! with)|"
+    r"\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?<!to )(?<!not )(?<!be )(?:done|completed?|finished|ended successfully)\b(?! with)|"
     r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
     r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"

@@ -91,13 +91,15 @@ _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
 )
 _BODY_RANK = re.compile(
-    r"\[(?:PG [^\]]{0,120}?)?[Rr]ank:? ?(?P<rank>\d{1,6})[\]:]|\[(?:PG ID [^\]]{1,120}?) Rank (?P<pg>\d{1,6})\]|\bGlobal rank:? (?P<global>\d+)"
+    r"\[(?:PG [^\]]{0,120}?)?[Rr]ank:? ?(?P<rank>\d{1,6})[\]:]|\[(?:PG ID [^\]]{1,120}?) Rank (?P<pg>\d{1,6})\]|\bGlobal rank:? (?P<global>\d+)|"
+    r"\(PID:\d+, Device:\d+, RankID:(?P<ascend>\d+)\)"
 )
 _SAYS_RANK = re.compile(
     r"^\s*(?:[A-Za-z]{1,40}(?:Error|Exception): )?(?:on )?(?:global )?[Rr]ank ?[:=]?\s?(?P<rank>\d{1,6})\b\s*[:,]"
 )
 _LOGGER_RANK = re.compile(
-    r"\[(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\][^\n]{0,80}?\[Rank (?P<rank>\d{1,6})\]|\|\s*rank[ =:]?(?P<rank2>\d{1,6})\s*\|",
+    r"\[(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\][^\n]{0,80}?\[Rank (?P<rank>\d{1,6})\]|\|\s*rank[ =:]?(?P<rank2>\d{1,6})\s*\||"
+    r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]",
     re.I,
 )
 _NOT_HOST = {
@@ -113,6 +115,10 @@ _NOT_HOST = {
     "step",
     "valid",
 }
+
+
+_ERROR_CODE = re.compile(r"E[A-Z]\d{4}|ERR\d{4,5}")
+"""Codes of CANN and of the Ascend extension that begin a message where others put a host."""
 
 
 def read_speaker(text: str) -> tuple[Speaker, int]:
@@ -137,7 +143,9 @@ def _peel(head: str, offset: int, speaker: Speaker) -> tuple[Speaker, int] | Non
             continue
         groups = match.groupdict()
         if kind in ("host", "compose") and (
-            speaker.host is not None or str(groups["host"]).lower() in _NOT_HOST
+            speaker.host is not None
+            or str(groups["host"]).lower() in _NOT_HOST
+            or _ERROR_CODE.fullmatch(str(groups["host"]))
         ):
             continue
         if kind == "task" and (speaker.task is not None or speaker.rank is not None):
