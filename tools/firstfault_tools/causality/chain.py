@@ -38,9 +38,6 @@ _LEADS = ("run.interrupted", "peers.lost", "collective.")
 
 _NOTHING_LEARNED = "metrics.loss_zero"
 
-_OF_VALUES = {"signature.label-mask-empties-loss"}
-"""Causes outside the numbers of what the numbers show; steps that go on are no recovery."""
-
 _ABSENCES = {
     "collective.missing",
     "collective.never_entered",
@@ -156,12 +153,7 @@ def _explains_values(finding: Finding) -> bool:
 def _survived(finding: Finding, sick: bool = False) -> bool:
     """Training went on after it. Slowness is not got over by going on, nor NaN while it lasts."""
     if finding.category is Category.PERFORMANCE or (
-        sick
-        and (
-            finding.category is Category.NUMERICAL
-            or finding.kind in _OF_VALUES
-            or _explains_values(finding)
-        )
+        sick and (finding.category is Category.NUMERICAL or _explains_values(finding))
     ):
         return False
     return bool(finding.facts.get("survived"))
