@@ -22,8 +22,16 @@ _OF_THE_HOST = frozenset(
     }
 )  # fmt: skip
 """Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
-_WHOLE_HOST = frozenset({"hardware.sel_power", "hardware.cpu_heat", "network.port_rate"})
+_WHOLE_HOST = frozenset(
+    {
+        "hardware.sel_power", "hardware.cpu_heat", "network.port_rate",
+        "signature.tensorflow-holds-gpus",
+    }
+)  # fmt: skip
 """Faults of a whole host: not that of the rank which happens to print for it."""
+
+_TAKEN_BACK = "signature.spot-interruption"
+_REMOVALS = frozenset({"kubernetes.tainted", "kubernetes.evicted", "kubernetes.preempted"})
 
 _SHOWN_BY_FAILED = frozenset({"signature.lustre-client-evicted", "signature.inodes-used-up"})
 """Faults of what lies below the ranks, told by the system: the one rank that failed on it is the first."""
@@ -57,7 +65,10 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
                 rank = next(iter(failed))
             if rank is None and finding.kind.startswith("metrics."):
                 rank = _victim_of_growth(finding, findings)
-            if rank is None and not shared and finding.category not in _NOBODYS:
+            if rank is None and finding.kind == _TAKEN_BACK:
+                rank = _evicted_rank(incident, findings)
+            own = not shared and finding.kind not in _WHOLE_HOST
+            if rank is None and own and finding.category not in _NOBODYS:
                 rank = _sole_rank(incident)
             if rank is not None:
                 finding = replace(finding, rank=rank)
@@ -65,6 +76,12 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             finding = replace(finding, host=incident.roster.host_of(finding.rank))
         out.append(finding)
     return weigh_findings(incident, out)
+
+
+def _evicted_rank(incident: LogIncident, findings: Sequence[Finding]) -> int | None:
+    """The one rank whose pod was removed from the machine that the cloud took back."""
+    removed = {_rank_by_seat(incident, f) for f in findings if f.kind in _REMOVALS}
+    return next(iter(removed)) if len(removed) == 1 else None
 
 
 def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:

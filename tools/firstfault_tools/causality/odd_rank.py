@@ -95,7 +95,7 @@ def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
     """Values of one shape of line that differ on one rank only."""
     first_text = chorus.voices[0].text
     # a warning of NCCL reports an error, with numbers of its own; it is no setting
-    if not chorus.table and (_TRAINING.search(first_text) or "NCCL WARN" in first_text):
+    if "NCCL WARN" in first_text or (not chorus.table and _TRAINING.search(first_text)):
         return []
     first: dict[tuple[int, str], tuple[Voice, list[str]]] = {}
     moved: set[int] = set()

@@ -144,7 +144,9 @@ def _read_line(text: str, seating: Seating) -> None:
         seating.roster.seats += [Seat(int(rank), bus=normalise_bus(bus)) for rank, bus in pairs]
 
 
-_LABEL = re.compile(r"\[rank(\d{1,6})\]|\[[Rr]ank (\d{1,6})\]|\bRank (\d{1,6})\] ")
+_LABEL = re.compile(
+    r"\[rank(\d{1,6})\]|\[[Rr]ank (\d{1,6})\]|\bRank (\d{1,6})\] |[\s|Z]rank[ =](\d{1,6}): "
+)
 
 
 def speaker_rank(text: str) -> int | None:
