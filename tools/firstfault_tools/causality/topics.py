@@ -32,6 +32,9 @@ class Topic:
         return self.name in ("hash", "address", "world", "setting")
 
 
+_PATH = re.compile(r"(?<![\w.])/[\w.-]+(?:/[\w.-]+)*/?")
+
+
 @cache
 def _load() -> tuple[tuple[Topic, ...], re.Pattern[str]]:
     raw = json.loads((Path(__file__).parent / "topics.json").read_text(encoding="utf-8"))
@@ -53,7 +56,8 @@ def _load() -> tuple[tuple[Topic, ...], re.Pattern[str]]:
 def topic_of(name: str, line: str) -> Topic | None:
     """Topic of a value called `name` in `line`; None for what may differ or is measured."""
     topics, ordinary = _load()
-    usual = ordinary.search(name) is not None
+    # the folders of a path say nothing of the value that stands behind it
+    usual = ordinary.search(_PATH.sub(" ", name)) is not None
     for topic in topics:
         if usual and not topic.strict:
             continue
