@@ -18,6 +18,9 @@ from firstfault_tools.log.speaker import read_speaker
             "Traceback (most recent call last):",
         ),
         ("[default3]:boom", 3, None, None, "boom"),
+        ("[2026-01-02 03:04:05] ERROR [train.util:158, rank=41] Uncaught x", 41, None, None, None),
+        ("EI0002: [PID: 7] The wait execution times out", None, None, None, None),
+        ("[ERROR] 2026 (PID:7, Device:3, RankID:11) ERR02200 DIST call", 11, None, None, None),
         (
             "2026-09-11 05:41:24 [rank3]:[E911 05:41:24.04 ProcessGroupNCCL.cpp:632] [Rank 3] x",
             3,

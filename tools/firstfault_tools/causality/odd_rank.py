@@ -19,6 +19,7 @@ from firstfault_tools.causality.minority import Minority, begin_sentence, single
 from firstfault_tools.causality.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.causality.topics import Topic, topic_of
 from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.host_sections import looks_like_host
 from firstfault_tools.log.digest import Line
 
 MOST = 6
@@ -169,8 +170,21 @@ def _compare_rows(
             continue
         if value.startswith("0x") and topic.name != "hash":
             continue
+        if topic.name == "version" and not table:
+            few_ones = _speak_for_host(few_ones, odd, rest)
         return [Odd(topic, name, value, usual, tuple(odd), tuple(rest), few_ones, table)]
     return []
+
+
+def _speak_for_host(few: Minority, odd: Sequence[Voice], rest: Sequence[Voice]) -> Minority:
+    """The host instead of its rank where one rank of each log tells the version for all of them."""
+    files = {v.digest.file for v in (*odd, *rest)}
+    own = odd[0].digest
+    if few.rank is None or len(files) != len(odd) + len(rest) or len(own.ranks) < 2:
+        return few
+    stem = own.file.rsplit("/", 1)[-1].split(".")[0]
+    host = few.host or (stem if looks_like_host(stem) else None)
+    return Minority(tuple(sorted({few.rank, *own.ranks})), None, host) if host else few
 
 
 def _tokens(text: str) -> list[re.Match[str]]:
