@@ -44,6 +44,7 @@ _ROOTS = (
     ),
     *("node", "point", "prompt", "response", "packed", "routed"),
 )
+_NO_DIGITS = {ord(c): None for c in "0123456789.+- "}
 _NOT_LOAD = re.compile(
     r"(?i)step|iter|epoch|consumed|elapsed|time|_ms|\bms\b|sec|mem|alloc|reserved|loss|norm|\blr\b|rate|"
     r"speed|per[_ ]s|throughput|/s\b|mfu|tflop|total|pid|port|seed|layer\b|\brank|score|reward|acc\b|ppl|\bgpu\b"
@@ -68,15 +69,16 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     if end is None or end == 0:
         return []
     speaker, _ = read_speaker(lines[end][1])
-    groups: dict[str, list[_Row]] = defaultdict(list)
+    groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for number, text in lines[max(0, end - MAX_LINES) : end]:
-        if len(text) <= 600 and _may_tell(text) and _LOAD.search(text) and "Traceback" not in text:
-            shape, row = _read_row(number, text)
-            if row.values:
-                groups[shape].append(row)
+        if len(text) <= 600 and _may_tell(text) and "Traceback" not in text:
+            groups[text.translate(_NO_DIGITS)].append((number, text))
     best: tuple[float, Finding] | None = None
-    for rows in groups.values():
-        found = _grown(rows, speaker.rank, file)
+    for texts in groups.values():
+        if len(texts) < MIN_ROWS or not _LOAD.search(texts[-1][1]) or not _may_have_grown(texts):
+            continue
+        rows = [_read_row(number, text) for number, text in texts]
+        found = _grown([r for r in rows if r.values], speaker.rank, file)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     return [best[1]] if best is not None else []
@@ -86,6 +88,16 @@ def _may_tell(text: str) -> bool:
     """A cheap look for the roots of the words that name a size of the work."""
     lower = text.lower()
     return any(root in lower for root in _ROOTS)
+
+
+def _may_have_grown(texts: list[tuple[int, str]]) -> bool:
+    """Some number of the last line of any rank is well above its like of the first and the middle line.
+
+    Read only from a few lines, since most logs print the same sizes in every step.
+    """
+    probes = [texts[0], texts[len(texts) // 2], *texts[-8:]]
+    columns = zip(*([float(x) for x in _NUMBER.findall(t)] for _, t in probes), strict=False)
+    return any(max(c[2:]) >= RATIO * max(min(c[:2]), 1e-9) and max(c) >= SMALLEST for c in columns)
 
 
 def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -121,7 +133,7 @@ def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(rest)
 
 
-def _read_row(number: int, text: str) -> tuple[str, _Row]:
+def _read_row(number: int, text: str) -> _Row:
     speaker, body = read_speaker(text)
     message = text[body:]
     labels, values = [], []
@@ -134,8 +146,7 @@ def _read_row(number: int, text: str) -> tuple[str, _Row]:
     rank = speaker.rank if speaker.rank is not None else speaker.task
     if named is not None:
         rank = int(named[1])
-    shape = _NUMBER.sub("#", message)[:300]
-    return shape, _Row(number, text, rank, tuple(labels), tuple(values))
+    return _Row(number, text, rank, tuple(labels), tuple(values))
 
 
 def _grown(rows: list[_Row], rank: int | None, file: str) -> tuple[float, Finding] | None:

@@ -35,6 +35,7 @@ _OFF = re.compile(r"(?i)persistent_workers['\"]?\s*[:=]\s*['\"]?false")
 _START = re.compile(r"spawn_main|popen_(?:spawn_posix|fork|forkserver)|_launch \(|dataloader\.py.{0,40}(?:__iter__|__init__|_get_iterator)|_get_iterator \(")  # fmt: skip
 _OTHER = re.compile(r"(?i)\beval\w*|\bvalid\w*|\btest(?:ing)?\b")
 _SAVE = re.compile(r"(?i)(?:checkpoint|model|state).{0,60}(?:saved|written|writing).{0,30}?\bin\s+(?P<s>\d+(?:\.\d+)?)\s?s")  # fmt: skip
+TRIED = 400
 LEAST_SECONDS, FACTOR, SHARE = 20.0, 3.0, 0.1
 
 
@@ -52,8 +53,10 @@ class Row:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Pauses at the borders of epochs that cost more than a tenth of the time."""
-    rows = []
-    for number, text in keep_marked(lines, MARKERS)[:50_000]:
+    rows: list[Row] = []
+    for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:50_000]):
+        if index >= TRIED and not rows:
+            break  # no step line names its epoch
         found, stamp = _ROW.search(text[:600]), _STAMP.search(text[:200])
         if found is None or stamp is None:
             continue

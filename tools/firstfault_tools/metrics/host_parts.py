@@ -31,6 +31,10 @@ _STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
 _STAMP = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
 
 
+TRIED = 60
+"""Lines with bars after which a log without any cell of a host is given up."""
+
+
 @dataclass(slots=True)
 class HostRow:
     """One host: values of each part in the order of the log."""
@@ -44,7 +48,9 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     kept = [(n, t) for n, t in keep_marked(lines, (" | ",)) if t.count(" | ") >= LEAST - 1]
     rows: dict[str, HostRow] = {}
     places: list[tuple[int, str]] = []
-    for number, text in kept[:MOST_LINES]:
+    for index, (number, text) in enumerate(kept[:MOST_LINES]):
+        if index >= TRIED and not places:
+            break  # such lines come from the first step on
         cells = [_CELL.match(c.strip()) for c in text.split("|")] if len(text) < 20_000 else []
         named = [c for c in cells if c is not None and looks_like_host(c["host"])]
         if len(named) < LEAST:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import _join
+from firstfault_tools.hardware.excerpt import join_lines
 from firstfault_tools.log.speaker import read_speaker
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
@@ -99,7 +99,7 @@ def _candidates(lines: Sequence[tuple[int, str]]) -> list[int]:
 
     Of large logs the beginning and the end: such lines come again and again, or are pasted at the end.
     """
-    joined = _join(lines)
+    joined = join_lines(lines)
     places: list[int] = []
     spans = [(0, len(joined))]
     if len(joined) > HEAD_BYTES + TAIL_BYTES:
