@@ -71,8 +71,8 @@ def _run_once(command: Sequence[str]) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
-        # ripgrep: 0 found, 1 nothing; the command: 0 healthy, 1 fault. Else nothing was measured
-        if process.returncode not in (0, 1):
+        # ripgrep: 0 found, 1 nothing; the command: 0 healthy, 1 fault, 4 undecided. Else nothing was measured
+        if process.returncode not in (0, 1, 4):
             complaints.seek(0)
             said = complaints.read()[-2_000:].decode("utf-8", errors="replace")
             raise RuntimeError(f"{command} ended with {process.returncode}: no figure. {said}")

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from firstfault.investigation.examination import Examination
+from firstfault.investigation.examination import Examination, choose_few
 from firstfault_tools.causality.last_words import NOISE
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.findings import Finding, Level
@@ -39,7 +39,7 @@ def find_standouts(examination: Examination) -> list[Line]:
     alarms = _first_alarms(examination)
     shapes: Counter[str] = Counter()
     found: list[tuple[Line, str]] = []
-    for digest in examination.logs.digests:
+    for digest in choose_few(examination.logs.digests):
         for number, text in _before_alarm(digest, alarms.get(digest.file)):
             shape = _SHAPE.sub(" ", text)
             shapes[shape] += 1

@@ -58,7 +58,9 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     (Mark.SEAT, r"cudaDev \d+ .{0,30}busId [0-9a-f]"),
     (
         Mark.SEAT,
-        r"(?i)\brank[ =:]{0,3}\d+.{0,60}\bpid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,60}\brank(?:_?id)?[ =:]{1,3}\d",
+        # A pattern that begins with the rank of "[rank0]" would cost every line: its host comes first.
+        r"(?i)\brank[ =:]{1,3}\d+.{0,60}\bpid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,60}\brank(?:_?id)?[ =:]{1,3}\d|"
+        r"\bhost[ =:]{1,2}\S{1,60} pid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,40}\bhost\b",
     ),
     # A PCI address with its domain; the rank before it is read by the roster. Without the domain every
     # time of day begins like one, which costs a third of the speed.
