@@ -274,15 +274,65 @@ def _weigh(
     )
 
 
+_ARGUING = frozenset(
+    [
+        "the",
+        "this",
+        "that",
+        "these",
+        "those",
+        "and",
+        "but",
+        "not",
+        "with",
+        "from",
+        "line",
+        "lines",
+        "log",
+        "verdict",
+        "cause",
+        "evidence",
+        "contradicts",
+        "contradict",
+        "wrong",
+        "right",
+        "run",
+        "rank",
+        "ranks",
+        "because",
+        "shows",
+        "says",
+        "real",
+        "root",
+        "fault",
+        "was",
+        "were",
+        "has",
+        "have",
+        "does",
+    ]
+)
+
+
 def _order(hypotheses: tuple[Weighed, ...]) -> tuple[Weighed, ...]:
     ideas = [h for h in hypotheses if not h.supported and h.text][:MAX_UNSUPPORTED]
     return (*(h for h in hypotheses if h.supported), *ideas)
 
 
+def _names_something(text: str, quoted: str) -> bool:
+    """A word or number of the claim stands in the cited line; words of argument alone do not count."""
+    line = quoted.lower()
+    words = {w.strip(".,:;()").lower() for w in text.split()}
+    return any(len(w) >= 3 and w not in _ARGUING and w in line for w in words)
+
+
 def _keep_doubts(
     reply: Reply, ground: Ground, context: TurnContext, removed: Counter[str], grounded: bool
 ) -> tuple[Claim, ...]:
-    """Doubts that hold and that stand on something the diagnosis has not weighed already."""
+    """Doubts that hold and that stand on something the diagnosis has not weighed already.
+
+    A doubt must name something of the line it cites: that a line "contradicts the verdict" says nothing.
+    """
     diagnosis = context.question.diagnosis
     weighed = {f"E{c.n}" for c in diagnosis.citations} if diagnosis is not None else set()
     out = []
@@ -294,7 +344,8 @@ def _keep_doubts(
             and i not in weighed
             and ground.items[i].kind in (ItemKind.LOG, ItemKind.TOOL)
         ]
-        if grounded and (not new or _faults(doubt, ground)):
+        told = any(_names_something(doubt.text, ground.items[i].text) for i in new)
+        if grounded and (not told or _faults(doubt, ground)):
             removed["doubt"] += 1
         else:
             out.append(_claim(doubt))

@@ -122,13 +122,14 @@ def test_a_turned_model_cannot_run_anything(ask: MakeQuestion, settings: Setting
 
 def test_real_logs_are_not_withheld(workspace: Workspace) -> None:
     """The cases' own lines pass: a filter that hides evidence would be worse than none."""
-    held = []
+    held, seen = [], 0
     for case in load_cases():
         for path in case.inputs:
             for line in path.read_bytes().decode("utf-8", "replace").splitlines()[:3000]:
+                seen += 1
                 if reads_like_an_order(line):
                     held.append(line[:160])
-    assert len(held) <= 3, held
+    assert len(held) <= seen / 2_000, held
 
 
 def test_plain_lines_are_bounded() -> None:
