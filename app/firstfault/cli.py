@@ -15,8 +15,9 @@ import click
 from firstfault import __version__
 from firstfault.errors import FirstfaultError
 from firstfault.plain_text import show_text
+from firstfault_tools.expressions import expression
 
-_DEFINES = re.compile(r"^(?:def )?COMMAND\b", re.M)
+_DEFINES = expression(r"^(?:def )?COMMAND\b", re.M)
 MAX_SAID = 300
 HELP = """Find the first fault of a dead, hung, slow or diverging training run.
 

@@ -10,11 +10,13 @@ import json
 import re
 from typing import Any
 
+from firstfault_tools.expressions import expression
+
 _STEERING = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
 )
-_SHOWN = re.compile(f"[{_STEERING}]")
-_WRITTEN = re.compile(f"[{_STEERING}\\U000e0000-\\U000e007f]")
+_SHOWN = expression(f"[{_STEERING}]")
+_WRITTEN = expression(f"[{_STEERING}\\U000e0000-\\U000e007f]")
 
 _ENDS = {ord("\n"): "\ufffd", ord("\t"): " "}
 

@@ -7,8 +7,6 @@ nothing else is edited to add one. Modules whose name starts with an underscore 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -84,29 +82,38 @@ class Calculator:
     run: Callable[..., Mapping[str, Json]]
 
 
-def _modules() -> Iterator[str]:
+_READER, _CALCULATOR = b"\nREADER = ", b"\nCALCULATOR = "
+_IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
+
+
+@cache
+def _modules() -> Mapping[str, frozenset[bytes]]:
+    """What every module below `firstfault_tools` defines, told from its text without importing it."""
     import firstfault_tools
 
+    found: dict[str, frozenset[bytes]] = {}
+    marks = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
     for package in sorted(Path(firstfault_tools.__path__[0]).iterdir()):
         if not (package / "__init__.py").is_file():
             continue
-        for module in pkgutil.iter_modules([str(package)]):
-            if not module.name.startswith("_"):
-                yield f"firstfault_tools.{package.name}.{module.name}"
+        for file in sorted(package.glob("[!_]*.py")):
+            source = file.read_bytes()
+            found[f"firstfault_tools.{package.name}.{file.stem}"] = frozenset(
+                mark for mark in marks if mark in source
+            )
+    return MappingProxyType(found)
 
 
-def _defines(module: str, name: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        return False
-    return f"\n{name}" in Path(spec.origin).read_text(encoding="utf-8")
+def _modules_with(mark: bytes) -> Iterator[tuple[str, Any]]:
+    for name, marks in _modules().items():
+        if mark in marks:
+            yield name, importlib.import_module(name)
 
 
 @cache
 def readers() -> tuple[Reader, ...]:
     """Every reader, by name. Imports only the modules that define one."""
-    found = [importlib.import_module(m).READER for m in _modules() if _defines(m, "READER = ")]
-    return tuple(sorted(found, key=lambda r: r.name))
+    return tuple(sorted((m.READER for _, m in _modules_with(_READER)), key=lambda r: r.name))
 
 
 LineFinder = Callable[[Sequence[tuple[int, str]], str], Iterable[Finding]]
@@ -119,9 +126,8 @@ def line_finders() -> Mapping[str, LineFinder]:
     lines: (1-based number, normalised and redacted text). Each must be quick to find nothing.
     """
     return {
-        m.removeprefix("firstfault_tools."): importlib.import_module(m).find_in_lines
-        for m in _modules()
-        if _defines(m, "def find_in_lines(")
+        name.removeprefix("firstfault_tools."): module.find_in_lines
+        for name, module in _modules_with(_IN_LINES)
     }
 
 
@@ -135,16 +141,13 @@ def incident_finders() -> Mapping[str, IncidentFinder]:
     incident: a `causality.incident.LogIncident`. findings: what is known so far, never changed.
     """
     return {
-        m.removeprefix("firstfault_tools."): importlib.import_module(m).find_in_incident
-        for m in _modules()
-        if _defines(m, "def find_in_incident(")
+        name.removeprefix("firstfault_tools."): module.find_in_incident
+        for name, module in _modules_with(_IN_INCIDENT)
     }
 
 
 @cache
 def calculators() -> tuple[Calculator, ...]:
     """Every calculator, by name."""
-    found = [
-        importlib.import_module(m).CALCULATOR for m in _modules() if _defines(m, "CALCULATOR = ")
-    ]
+    found = (m.CALCULATOR for _, m in _modules_with(_CALCULATOR))
     return tuple(sorted(found, key=lambda c: c.name))

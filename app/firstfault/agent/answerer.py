@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -39,6 +38,7 @@ from firstfault.conversation.rules import RuleAnswerer, search_lexically
 from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import AnswerPart, Progress
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
     from firstfault.incidents.records import Related
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 History = Callable[[str, Diagnosis], "tuple[Related, ...]"]
 Part = AnswerPart | Progress
-_REJECT = re.compile(r"(?is)^/?reject(?:\s*[:,]\s*(?P<reason>.{0,400}))?$")
+_REJECT = expression(r"(?is)^/?reject(?:\s*[:,]\s*(?P<reason>.{0,400}))?$")
 
 
 @dataclass

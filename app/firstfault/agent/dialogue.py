@@ -7,13 +7,13 @@ All of this is by rule, so that a model can neither skip a phase nor close one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from firstfault.grounding.words import cause_categories
 from firstfault.investigation.diagnosis import Diagnosis, PhaseName, PhaseStatus
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
 QUESTIONS = {
@@ -38,35 +38,35 @@ QUESTIONS = {
 """Question and default of each phase."""
 
 ORDER = tuple(PhaseName)
-_NO_ANSWER = re.compile(
+_NO_ANSWER = expression(
     r"(?i)^\W*(?:i |we )?(?:don'?t|do not) know\W*$|^\W*(?:no idea|not sure|unsure|dunno|skip|later|\?+)\W*$"
 )
-_ASKS = re.compile(
+_ASKS = expression(
     r"(?i)\?\s*$|^\s*(?:what|why|how|which|where|when|who|can|could|should|is|are|does|do|did|show|explain|tell|give|list|find|search)\b"
 )
-_CHECKED = re.compile(
+_CHECKED = expression(
     r"(?i)\b(?:already|have|we'?ve|i'?ve) (?:already )?(?:checked|verified|tested|ruled out|excluded|looked at|replaced|swapped)\b|"
     r"\bruled out\b|\b(?:it|that|this)(?:'s| is|s)?(?: definitely| certainly)? not\b|"
     r"\bisn'?t\b|\bnot (?:the|a|an) \w+|"
     r"\b(?:network|memory|hardware|disk|storage|data|code|driver|gpu|nic)s? (?:is|are|was|were|looks?) (?:fine|ok|okay|good|clean|healthy)\b"
 )
-_BACK = re.compile(
+_BACK = expression(
     r"(?i)\b(?:go|went|step|roll|back up|return|restart|start (?:again|over)|re-?open)\b[^.\n]{0,30}\b(?P<phase>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)\b|"
     r"\bback to (?:the )?(?P<phase2>triage|locali[sz]\w*|isolat\w*|root.?cause|resol\w*)"
 )
-_RANK = re.compile(
+_RANK = expression(
     r"(?i)\b(?:it(?:'s| is| was)|actually|really|no,?)\b[^.\n]{0,30}\brank (?P<rank>\d{1,6})\b(?:[^.\n]{0,20}\bnot (?:rank )?(?P<not>\d{1,6}))?"
 )
 _TOPICS = (
-    (re.compile(r"(?i)\bnetwork|\bfabric|infiniband|\bcable|\bswitch|\blinks?\b|\bnics?\b"), Category.COMMUNICATION),
-    (re.compile(r"(?i)\bhardware|\bgpus?\b|\bnode\b|\bcards?\b"), Category.HARDWARE),
-    (re.compile(r"(?i)\bmemory\b|\boom\b"), Category.OOM),
-    (re.compile(r"(?i)\bdata(?:set)?\b|\bloader\b"), Category.DATA),
-    (re.compile(r"(?i)\bcode\b|\bbug\b"), Category.CODE_BUG),
-    (re.compile(r"(?i)\bdriver|\bimage\b|\bversion|\benvironment\b"), Category.ENVIRONMENT),
-    (re.compile(r"(?i)\bcheckpoint|\bdisk\b|\bstorage\b|\bfilesystem\b"), Category.CHECKPOINT),
-    (re.compile(r"(?i)\bslurm|\bscheduler|\bpreempt|\bkubernetes"), Category.SCHEDULER),
-    (re.compile(r"(?i)\blearning rate|\bnan\b|\bnumeric"), Category.NUMERICAL),
+    (expression(r"(?i)\bnetwork|\bfabric|infiniband|\bcable|\bswitch|\blinks?\b|\bnics?\b"), Category.COMMUNICATION),
+    (expression(r"(?i)\bhardware|\bgpus?\b|\bnode\b|\bcards?\b"), Category.HARDWARE),
+    (expression(r"(?i)\bmemory\b|\boom\b"), Category.OOM),
+    (expression(r"(?i)\bdata(?:set)?\b|\bloader\b"), Category.DATA),
+    (expression(r"(?i)\bcode\b|\bbug\b"), Category.CODE_BUG),
+    (expression(r"(?i)\bdriver|\bimage\b|\bversion|\benvironment\b"), Category.ENVIRONMENT),
+    (expression(r"(?i)\bcheckpoint|\bdisk\b|\bstorage\b|\bfilesystem\b"), Category.CHECKPOINT),
+    (expression(r"(?i)\bslurm|\bscheduler|\bpreempt|\bkubernetes"), Category.SCHEDULER),
+    (expression(r"(?i)\blearning rate|\bnan\b|\bnumeric"), Category.NUMERICAL),
 )  # fmt: skip
 
 

@@ -11,40 +11,41 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from firstfault.agent.endpoint import Hidden
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.log.speaker import read_speaker
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\.\d)(?!\w)"
 _IPV6 = r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}(?::?[0-9a-fA-F]{1,4}){1,5}(?![\w:])|(?<![\w:])fe80::[0-9a-fA-F:]+"
-_ADDRESS = re.compile(f"{_IPV4}|{_IPV6}")
-_MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+\b")
-_HOST_SAID = re.compile(
+_ADDRESS = expression(f"{_IPV4}|{_IPV6}")
+_MAIL = expression(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+\b")
+_HOST_SAID = expression(
     r"(?i)\b(?:host(?:name)?|node(?:name|list)?|machine|server|slurmd_nodename|batchhost)\b[\"']?\s*(?:[:=]\s*|\s)[\"'(]?(?P<name>[A-Za-z][A-Za-z0-9-]*\d[A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)*|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){1,5})"
 )
-_FULL_NAME = re.compile(
+_FULL_NAME = expression(
     r"(?i)(?<![\w./@-])[a-z0-9][a-z0-9-]{0,62}(?:\.[a-z0-9-]{1,63}){0,5}\.(?:com|net|org|edu|gov|io|internal|local|lan|corp|cluster|intra|cloud|dev|ai|de|uk|fr|cn|jp|ch|eu)\b(?!\w)"
 )
-_NODE = re.compile(
+_NODE = expression(
     r"(?i)(?<![\w./<-])(?:ip-\d+-\d+-\d+-\d+|[a-z]{2,16}(?:-[a-z0-9]{1,16}){1,6}-?\d{1,6}|(?:node|host|worker|compute|dgx|hgx|gpu-?node|gpuserver|srv|rack)[-_]?\d{1,6}(?:-\d+)*)(?![\w-])"
 )
-_USER_SAID = re.compile(
+_USER_SAID = expression(
     r"(?i)\b(?:user(?:name)?|owner|logname|uid)\b[\"']?\s*[:=]\s*[\"']?(?P<name>[A-Za-z_][\w.-]{1,31})"
 )
-_AT_HOST = re.compile(r"(?<![\w.+-])(?P<name>[a-z_][\w-]{1,31})@(?=[A-Za-z][\w.-]*(?:[:\s$]|$))")
-_HOME = re.compile(
+_AT_HOST = expression(r"(?<![\w.+-])(?P<name>[a-z_][\w-]{1,31})@(?=[A-Za-z][\w.-]*(?:[:\s$]|$))")
+_HOME = expression(
     r"/(?:home|Users|users|export/home|data/home|fsx/home|gpfs/home)/(?P<name>[A-Za-z_][\w.-]{0,31})(?=/|\b)"
 )
-_PATH = re.compile(r"(?<![\w.:/<>-])(?:~|\.{0,2})?/(?:[\w.@+=,-]+/)+(?P<last>[\w.@+=,-]*)")
-_PUBLIC_PATH = re.compile(
+_PATH = expression(r"(?<![\w.:/<>-])(?:~|\.{0,2})?/(?:[\w.@+=,-]+/)+(?P<last>[\w.@+=,-]*)")
+_PUBLIC_PATH = expression(
     r"^/(?:dev|proc|sys|usr|opt/conda|lib|lib64|bin|etc|sbin)(?:/|$)|site-packages|dist-packages|/python3"
 )
-_NO_HOSTS = re.compile(
+_NO_HOSTS = expression(
     r"(?i)^(?:localhost|(?:rank|gpu|step|epoch|stage|layer|world|line|iter|worker|python|cuda|torch|nccl|ubuntu|debian|linux|mlx|mlx5|eth|ib|fp|bf|int|uint|float|h|a|v|rtx|gtx|cp|sm|utf|sha|md|ipv|tcp|http|fsdp|zero|llama|gpt|qwen|opt|bert|mistral|mixtral)[-_]?\d[\w.-]*|.*\.(?:py|so|log|txt|json|yaml|yml|cpp|cu|cc|h|cuh|md|pt|bin|out|err)|torch\..*|huggingface\.co|(?:.*\.)?pytorch\.org|github\.com|(?:.*\.)?nvidia\.com|pypi\.org|.*-of-\d+)$"
 )
 _NO_USERS = frozenset(
     {"root", "none", "null", "true", "false", "user", "nobody", "git", "admin", "name"}
 )
-_PLACEHOLDER = re.compile(r"<(host|user|ip|mail|dir)-(\d{1,4})>")
+_PLACEHOLDER = expression(r"<(host|user|ip|mail|dir)-(\d{1,4})>")
 
 
 class Veil:

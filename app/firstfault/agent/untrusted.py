@@ -7,20 +7,20 @@ to an assistant is withheld; the person still sees it, with its place.
 
 from __future__ import annotations
 
-import re
+from firstfault_tools.expressions import expression
 
 MAX_LINE = 500
 WITHHELD = (
     "(withheld: this line reads like an instruction to an assistant; the person can look at it)"
 )
 
-_CONTROL = re.compile(
+_CONTROL = expression(
     r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]+"
 )
-_CHAT_MARK = re.compile(
+_CHAT_MARK = expression(
     r"<\|[^|>\n]{1,40}\|>|<\|?/?(?:im_start|im_end|system|assistant|user|tool_call|tool_response|start_of_turn|end_of_turn|think)\|?>|\[/?INST\]|<</?SYS>>|</?s>|\[/?(?:TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS)\]"
 )
-_ORDER = re.compile(
+_ORDER = expression(
     r"(?i)\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:instruction|prompt|rule|guideline|above|previous|prior|earlier|evidence|context)s?\b"
     r"|\b(?:system|developer) (?:prompt|message|instruction)s?\b"
     r"|\byou are (?:now|an? (?:ai|assistant|language model|helpful))\b"

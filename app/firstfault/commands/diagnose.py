@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from firstfault.paths import data_folder
 from firstfault.plain_text import show_text, write_json
 from firstfault.workspace import Workspace
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 from firstfault_tools.log.executors import Workers
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from firstfault.agent.model import EndpointModel
     from firstfault.investigation.diagnosis import Diagnosis
 
-_ADDRESS_OR_GLOB = re.compile(r"://|[*?\[]")
+_ADDRESS_OR_GLOB = expression(r"://|[*?\[]")
 
 EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.UNKNOWN: 4}
 

@@ -16,26 +16,27 @@ from firstfault.grounding.quotes import quote_holds
 from firstfault.incidents.events import AnswerPart, Progress
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.knowledge_base.search import Found, SearchIndex, open_index
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 from firstfault_tools.log.window import read_window
 
 PassageSearch = Callable[[str, int], Sequence[Found]]
 MAX_GREP_LINES, MAX_HITS, MAX_QUOTE = 200_000, 6, 600
-_LINE = re.compile(r"(?i)\bline\s+(\d{1,9})\b(?:\s+(?:of|in)\s+(\S+))?")
-_MARK = re.compile(r"\[(\d{1,3})\]")
-_TERM = re.compile(
+_LINE = expression(r"(?i)\bline\s+(\d{1,9})\b(?:\s+(?:of|in)\s+(\S+))?")
+_MARK = expression(r"\[(\d{1,3})\]")
+_TERM = expression(
     r'"([^"]{3,80})"|`([^`]{3,80})`|'
     r"\b(?=[\w./:-]{4,80})(\w[\w./:-]*[\d_:/][\w./:-]*\w|\w*[a-z][A-Z]\w*|[A-Z]{2,}[a-z]\w*)"
 )
 """Quoted words, and words that look like names: with digits, `_`, `/`, `:` or mixed case."""
 _ASKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fix", re.compile(r"(?i)\bfix|\bsolv|\bresolve|what (?:should|can|do) (?:i|we)|how (?:do|can|to)|command|repair|mitigat")),
-    ("where", re.compile(r"(?i)\bwhich (?:rank|host|node|gpu|machine)|\bwhere\b|\bwho\b|drain")),
-    ("sure", re.compile(r"(?i)\bsure\b|certain|confiden|prove|wrong|disprove|evidence for")),
-    ("other", re.compile(r"(?i)\bother (?:cause|explan|hypothes)|could it be|instead|rule out|alternativ|not the")),
-    ("next", re.compile(r"(?i)\bcollect|what (?:else|next)|need to (?:see|know)|artefact|artifact|missing")),
-    ("chain", re.compile(r"(?i)what happened|timeline|order|sequence|after(?:wards)?\b|cascade|then\b")),
-    ("why", re.compile(r"(?i)\bwhy\b|cause|reason|mean|explain")),
+    ("fix", expression(r"(?i)\bfix|\bsolv|\bresolve|what (?:should|can|do) (?:i|we)|how (?:do|can|to)|command|repair|mitigat")),
+    ("where", expression(r"(?i)\bwhich (?:rank|host|node|gpu|machine)|\bwhere\b|\bwho\b|drain")),
+    ("sure", expression(r"(?i)\bsure\b|certain|confiden|prove|wrong|disprove|evidence for")),
+    ("other", expression(r"(?i)\bother (?:cause|explan|hypothes)|could it be|instead|rule out|alternativ|not the")),
+    ("next", expression(r"(?i)\bcollect|what (?:else|next)|need to (?:see|know)|artefact|artifact|missing")),
+    ("chain", expression(r"(?i)what happened|timeline|order|sequence|after(?:wards)?\b|cascade|then\b")),
+    ("why", expression(r"(?i)\bwhy\b|cause|reason|mean|explain")),
 )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
+
 
 @dataclass(frozen=True, slots=True)
 class Objection:
@@ -18,48 +20,48 @@ class Objection:
     reason: str
 
 
-_AS_TEST = re.compile(
+_AS_TEST = expression(
     r"(?i)\b(test|isolat|check|diagnos|bisect|rule out|only to|temporar|workaround|once|compare)"
 )
-_DRAINED = re.compile(
+_DRAINED = expression(
     r"(?i)drain|idle|no process|not in use|cordon|unused|nothing (?:runs|uses)|after (?:stopping|the job)|stop(?:ping)? "
 )
 _RULES: tuple[tuple[str, re.Pattern[str], re.Pattern[str] | None, str], ...] = (
     (
         "no_transport_switched_off_as_cure",
-        re.compile(r"NCCL_(?:P2P|IB|SHM|NVLS)_(?:DISABLE\s*=\s*1|ENABLE\s*=\s*0)"),
+        expression(r"NCCL_(?:P2P|IB|SHM|NVLS)_(?:DISABLE\s*=\s*1|ENABLE\s*=\s*0)"),
         _AS_TEST,
         "switching a transport off hides the fault and costs the bandwidth; it is a test, not a cure",
     ),
     (
         "no_gpu_reset_in_use",
-        re.compile(r"(?i)nvidia-smi[^\n]*(?:--gpu-reset|\s-r\b)|\breset (?:the |that )?gpu"),
+        expression(r"(?i)nvidia-smi[^\n]*(?:--gpu-reset|\s-r\b)|\breset (?:the |that )?gpu"),
         _DRAINED,
         "a GPU must be drained before it is reset",
     ),
     (
         "no_rma_first",
-        re.compile(r"(?i)\bRMA\b|return the (?:gpu|card|board)"),
-        re.compile(r"(?i)\bif\b|after|only|once|diagnos|support|threshold|returns|again|comes back"),
+        expression(r"(?i)\bRMA\b|return the (?:gpu|card|board)"),
+        expression(r"(?i)\bif\b|after|only|once|diagnos|support|threshold|returns|again|comes back"),
         "an exchange follows field diagnostics, it is never the first step",
     ),
     (
         "no_security_off",
-        re.compile(r"(?i)setenforce 0|ufw disable|chmod (?:-R )?777|--privileged\b|weights_only\s*=\s*False"),
-        re.compile(r"(?i)trust|only if|never|not "),
+        expression(r"(?i)setenforce 0|ufw disable|chmod (?:-R )?777|--privileged\b|weights_only\s*=\s*False"),
+        expression(r"(?i)trust|only if|never|not "),
         "it opens the machine or runs code from a file",
     ),
     (
         "no_kill_of_everything",
-        re.compile(r"(?i)rm -rf /(?!\S*(?:tmp|cache|shm))|kill -9 -1\b|mkfs|dd if=.* of=/dev/"),
+        expression(r"(?i)rm -rf /(?!\S*(?:tmp|cache|shm))|kill -9 -1\b|mkfs|dd if=.* of=/dev/"),
         None,
         "it destroys data",
     ),
 )  # fmt: skip
-_TIMEOUT = re.compile(
+_TIMEOUT = expression(
     r"(?i)\b(?:raise|increase|longer|extend|lengthen|bump)\b[^.]{0,40}\btime-?out"
 )
-_VARIABLE = re.compile(r"\b(?:NCCL|TORCH|TORCH_NCCL|GLOO|PYTORCH)_[A-Z0-9_]{3,}\b")
+_VARIABLE = expression(r"\b(?:NCCL|TORCH|TORCH_NCCL|GLOO|PYTORCH)_[A-Z0-9_]{3,}\b")
 
 
 def objections(

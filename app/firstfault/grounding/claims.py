@@ -16,27 +16,28 @@ from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.quotes import flatten
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.log.secrets import redact
 
 MIN_SHARED_STEMS = 0.4
 """Share of a sentence's meaningful words that its evidence or the verdict must use too."""
 
-_CERTAIN = re.compile(
+_CERTAIN = expression(
     r"(?i)\b(?:confirm\w*|certain(?:ly)?|definite(?:ly)?|prove[sn]?|proof|undoubted(?:ly)?|no doubt|without doubt|must be|guarantee\w*|100 ?%|clearly|obviously)\b"
 )
-_CAUSAL = re.compile(
+_CAUSAL = expression(
     r"(?i)\b(?:root cause|cause[sd]?|causing|because|due to|culprit|to blame|responsible for|"
     r"the (?:real|actual|true) (?:fault|problem|issue|failure)|triggered by|stems from|result of)\b"
 )
-_HEALTHY = re.compile(
+_HEALTHY = expression(
     r"(?i)\b(?:healthy|nothing (?:is|was|went) wrong|no (?:fault|failure|problem|error)s?\b|harmless|benign|all (?:is )?(?:good|well|fine)|safe to (?:ignore|restart|continue))"
 )
-_SETS = re.compile(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
-_ABSENT = re.compile(
+_SETS = expression(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
+_ABSENT = expression(
     r"(?i)\b(?:no|not|none|never|nothing|without|absent|neither|nor|zero)\b|\b0 (?:lines?|match\w*|times|errors?)\b"
 )
-_SECRETIVE = re.compile(
+_SECRETIVE = expression(
     r"(?i)\b(?:password|passphrase|api.?key|secret|access token|credential|private key)s?\b"
 )
 

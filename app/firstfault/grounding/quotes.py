@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from firstfault_tools.expressions import expression
 
-_SPACE = re.compile(r"\s+")
+_SPACE = expression(r"\s+")
 
 
 def flatten(text: str) -> str:

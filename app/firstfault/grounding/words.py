@@ -9,26 +9,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_CLOCK = re.compile(
+from firstfault_tools.expressions import expression
+
+_CLOCK = expression(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
 )
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
+_NUMBER = expression(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
 _NUMBER_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
     "eleven": 11, "twelve": 12, "twice": 2, "dozen": 12, "hundred": 100, "thousand": 1000,
 }  # fmt: skip
-_PLACED = re.compile(
+_PLACED = expression(
     r"(?i)\b(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)s?[ #:=]{0,2}(\d+)\b"
 )
-_QUOTED = re.compile(r"`([^`]{2,400})`|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»")
-_MARK = re.compile(r"\s*\[E?\d{1,4}\]")
-_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]{2,}\b")
-_IDENTIFIER = re.compile(
+_QUOTED = expression(r"`([^`]{2,400})`|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»")
+_MARK = expression(r"\s*\[E?\d{1,4}\]")
+_FLAG = expression(r"(?<![\w-])--?[A-Za-z][\w-]*")
+_VARIABLE = expression(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]{2,}\b")
+_IDENTIFIER = expression(
     r"\b(?:[A-Za-z_]\w*(?:[._][A-Za-z_]\w*)+(?:\(\))?|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|[A-Za-z]+[-_]?\d[\w-]*|(?:\d{1,3}\.){3}\d{1,3}|(?:/[\w.-]+){2,})"
 )
-_PLAIN = re.compile(r"(?i)^(?:e\.g|i\.e|etc)\.?$")
-_WORD = re.compile(r"[A-Za-z][A-Za-z'-]{3,}")
+_PLAIN = expression(r"(?i)^(?:e\.g|i\.e|etc)\.?$")
+_WORD = expression(r"[A-Za-z][A-Za-z'-]{3,}")
 
 
 def clear_marks(text: str) -> str:

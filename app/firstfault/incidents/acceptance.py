@@ -7,7 +7,6 @@ copied when it is small; a large one is read where it lies and watched for chang
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from firstfault.incidents.records import EvidenceFile, Origin, clean_text
 from firstfault.intake.collect import spool_bytes
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.settings import Settings
+from firstfault_tools.expressions import expression
 
 MIB = 1024 * 1024
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-_HIDDEN = re.compile(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
+_CONTROL = expression(r"[\x00-\x1f\x7f]+")
+_HIDDEN = expression(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 import tempfile
 import threading
@@ -21,13 +20,14 @@ from typing import IO
 from firstfault.errors import InputUnreadable
 from firstfault.intake import archive
 from firstfault.plain_text import show_line
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.registry import Artefact
 
 MAX_FILES = 20_000
 _MAX_TRANSCODED = 256 * 1024 * 1024
 _PIECE = 1024 * 1024
-_HIDDEN = re.compile(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
+_HIDDEN = expression(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
 _BOMS = ((b"\xff\xfe\x00\x00", "utf-32"), (b"\x00\x00\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # fmt: skip
 
 

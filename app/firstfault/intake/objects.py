@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from firstfault.intake.collect import show_name
 from firstfault.intake.ranges import BLOCK_BYTES, BlockStream, Fetch
+from firstfault_tools.expressions import expression
 
 READ_BYTES = 256 * 1024
 SCHEMES = ("s3", "gs", "gcs", "http", "https", "memory")
@@ -30,7 +30,7 @@ TRIES = 3
 """How often an HTTP range is asked for; s3fs and gcsfs repeat by themselves."""
 
 SILENCE_SECONDS = 60
-_REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)})://")
+_REMOTE = expression(rf"(?:{'|'.join(SCHEMES)})://")
 _EXTRA = {
     "s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs"), "http": ("aiohttp", "http"),
     "https": ("aiohttp", "http"),
@@ -39,7 +39,7 @@ _NO_CREDENTIALS = (
     "NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError",
     "DefaultCredentialsError", "UnauthorizedSSOTokenError", "SSOTokenLoadError",
 )  # fmt: skip
-_QUERY = re.compile(r"(://[^\s?'\"<>]{1,2000})\?[^\s'\"<>)]+")
+_QUERY = expression(r"(://[^\s?'\"<>]{1,2000})\?[^\s'\"<>)]+")
 _CREDENTIALS = {
     "s3": "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket FSSPEC_S3='{\"anon\": true}'",
     "gs": "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS; for a public bucket FSSPEC_GS='{\"token\": \"anon\"}'",

@@ -32,6 +32,7 @@ from firstfault.intake.objects import (
     scheme_of,
     show_address,
 )
+from firstfault_tools.expressions import expression
 from firstfault_tools.registry import HEAD_BYTES, Artefact, readers
 
 COPY_BYTES = 8 * 1024 * 1024
@@ -42,7 +43,7 @@ AT_ONCE = 16
 """Objects copied or looked into at the same time: a store answers late, but many at once."""
 
 _PIECE = 1024 * 1024
-_HIDDEN = re.compile(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
+_HIDDEN = expression(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
 Placed = tuple[str, Path] | Skipped
 
 

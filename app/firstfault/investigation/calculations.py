@@ -12,15 +12,16 @@ from typing import Any
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.place import read_mesh
 from firstfault_tools.errors import ToolError
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding
 
 MAX_CHARACTERS = 2_000_000
 SETTINGS, MAX_SETTINGS = (".json", ".yaml", ".yml", ".toml"), 8
-_OOM = re.compile(r"out of memory|OutOfMemoryError", re.I)
+_OOM = expression(r"out of memory|OutOfMemoryError", re.I)
 _BATCHES = {
-    "micro": re.compile(r"\bmicro[_-]batch[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"),
-    "global": re.compile(r"\bglobal[_-]batch[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"),
-    "virtual": re.compile(
+    "micro": expression(r"\bmicro[_-]batch[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"),
+    "global": expression(r"\bglobal[_-]batch[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"),
+    "virtual": expression(
         r"\bvirtual[_-]pipeline[_-]model[_-]parallel[_-]size\s*(?:\.{2,}|[=: ])\s*(\d+)"
     ),
 }

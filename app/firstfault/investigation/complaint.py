@@ -16,6 +16,7 @@ from itertools import islice
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
 
 CONSIDERED_PAGES = 6
@@ -38,7 +39,7 @@ _RATE = (
 _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     (
         Complaint.SLOW,
-        re.compile(
+        expression(
             rf"(?i)\d[^.?!]{{0,60}}{_RATE}[^?!]{{0,60}}\binstead of\b[^?!]{{0,12}}\d|\d ?{_RATE} instead of \d|"
             rf"{_RATE}[^?!]{{0,60}}\b(?:fell|falls|dropp?ed|drops|decreased|collapsed|went|rose|grew|increased|jumped)\b[^?!]{{0,40}}\d|"
             rf"{_RATE}[^?!]{{0,60}}\b(?:takes?|took)\b[^?!]{{0,20}}\d[^?!]{{0,20}}\b(?:longer|more|instead|as long)\b|"
@@ -59,14 +60,14 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     ),
     (
         Complaint.STALLED,
-        re.compile(
+        expression(
             r"(?i)\b(?:step|iteration|progress(?: bar)?)\b[^.?!]{0,20}\b(?:still|stays?|stuck|remains?)\b[^.?!]{0,8}\b(?:0|at)\b|\bstill (?:at )?step 0\b|"
             r"\b(?:no progress|not advanc\w+|does(?: not|n't) (?:advance|progress|move)|seems? (?:to )?(?:hang|stuck|be stuck)|looks? (?:hung|stuck)|hangs?|hanging|stuck)\b"
         ),
     ),
     (
         Complaint.DIVERGED,
-        re.compile(
+        expression(
             r"(?i)\bloss\b[^.?!]{0,50}\b(?:explod\w+|diverg\w+|spik\w+|jump(?:s|ed)|ris(?:es|ing)|nan|inf|flat|stuck|"
             r"plateau\w*|does(?: not|n't) (?:go down|decrease|move|fall|change)|stopped (?:falling|decreasing)|"
             r"(?:goes|went) up|worse)|\bdiverg(?:es|ed|ing)\b|\b(?:gets?|is|became|becomes|turns?) nan\b|"
@@ -77,17 +78,17 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
         ),
     ),
 )
-_START = re.compile(
+_START = expression(
     r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|(?<!from )\bstep [01]\b"
 )
 """What is said of the first steps is said of the start-up."""
 
-_PAST = re.compile(
+_PAST = expression(
     r"(?i)\b(?:than|as|like) (?:\w+ )?(?:yesterday|before|last (?:week|month|time|run)|usual|it was|the (?:last|old|previous))\b"
 )
 """A comparison with an earlier run that the question gives no figure of."""
 
-_GUESS = re.compile(
+_GUESS = expression(
     r"(?i)^\s*(?:is|are|was|were|do|does|did|should|could|can|why is it|or|which)\b.*\?$"
 )
 _CLASS = {

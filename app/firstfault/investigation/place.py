@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from firstfault.investigation.examination import Examination
 from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.bus import number_gpus
 from firstfault_tools.log.digest import Mark
@@ -16,7 +16,7 @@ from firstfault_tools.log.speaker import read_speaker
 
 MAX_LINES = 6_000
 SAMPLED_PREFIXES = 200
-_HOST_IN_LINE = re.compile(
+_HOST_IN_LINE = expression(
     r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
     r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
 )

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from firstfault.investigation.examination import Examination, choose_few
 from firstfault_tools.causality.last_words import NOISE
 from firstfault_tools.causality.progress import read_progress
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
@@ -22,15 +23,15 @@ MAX_LINES = 20_000
 MOST_OFTEN = 2
 """A line of a shape that comes more often than this in the incident is ordinary there."""
 
-_SHAPE = re.compile(r"[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
-_TELLS = re.compile(
+_SHAPE = expression(r"[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
+_TELLS = expression(
     r"(?i)\b(?:warn\w*|error|fail\w*|restart\w*|reboot\w*|upgrad\w*|updat(?:ed|ing)|stopp\w+|kill\w*|evict\w*|drain\w*|"
     r"reset\w*|remov\w+|expir\w+|conflict\w*|duplicate\w*|mismatch\w*|differ\w*|unreachable|unhealthy|not ?ready|"
     r"timed? ?out|timeout|retry\w*|lost|down|flap\w*|reconnect\w*|disconnect\w*|denied|refused|throttl\w*|degraded|"
     r"corrupt\w*|missing|unable|cannot|could not|stale|lock(?:ed)?|busy|blocked|hung|slow|exceed\w*|full|unexpected\w*|"
     r"instead of|falling back|fallback|no longer|gave up|giving up|terminat\w+|exit(?:ed|ing)?|wait(?:ing)?)\b"
 )
-_ALARM = re.compile(r"Watchdog caught|ChildFailedError|Signal \d+ \(SIG")
+_ALARM = expression(r"Watchdog caught|ChildFailedError|Signal \d+ \(SIG")
 
 
 def find_standouts(examination: Examination) -> list[Line]:

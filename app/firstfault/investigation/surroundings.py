@@ -9,19 +9,20 @@ import re
 from collections.abc import Iterator
 
 from firstfault.investigation.examination import Examination
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 MAX_CHECKS, MAX_OUTPUT, MAX_WARNINGS = 2, 4, 2
 LOOK_BACK = 400
-_PROMPT = re.compile(
+_PROMPT = expression(
     r"^\s*(?:\[?[\w.-]+@[\w.-]+[^$#]{0,60}[$#]|\$|#)\s+(?P<command>[a-z][\w./-]*(?:\s.*)?)$"
 )
-_WARNING = re.compile(
+_WARNING = expression(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|\b[Ww]arning:|\bNOTE\b|\b[Hh]int\b"
 )
-_NOISE = re.compile(
+_NOISE = expression(
     r"ProcessGroupNCCL|OMP_NUM_THREADS|FutureWarning|DeprecationWarning|closing signal|TCPStore|"
     r"Traceback|File \"|errors\.py|elastic|^\s*frame #"
 )

@@ -6,21 +6,22 @@ import re
 from dataclasses import dataclass
 
 from firstfault.investigation.examination import Examination
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
-_SUSPICIOUS = re.compile(
+_SUSPICIOUS = expression(
     r"\b(?:ERROR|FATAL|CRITICAL|Error|Exception|error:|fatal|panic|[Aa]bort(?:ed|ing)?|[Ff]ailed|[Cc]rash(?:ed)?|SIG[A-Z]{3,4})\b"
 )
-_HARMLESS = re.compile(
+_HARMLESS = expression(
     r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
     r"correct(?:ed|able) (?:\w+ )?errors?|"
     r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|"
     r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
     r"attempt \d+ ?(?:/|of) ?\d+|retrying in)\b|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
 )
-_SLOWER_THAN = re.compile(
+_SLOWER_THAN = expression(
     r"(?i)\bslower (?:than|since)\b|\b(?:twice|\d+ ?x|times) as (?:slow|long)|\bused to (?:be|run|take)\b|"
     r"\b(?:got|became|gets) slower\b|\bsince (?:yesterday|monday|last week|the (?:upgrade|update|move)).{0,40}\bslow|"
     r"langsamer als|plus lente? que|más lent[oa] que|比.{1,12}慢|より遅|보다 느"

@@ -12,6 +12,7 @@ from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.progress import read_progress
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level, Verdict
 from firstfault_tools.knowledge.page import bullets
 from firstfault_tools.log.digest import Line
@@ -19,7 +20,7 @@ from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.speaker import read_speaker
 
 MAX_COMPANIONS = 2
-_ALARMING = re.compile(
+_ALARMING = expression(
     r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"
     r"skip(?:ped|ping)?|could not|cannot|timed? ?out|spike|autotun\w*|compil\w+)\b"
 )

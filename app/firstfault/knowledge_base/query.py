@@ -6,21 +6,21 @@ spoke and not what was said.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.speaker import read_speaker
 
 MAX_CHARS = 200_000
 MAX_LINES = 12
 MAX_LINE_CHARS = 1_200
-_ALARM = re.compile(
+_ALARM = expression(
     r"Error\b|ERROR|Exception|\bWARN|Warning|[Ff]ail|FAIL|[Ff]atal|[Kk]ill|[Aa]ssert|Traceback|"
     r"timed? ?out|Timeout|TIMEOUT|[Aa]bort|panic|Xid|Signal \d|exitcode|SIG[A-Z]{3,}|CANCELLED|"
     r"denied|refused|not found|cannot|Cannot|can't|[Ii]nvalid|corrupt|\bnan\b|NaN|\bOOM|out of memory"
 )
-_MACHINE = re.compile(r"[=_()\[\]{}<>`'\":]|\d{2}|[A-Z]{2}|[a-z][A-Z]|\n")
+_MACHINE = expression(r"[=_()\[\]{}<>`'\":]|\d{2}|[A-Z]{2}|[a-z][A-Z]|\n")
 
 
 @dataclass(frozen=True, slots=True)

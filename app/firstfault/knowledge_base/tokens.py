@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 
+from firstfault_tools.expressions import expression
+
 MAX_CHARS = 20_000
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD = re.compile(
+_WORD = expression(
     rf"[{_CJK}]+|[^\W{_CJK}](?:[^\W{_CJK}]|[.:/+-])*[^\W{_CJK}]|[^\W_{_CJK}]", re.UNICODE
 )
-_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_NOISE = re.compile(r"^(?:0x[0-9a-f_]+|[0-9a-f]{16,}|\d{6,}|\d+[.:/-][\d.:/-]*\d)$")
-_NUMBERED = re.compile(
+_CAMEL = expression(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_NOISE = expression(r"^(?:0x[0-9a-f_]+|[0-9a-f]{16,}|\d{6,}|\d+[.:/-][\d.:/-]*\d)$")
+_NUMBERED = expression(
     r"(?i)\b(?P<word>xid|sxid|errno|error|vendor err|exit ?code|return code|signal|status|code)\b"
     r"(?:\s*\([^()\n]{0,40}\))?\s*[:=#]?\s*(?P<number>-?\d{1,5})\b"
 )

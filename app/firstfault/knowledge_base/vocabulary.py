@@ -14,13 +14,14 @@ from typing import Any
 
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 
 SAID_WEIGHT = 0.5
 """Weight of a word that only stands for a word of the query; chosen on the dev questions."""
 NUMBER_WEIGHT = 0.4
 """Weight of a bare number; chosen on the dev questions."""
-_EAST_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_EAST_ASIAN = expression("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault_tools.errors import ToolError
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.window import read_window
@@ -19,7 +19,7 @@ from firstfault_tools.registry import line_finders
 
 NEAR_BEFORE, NEAR_AFTER = 200, 40
 MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
-_YEAR = re.compile(r"\b(20[2-4]\d)-\d\d-\d\d\b|\b(20[2-4]\d)\b")
+_YEAR = expression(r"\b(20[2-4]\d)-\d\d-\d\d\b|\b(20[2-4]\d)\b")
 
 
 class Book:

@@ -6,17 +6,17 @@ is quoted beside it and never taken over.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, StepRow
 from firstfault.postmortem.pace import Pace, mid
 from firstfault.postmortem.report import Cited, Impact, Loss, LossKind
+from firstfault_tools.expressions import expression
 
 MAX_REPORTED = 5
-_PRICE = re.compile(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s*(?:GPU[- ]?)?h(?:ou)?rs?\b")  # fmt: skip
-_BOOKED = re.compile(r"(?i)\b\d[\d,.]*\s*GPU[- ]?h(?:ou)?rs?\b")
+_PRICE = expression(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s*(?:GPU[- ]?)?h(?:ou)?rs?\b")  # fmt: skip
+_BOOKED = expression(r"(?i)\b\d[\d,.]*\s*GPU[- ]?h(?:ou)?rs?\b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from firstfault.postmortem.document import (
     lay_out,
 )
 from firstfault.postmortem.report import Report
+from firstfault_tools.expressions import expression
 
-_SPECIAL = re.compile(r"([\\`*<>|~])")
-_UNDERSCORE = re.compile(r"(?<!\S)_{8}(?!\S)|(?<=[^\W_])_(?=[^\W_])|(_)")
+_SPECIAL = expression(r"([\\`*<>|~])")
+_UNDERSCORE = expression(r"(?<!\S)_{8}(?!\S)|(?<=[^\W_])_(?=[^\W_])|(_)")
 """A blank, an underscore inside a word, or (group 1) one that could become emphasis."""
-_BRACKET = re.compile(r"\[(?!\d+\])|(?<!\d)\]|(?<=\d)\](?=\()")
-_START = re.compile(r"^(\s*)([#+-]|\d+[.)])(?=\s)")
+_BRACKET = expression(r"\[(?!\d+\])|(?<!\d)\]|(?<=\d)\](?=\()")
+_START = expression(r"^(\s*)([#+-]|\d+[.)])(?=\s)")
 
 
 def write_markdown(report: Report) -> str:

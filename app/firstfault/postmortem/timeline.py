@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
+from firstfault_tools.expressions import expression
 
 MAX_ROWS, MAX_TEXT, MAX_ALIKE = 40, 220, 2
-_ALERT = re.compile(
+_ALERT = expression(
     r"(?i)(?<!no )\b(?:alert(?:ed|manager)?|paged|pagerduty|alarm|opsgenie)\b(?!\s?[(=]|s?: (?:no|false|off|0)\b)"
 )
-_ACTION = re.compile(
+_ACTION = expression(
     r"(?i)\b(?:acknowledged|paus(?:ed|ing)|resum(?:ed|ing)|restart(?:ed|ing)|rolled back|drained|cordoned|"
     r"disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
     r"asked the|took [\w-]+ out)\b"
 )
-_SHAPE = re.compile(r"[\d.:,]+")
+_SHAPE = expression(r"[\d.:,]+")
 
 
 def is_alert(line: TimedLine) -> bool:
@@ -71,7 +70,7 @@ def write_timeline(
     return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
 
 
-_STAMP = re.compile(r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\W*\s*")
+_STAMP = expression(r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\W*\s*")
 
 
 def short_text(text: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book
 from firstfault.postmortem.report import Cited, Why
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level, Verdict
 
 MOST = 5
-_MARKS = re.compile(r"\s*\[\d+\]")
+_MARKS = expression(r"\s*\[\d+\]")
 
 
 def ask_whys(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> tuple[Why, ...]:

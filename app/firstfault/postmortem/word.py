@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import re
 from typing import Any
 
 from firstfault.postmortem.document import Bullets, Grid, Heading, Paragraph, lay_out
 from firstfault.postmortem.report import Report
+from firstfault_tools.expressions import expression
 
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN = expression(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_docx(report: Report) -> bytes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.line import normalise
 from firstfault_tools.metrics.log_lines import rank_of
 from firstfault_tools.metrics.series import MISSING, NO_STEP
@@ -35,7 +35,7 @@ METRICS: tuple[tuple[str, str], ...] = (
     ("eval_loss", "Evaluation loss"),
 )
 MAX_CURVES = 6
-_STEP = re.compile(rb"(?i)loss|iter|step|epoch|grad")
+_STEP = expression(rb"(?i)loss|iter|step|epoch|grad")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
+
 
 class Effect(StrEnum):
     """What running a command does."""
@@ -43,13 +45,13 @@ LOOKS = {
     Effect.UNCLEAR: Look("help", "plain"),
 }
 
-_STARTS = re.compile(
+_STARTS = expression(
     r"\b(?:rerun|torchrun|deepspeed|accelerate launch|mpirun|sbatch|train\w*\.py)\b"
 )
-_LOADS = re.compile(
+_LOADS = expression(
     r"\b(?:ib_(?:write|read|send)_\w+|\w+_perf|dcgmi diag|firstfault probe|stress)\b"
 )
-_CHANGES = re.compile(
+_CHANGES = expression(
     r"(?:^|[;&|]\s*|sudo\s+)(?:rm|mv|kill|pkill|reboot|shutdown|modprobe|rmmod|chmod|chown|umount|mkfs)\b"
     r"|systemctl (?:re)?(?:start|stop|load|enable|disable)|systemctl restart|service \w+ restart"
     r"|nvidia-smi\b[^;|&]*(?:\s-r\b|--gpu-reset|\s-pm\b|\s-lgc\b|\s-pl\b|\s-e\s)"
@@ -58,11 +60,11 @@ _CHANGES = re.compile(
     r"|\b(?:pip|uv|apt|apt-get|yum|dnf|conda)\s+(?:pip\s+)?(?:install|upgrade|remove)|\bgit lfs pull"
     r"|(?<![<2&])>(?!\s*/dev/null|&)\s*[\w/~.]"
 )
-_CODE = re.compile(
+_CODE = expression(
     r"^\s*(?:import |from \w+ import |\w+ = |@|def |with |if |for |dist\.|torch\.|model\.)"
 )
-_SETTING = re.compile(r"(?:\s*#[^\n]*\n)*\s*--[\w-]+")
-_READING_PYTHON = re.compile(r"^python3?\s+-(?:c|m)\s")
+_SETTING = expression(r"(?:\s*#[^\n]*\n)*\s*--[\w-]+")
+_READING_PYTHON = expression(r"^python3?\s+-(?:c|m)\s")
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from html import escape
 
@@ -15,9 +14,10 @@ from firstfault.ui.door import service
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.report_menu import show_report_menu
 from firstfault.ui.visitor import may, require
+from firstfault_tools.expressions import expression
 
 MAX_TITLE = 110
-_FILE = re.compile(r"\S*(?: and \d+ more)?")
+_FILE = expression(r"\S*(?: and \d+ more)?")
 
 
 def name_incident(incident: Incident) -> str:

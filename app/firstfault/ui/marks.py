@@ -13,13 +13,14 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
+from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_MARK = re.compile(r"\[(\d{1,3})\]")
-_FENCE = re.compile(r"^```[^\n]*\n(.*?)^```[ \t]*$", re.M | re.S)
-_TICKS = re.compile(r"`([^`\n]{1,300})`")
+_MARK = expression(r"\[(\d{1,3})\]")
+_FENCE = expression(r"^```[^\n]*\n(.*?)^```[ \t]*$", re.M | re.S)
+_TICKS = expression(r"`([^`\n]{1,300})`")
 
 
 def icon(name: str, label: str = "") -> str:

@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
+
 LONG_LINE = 240
 LEAD_LINES = 4
 MAX_PATHS = 200
-_LOG_LIKE = re.compile(
+_LOG_LIKE = expression(
     r"""
     \d{1,2}:\d{2}:\d{2}                         # a clock
     | ^\s*File\ "[^"]+",\ line\ \d+             # a Python frame
@@ -23,13 +25,13 @@ _LOG_LIKE = re.compile(
     """,
     re.M | re.X,
 )
-_TABLE = re.compile(
+_TABLE = expression(
     r"^\s*[$#]\s"  # a prompt, or a comment above output
     r"|(?:\S+\s{2,}){2}\S"  # columns
     r"|(?:[^,]*,){3}"
     r"|^\s*[\w-]+[^.?!]*:?\s[^.?!]*\d"  # a name with a number
 )
-_ASKS = re.compile(
+_ASKS = expression(
     r"(?i)^(?:what|why|how|which|who|where|when|is|are|can|could|does|do|did|should|would|my|our|i|we)\s"
 )
 

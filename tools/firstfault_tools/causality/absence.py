@@ -12,17 +12,18 @@ from dataclasses import dataclass
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import Hit, Line
 
 PAGE = "peer-exited"
-_REMOTE = re.compile(
+_REMOTE = expression(
     r"remote=\[(?P<store>[^\]\s]{1,80})\]|"
     r"(?:remote peer|[Pp]eer|connect to|Connect to|from peer) (?P<peer>[\w.-]{2,80}?)(?:\.lan|\.local)?<\d+>|"
     r"Remote daemon:.{0,60} on node (?P<daemon>[\w.-]+)|"
     r"(?:[Nn]ode failure on|[Nn]odes?) (?P<node>[\w.-]+)(?: not responding|,|$)"
 )
-_LOCAL = re.compile(r"addr=\[(?P<own>[^\]\s]{1,80})\]")
+_LOCAL = expression(r"addr=\[(?P<own>[^\]\s]{1,80})\]")
 _GONE = frozenset(
     {
         *(

@@ -17,6 +17,7 @@ from itertools import islice
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.last_words import NOISE, last_words, read_doing
 from firstfault_tools.causality.progress import Progress, ProgressReader
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
@@ -26,10 +27,10 @@ PAGE_NEVER_ENTERED = "collective-divergence"
 PAGE_BUSY = "rank-zero-work"
 PAGE_ALL_WAIT = "collective-timeout"
 
-_WORDS_DATA = re.compile(
+_WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
-_WORDS_CHECKPOINT = re.compile(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
+_WORDS_CHECKPOINT = expression(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
 
 
 @dataclass(frozen=True, slots=True)

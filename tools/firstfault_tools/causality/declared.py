@@ -22,6 +22,7 @@ from firstfault_tools.causality.minority import (
     solo_words,
     start_of,
 )
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
@@ -54,7 +55,7 @@ CHECKS = (
     Check(
         "versions",
         "Mismatched NCCL version detected",
-        re.compile(
+        expression(
             r"Mismatched NCCL version detected : rank (?P<b>\d+) version (?P<y>\d+) rank (?P<a>\d+) version (?P<x>\d+)"
         ),
         "NCCL version {}",
@@ -65,7 +66,7 @@ CHECKS = (
     Check(
         "iterations",
         "in the metadata while max iteration across the ranks is",
-        re.compile(
+        expression(
             r"on rank (?P<a>\d+) found iteration (?P<x>-?\d+) in the metadata while max iteration across the ranks is (?P<y>\d+)"
         ),
         "iteration {} in the checkpoint's tracker",
@@ -78,7 +79,7 @@ CHECKS = (
     Check(
         "collectives",
         "is running collective",
-        re.compile(
+        expression(
             r"Rank (?P<a>\d+) is running collective: (?:CollectiveFingerPrint)?\(?(?P<x>.{1,160}?)"
             r"(?:, TensorDtypes.{0,400}?)?\)*, but Rank (?P<b>\d+) is running collective: "
             r"(?:CollectiveFingerPrint)?\(?(?P<y>.{1,160}?)(?:, TensorDtypes|\)|$)"
@@ -91,7 +92,7 @@ CHECKS = (
     Check(
         "integers",
         "disagreement between rank0 and rank",
-        re.compile(
+        expression(
             r"disagreement between rank0 and rank\d+: rank(?P<b>0): (?P<y>.{1,120}?), rank(?P<a>\d+): (?P<x>.{1,120})"
         ),
         "{}",

@@ -6,13 +6,13 @@ even if its steps went on as before until the last line.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import SURVIVED_STEPS
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
@@ -23,7 +23,7 @@ _WORDS = (
     "illed", "erminated", "Hangup", "borted", "us error", "egmentation", "exit", "Failed with result",
     "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_ME", "CANCELLED", "PREEMPTED", "signal", "disconnect", "by remote host",
 )  # fmt: skip
-_BAD = re.compile(
+_BAD = expression(
     r"^(?:[\w.\[\]/:-]+ ){0,3}(?:Killed|Terminated|Hangup|Aborted|Bus error|Segmentation fault)(?: \(core dumped\))?\s*$|"
     r": line \d+:\s+\d+ (?:Killed|Terminated|Aborted|Hangup|Segmentation fault|Bus error)|"
     r"oomd\S*: .{0,40}[Kk]illed|oomd killed|"

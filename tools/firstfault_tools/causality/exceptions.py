@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.traceback import Frame, Traceback
@@ -31,7 +32,7 @@ MAX_CODE = 120
 FRAMES = 6
 """Innermost frames that are asked what the program was doing."""
 
-_ERRNO = re.compile(r"\[Errno (\d{1,3})\]")
+_ERRNO = expression(r"\[Errno (\d{1,3})\]")
 _BY_ERRNO: dict[int, Category] = {
     1: Category.ENVIRONMENT, 11: Category.ENVIRONMENT, 12: Category.OOM, 13: Category.ENVIRONMENT,
     23: Category.ENVIRONMENT, 24: Category.ENVIRONMENT, 26: Category.ENVIRONMENT,
@@ -44,7 +45,7 @@ _BY_ERRNO: dict[int, Category] = {
 """Linux error numbers (errno.h) by what they are about; 2, 20 and 21 depend on which file it is."""
 
 _BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
-    (re.compile(pattern), category)
+    (expression(pattern), category)
     for pattern, category in (
         (r"OutOfMemory|MemoryError|OutOfResources", Category.OOM),
         (r"ModuleNotFound|ImportError|VersionConflict|DistributionNotFound|PackageNotFound|GatedRepo|RepositoryNotFound|LocalEntryNotFound|OfflineMode", Category.ENVIRONMENT),
@@ -61,48 +62,48 @@ _BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
         (r"Timeout", Category.COMMUNICATION),
     )
 )  # fmt: skip
-_REMOTE = re.compile(
+_REMOTE = expression(
     r"Client(?:Payload|Connector|OSError|Error)|ServerDisconnected|ChunkedEncoding|IncompleteRead|ProtocolError|"
     r"HTTPError|EndpointConnection|ReadTimeout|ConnectTimeout|HfHubHTTP|S3\w*Error|GoogleAPI|ResponseStreaming"
 )
 """Types by which clients of a storage or web service say that a transfer broke."""
 
-_PLAIN_BUG = re.compile(
+_PLAIN_BUG = expression(
     r"(?:^|\.)(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError|AttributeError|"
     r"TypeError|NotImplementedError|RecursionError|ZeroDivisionError)$"
 )
 """Types that speak of the code itself, unless a sample was in hand."""
 
-_NOT_FINITE = re.compile(
+_NOT_FINITE = expression(
     r"(?i)\bnan\b|\bnon[- ]?finite\b|\bnot finite\b|\binfinite (?:loss|grad)|\binf(?:inity)?\b(?! *\()|loss (?:is )?(?:diverg|explod)"
 )
-_LAUNCH = re.compile(
+_LAUNCH = expression(
     r"['\"](?:(?:LOCAL_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT)|SLURM_\w+|PMI\w*_RANK|OMPI_COMM_\w+|NODE_RANK)['\"]"
 )
-_CHECKPOINT_FILE = re.compile(
+_CHECKPOINT_FILE = expression(
     r"(?i)checkpoint|ckpt|\.safetensors|\.distcp|\.pth?\b|model_states|optim_states|global_step\d|iter_\d{5}|latest_checkpointed"
 )
-_DATA_FILE = re.compile(
+_DATA_FILE = expression(
     r"(?i)\.(?:jsonl?|csv|tsv|parquet|arrow|tar|tfrecords?|jpe?g|png|webp|wav|flac|mp[34]|npy|npz|h5|hdf5|lmdb|idx|zst|mds|txt|nii(?:\.gz)?|dcm)\b|dataset|/data/|/datasets?/|shard"
 )
-_CHECKPOINT_PLACE = re.compile(
+_CHECKPOINT_PLACE = expression(
     r"(?i)checkpoint|ckpt|safetensors|torch/serialization|state_dict|save_pretrained|from_pretrained|distcp|save_model|load_model|save_state|load_state|resume|restore|async_save"
 )
-_DATA_PLACE = re.compile(
+_DATA_PLACE = expression(
     r"(?i)utils/data/|data/_utils/|data_?loader|dataset|data_?module|collat|tokeniz|processor\b|processing_|sampler|preprocess|webdataset|streaming/|energon|augment|transforms?\.py|decode_|load_image|read_(?:sample|image|audio|video|record|shard)|parse_(?:line|record|sample|row)|/data/(?!train|main|run|finetune|pretrain)\w+\.py"
 )
-_RECOMPUTE = re.compile(
+_RECOMPUTE = expression(
     r"torch/utils/checkpoint|activation_checkpoint|recompute|checkpoint_wrapper"
 )
-_COMPILE_CACHE = re.compile(r"triton/runtime/(?:cache|jit)|torch/_inductor/(?:codecache|runtime/)")
-_SPAWN = re.compile(r"multiprocessing/(?:popen_|reduction|context|spawn)")
-_PEER = re.compile(
+_COMPILE_CACHE = expression(r"triton/runtime/(?:cache|jit)|torch/_inductor/(?:codecache|runtime/)")
+_SPAWN = expression(r"multiprocessing/(?:popen_|reduction|context|spawn)")
+_PEER = expression(
     r"(?i)\bnccl\b|\bgloo\b|connection (?:reset|closed|refused|aborted)|broken pipe|timed? ?out|watchdog|communicator was aborted|address already in use"
 )
-_IGNORED = re.compile(
+_IGNORED = expression(
     r"Exception ignored in|--- Logging error ---|Error in atexit\._run_exitfuncs|Error in sys\.excepthook"
 )
-_WORKER = re.compile(
+_WORKER = expression(
     r"Caught \w+ in (?P<who>[A-Za-z ]*?(?:worker process|thread|replica)) (?P<number>\d+)"
 )
 

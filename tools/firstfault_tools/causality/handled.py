@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 LINES_AFTER = 3
 """Lines of the same speaker in which a program says what it did about the fault before them."""
 
-_DEALT = re.compile(
+_DEALT = expression(
     r"(?i)\bskip(?:ped|ping)\b|\bfall(?:ing|s)? ?back\b|\bfallback\b|\bretr(?:y|ies|ying)\b|\bre-?trying\b|"
     r"\bignor(?:ed|ing)\b|\breplaced (?:by|with)\b|\bsubstitut(?:ed|ing)\b|\busing .{1,40} instead\b|"
     r"\bnot found, using\b|\bdropp(?:ed|ing) (?:the )?(?:sample|batch|record|row)|\bcaught and\b|\brecovered\b|\bresuming normal\b"
 )
-_GIVES_UP = re.compile(
+_GIVES_UP = expression(
     r"(?i)giv(?:es|e|ing) up|exhausted|abort|fatal|exceeded|all (?:\d+ )?(?:retries|attempts)|no more|last attempt|"
     r"too many|every sample|all samples"
 )

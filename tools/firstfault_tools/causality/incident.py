@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from functools import cached_property
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
 from firstfault_tools.causality.roster import Roster, read_roster
 from firstfault_tools.causality.seating import Seating, read_seating
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
 from firstfault_tools.log.scan import make_line
@@ -19,11 +19,11 @@ from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.log.traceback import Traceback, read_tracebacks
 from firstfault_tools.log.work import WorkReport, read_work
 
-_WORLD = re.compile(
+_WORLD = expression(
     r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
 )
-_LAUNCH = re.compile(r"--nnodes[= ](\d+)")
-_PER_NODE = re.compile(r"--nproc[_-]per[_-]node[= ](\d+)")
+_LAUNCH = expression(r"--nnodes[= ](\d+)")
+_PER_NODE = expression(r"--nproc[_-]per[_-]node[= ](\d+)")
 
 
 @dataclass(frozen=True)

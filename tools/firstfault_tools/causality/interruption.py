@@ -6,7 +6,6 @@ ranks for free: all in one place wait for something outside Python, one elsewher
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from statistics import median
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.traceback import Frame, Traceback
@@ -30,12 +30,12 @@ GOING_STEPS, GOING_S = 1.5, 3.0
 """No longer than so many usual steps and so many seconds: the steps went on."""
 
 FEWEST_STACKS = 3
-_HELPER = re.compile(
+_HELPER = expression(
     r"_worker_loop|elastic/|torch/distributed/(?:run|launch)|multiprocessing/(?:process|spawn|popen)|launcher"
 )
-_DEAF = re.compile(r"Unable to shutdown process (\d+) via")
-_DATA = re.compile(r"dataloader|dataset|utils/data/|/queues?\.py|fetch|collat|tokeniz")
-_CHECKPOINT = re.compile(r"checkpoint|serialization|safetensors|save_pretrained|state_dict")
+_DEAF = expression(r"Unable to shutdown process (\d+) via")
+_DATA = expression(r"dataloader|dataset|utils/data/|/queues?\.py|fetch|collat|tokeniz")
+_CHECKPOINT = expression(r"checkpoint|serialization|safetensors|save_pretrained|state_dict")
 
 
 @dataclass(frozen=True, slots=True)

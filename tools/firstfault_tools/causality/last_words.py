@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
@@ -19,10 +20,10 @@ LOOKED_AT = 12
 
 SEARCHED = 4_000
 CONTINUATION = 6
-NOISE = re.compile(
+NOISE = expression(
     r"ProcessGroupNCCL|closing signal|NCCL INFO|TCPStore|^\s*$|Traceback|frame #|OMP_NUM_THREADS|FutureWarning|DeprecationWarning"
 )
-_TELLING = re.compile(
+_TELLING = expression(
     r"(?i)\bwarn|\berror\b|skip|exception|nan\b|fail|retry|retries|timed? ?out|give up|giving up"
 )
 

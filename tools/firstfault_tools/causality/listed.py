@@ -17,19 +17,20 @@ from firstfault_tools.causality.minority import Minority, begin_sentence
 from firstfault_tools.causality.odd_rank import judge_topic
 from firstfault_tools.causality.speech import LEAST
 from firstfault_tools.causality.topics import topic_of
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 MOST_LINES, LONGEST = 256, 4_000
 _VALUE = r"[\w.+:/-]{1,64}"
-_NAMED = re.compile(
+_NAMED = expression(
     rf"(?i)\b(?:global )?(?:rank|process)[ _:=#]{{0,2}}(\d{{1,6}})(?: has| is|:|=)? ?\(?({_VALUE})\)?"
 )
-_MAPPED = re.compile(rf"\{{\s*'?(?:rank)?(\d{{1,6}})'?: '?({_VALUE})'?((?:, '?(?:rank)?\d{{1,6}}'?: '?{_VALUE}'?){{2,4095}})\s*\}}")  # fmt: skip
-_PAIR = re.compile(rf"'?(?:rank)?(\d{{1,6}})'?: '?({_VALUE})'?")
-_LIST = re.compile(rf"\[\s*'?{_VALUE}'?(?:,\s*'?{_VALUE}'?){{2,4095}}\s*\]")
-_OF_RANKS = re.compile(
+_MAPPED = expression(rf"\{{\s*'?(?:rank)?(\d{{1,6}})'?: '?({_VALUE})'?((?:, '?(?:rank)?\d{{1,6}}'?: '?{_VALUE}'?){{2,4095}})\s*\}}")  # fmt: skip
+_PAIR = expression(rf"'?(?:rank)?(\d{{1,6}})'?: '?({_VALUE})'?")
+_LIST = expression(rf"\[\s*'?{_VALUE}'?(?:,\s*'?{_VALUE}'?){{2,4095}}\s*\]")
+_OF_RANKS = expression(
     r"(?i)(?:per|across|by|each|all|over|from|between|of)[ _-]?(?:the |all )?(?:\w+ )?(?:ranks?|process(?:es)?|workers?|replicas?)\b|gathered|all_gather|rank-wise|\branks?\b"
 )
 

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 
 from firstfault_tools.causality.attribution import first_place
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Line
 
 NODE_SIZES = (2, 4, 8, 16)
 LOOK_BACK, OTHER_LOGS = 400, 3
-_ALARM = re.compile(
+_ALARM = expression(
     r"(?i)\bwarn|\berror|not found|missing|absent|fall(?:ing)? ?back|skip|without|default|stale|cached?\b|\bold\b|\blocal\b|overrid|sourcing|using|instead"
 )
-_NOISE = re.compile(
+_NOISE = expression(
     r"FutureWarning|DeprecationWarning|UserWarning|ProcessGroup|TCPStore|Traceback|File \"|socket\.cpp|OMP_NUM|NCCL (?:INFO|WARN)|\[c10d\]"
 )
-_SHAPE = re.compile(r"[\d\W_]+")
+_SHAPE = expression(r"[\d\W_]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.minority import Minority, begin_sentence, single_out, solo_words
 from firstfault_tools.causality.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.causality.topics import Topic, topic_of
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.host_sections import looks_like_host
 from firstfault_tools.log.digest import Line
@@ -26,15 +27,15 @@ MOST = 6
 REPEATS = 3
 """Lines of one shape and rank that are looked at for what changes with time."""
 COLUMNS = 120
-_TOKEN = re.compile(r"[^\s=,;()\[\]{}'\"|<>]+")
-_POINTER = re.compile(r"\s*<[-=]+")
-_SOURCE = re.compile(r"\.[A-Za-z]\w{0,3}:\d+$")
-_CUT = re.compile(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
-_VALUE = re.compile(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
-_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
-_CLOCK = re.compile(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^\d+\.\d{3,}$|^[EWIF]\d{4}$")
-_TRAINING = re.compile(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
-_HASHES = re.compile(r"(?i)hash|checksum|crc|digest|fingerprint")
+_TOKEN = expression(r"[^\s=,;()\[\]{}'\"|<>]+")
+_POINTER = expression(r"\s*<[-=]+")
+_SOURCE = expression(r"\.[A-Za-z]\w{0,3}:\d+$")
+_CUT = expression(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
+_VALUE = expression(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
+_STEP = expression(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
+_CLOCK = expression(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^\d+\.\d{3,}$|^[EWIF]\d{4}$")
+_TRAINING = expression(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
+_HASHES = expression(r"(?i)hash|checksum|crc|digest|fingerprint")
 _LOCAL = (Category.OOM, Category.HARDWARE, Category.DATA)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-_PREFIX = re.compile(r"^\s*\[pod/(?P<pod>[a-z0-9][\w.-]*)/")
-_NAMED = re.compile(
+from firstfault_tools.expressions import expression
+
+_PREFIX = expression(r"^\s*\[pod/(?P<pod>[a-z0-9][\w.-]*)/")
+_NAMED = expression(
     r"\bpods?/(?P<slash>[a-z0-9][a-z0-9.-]*)|\b[Pp]od[ :=]+\"?(?:[a-z0-9-]+/)?(?P<word>[a-z0-9][a-z0-9.]*-[a-z0-9.-]*)"
 )
 

@@ -6,31 +6,31 @@ others wait is busy, not dead.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
-_HINT = re.compile(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch")
-_STEP = re.compile(
+_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch")
+_STEP = expression(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
     r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
     r"['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
 )
-_BAR = re.compile(
+_BAR = expression(
     r"(?P<percent>\d{1,3})%\s?\|[^|]{0,200}\|\s*(?P<done>[\d.]+[kMG]?)/(?P<total>[\d.]+[kMG]?)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+(?: days?, [\d:]+)?)"
 )
-_COUNT = re.compile(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
-_DICT = re.compile(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
-_METRIC = re.compile(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
+_COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
+_DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
+_METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
-_FINISHED = re.compile(
+_FINISHED = expression(
     r"\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?<!to )(?<!not )(?<!be )(?:done|completed?|finished|ended successfully)\b(?! with)|"
     r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
@@ -48,7 +48,7 @@ _FINISH_WORDS = (
 FINISH_LINES = 2_000
 """Lines from the end in which a run that ended as planned says so."""
 
-_DEATH = re.compile(
+_DEATH = expression(
     r"taking the (?:entire )?process down|terminate called|ChildFailedError|failed \(exitcode: -?\d+\)|core dumped"
 )
 _DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")

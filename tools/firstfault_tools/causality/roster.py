@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.exits import Exit
 
-_COMM = re.compile(
+_COMM = expression(
     r"(?:^|[\s|:])(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[(?P<dev>\d+)\].*?"
     r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<cuda>\d+)(?: nvmlDev \d+)? busId (?P<bus>[0-9a-fA-F]+)"
 )
-_USES = re.compile(
+_USES = expression(
     r"(?i)rank\W{0,3}(?P<rank>\d+)\D{1,40}?(?:uses? |on |-> |device |gpu )(?:cuda:|gpu |device )?(?P<dev>\d+)\b.{0,80}?\b(?P<bus>[0-9a-f]{2}:[0-9a-f]{2})\.?"
 )
-_STARTED = re.compile(
+_STARTED = expression(
     r"(?i)\brank[ =:]*(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank(?:_?id)?[ =:]+(?P<rank2>\d+)"
 )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from firstfault_tools.causality.roster import Roster, Seat, normalise_bus, same_host
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.speaker import read_speaker
 
@@ -21,22 +22,22 @@ MAX_LINES = 4_000
 MAX_PAIRS = 1_024
 
 _NAME = r"[A-Za-z0-9][\w.-]{1,62}"
-_RAY = re.compile(
+_RAY = expression(
     rf"\bip=(?P<host>{_NAME}), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
 )
-_ON_GPU = re.compile(
+_ON_GPU = expression(
     rf"(?i)\brank[ =:]*(?P<rank>\d{{1,6}})[,;: ]+(?:(?:on|host|node|runs on)[ =:]*)?(?P<host>{_NAME})"
     r"[,;: /]+(?:local[_ ]rank|gpu|cuda|device)[ =:]*(?P<local>\d{1,3})\b"
 )
-_ON_NODE = re.compile(
+_ON_NODE = expression(
     rf"\b[Rr]ank[ =:]+(?P<rank>\d{{1,6}})[,; ]+(?:Node|node|host|Host|hostname)[ =:]+(?P<host>{_NAME})"
 )
-_NODE_RANKS = re.compile(rf"^\s*(?:\[[^\]]*\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)")
-_RANKS = re.compile(r"\brank\s+(?P<rank>\d{1,6})\b")
-_BUS_PAIR = re.compile(
+_NODE_RANKS = expression(rf"^\s*(?:\[[^\]]*\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)")
+_RANKS = expression(r"\brank\s+(?P<rank>\d{1,6})\b")
+_BUS_PAIR = expression(
     r"(?<![\w.:])(?P<rank>\d{1,5})\s?(?:=|:|->)\s?(?:[0-9a-fA-F]{4,8}:)?(?P<bus>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b"
 )
-_POD = re.compile(
+_POD = expression(
     r"^(?:\[pod/)?(?P<base>[a-z0-9][a-z0-9.-]{0,200}?)-(?P<index>\d{1,5})(?:/[\w.-]+\])?[ :|]"
 )
 
@@ -144,7 +145,7 @@ def _read_line(text: str, seating: Seating) -> None:
         seating.roster.seats += [Seat(int(rank), bus=normalise_bus(bus)) for rank, bus in pairs]
 
 
-_LABEL = re.compile(
+_LABEL = expression(
     r"\[rank(\d{1,6})\]|\[[Rr]ank (\d{1,6})\]|\bRank (\d{1,6})\] |[\s|Z]rank[ =](\d{1,6}): "
 )
 

@@ -6,26 +6,26 @@ is where to look. Only asked where ranks wait for each other and nothing else sa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.minority import Minority, begin_sentence
 from firstfault_tools.causality.odd_rank import several_speak
 from firstfault_tools.causality.speech import Chorus, Voice, hear_speech
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 
 MOST_RANKS = 4_096
-_DONE = re.compile(
+_DONE = expression(
     r"(?i)\b(?:loaded|ready|complete[d]?|done|finished|entered|entering|passed|joined|initiali[sz]ed|built|"
     r"connected|restored|resumed|compiled|synchroni[sz]ed|reached)\b"
 )
 _ABOUT = (
-    (re.compile(r"(?i)dataset|data ?loader|\bdata\b|shard|index|tokeni"), Category.DATA, "uneven-data-across-ranks"),
-    (re.compile(r"(?i)checkpoint|ckpt|state_dict|weights|restored"), Category.CHECKPOINT, "checkpoint-resume"),
-    (re.compile(r"(?i)process group|rendezvous|nccl|joined|connected|init_process"), Category.COMMUNICATION, "rendezvous-failed"),
+    (expression(r"(?i)dataset|data ?loader|\bdata\b|shard|index|tokeni"), Category.DATA, "uneven-data-across-ranks"),
+    (expression(r"(?i)checkpoint|ckpt|state_dict|weights|restored"), Category.CHECKPOINT, "checkpoint-resume"),
+    (expression(r"(?i)process group|rendezvous|nccl|joined|connected|init_process"), Category.COMMUNICATION, "rendezvous-failed"),
 )  # fmt: skip
-_NOT_SAID = re.compile(r"(?i)rank ?0 only|main process|master|epoch|step|iter")
+_NOT_SAID = expression(r"(?i)rank ?0 only|main process|master|epoch|step|iter")
 
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
@@ -32,20 +33,20 @@ SHAPES = 400
 LONGEST = 2_000
 
 _DROPPED = b"0123456789abcdef, \t\r"
-_MARK = re.compile(rb"[ \t]*<[-=]+[^\n]*")
+_MARK = expression(rb"[ \t]*<[-=]+[^\n]*")
 """What somebody wrote behind a row to point at it."""
 
-_SET = re.compile(rb"=[^\s,;|)\]}]+")
+_SET = expression(rb"=[^\s,;|)\]}]+")
 """A value that is set: it may be any word."""
 
-_LABEL = re.compile(
+_LABEL = expression(
     r"\[(?:rank|Rank |RANK |RANK_|Rank)(\d{1,6})\]|\[\d+,(\d+)\]<std|\brank=(\d{1,6})\b"
 )
-_NAMED = re.compile(
+_NAMED = expression(
     r"(?:^|[\s(\[{|,;:])(?:[Rr](?:ank|ANK)|Process(?= \d{1,6}:))[ \t:=_#]{0,3}(\d{1,6})(?![\d.])"
 )
-_TASK = re.compile(r"^\s*(\d{1,5}): |\[(?:default|GPU|R)(\d{1,6})\]")
-_HOST = re.compile(
+_TASK = expression(r"^\s*(\d{1,5}): |\[(?:default|GPU|R)(\d{1,6})\]")
+_HOST = expression(
     r"^\s*(?:\S{1,40} )?\[?([A-Za-z][\w.-]{0,40}\d[\w.-]{0,24}|\d{1,3}(?:\.\d{1,3}){3})(?::\d+)*(?:[\]:]| \[\d+\]) |"
     r"\bip=([\d.]{7,15})\)|\bhost(?:name)?[=:] ?([A-Za-z][\w.-]*)"
 )

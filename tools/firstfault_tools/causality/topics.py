@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
 
@@ -32,7 +33,7 @@ class Topic:
         return self.name in ("hash", "address", "world", "setting")
 
 
-_PATH = re.compile(r"(?<![\w.])/[\w.-]+(?:/[\w.-]+)*/?")
+_PATH = expression(r"(?<![\w.])/[\w.-]+(?:/[\w.-]+)*/?")
 
 
 @cache

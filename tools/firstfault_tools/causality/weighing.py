@@ -15,16 +15,17 @@ from firstfault_tools.causality.chain import DEPTH, WEAKEST
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.interruption import subordinate_interrupts
 from firstfault_tools.causality.pods import family_of, pod_of
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 
-_CONNECTIONS = re.compile(
+_CONNECTIONS = expression(
     r"^signature\.(?:rendezvous-(?:connection|closed|timeout)|store-connect-timeout|nccl-bootstrap-connect|"
     r"mpi-daemon-lost|connection-reset|monitored-barrier-peer|ray-node-dead|k8s-node-not-ready)$|"
     r"^kubernetes\.node_not_ready$"
 )
 """A set-up fault where the run never trained; a consequence where it had been running."""
 
-_NODE_LOSSES = re.compile(
+_NODE_LOSSES = expression(
     r"^(?:signature\.(?:slurm-node-failure|k8s-node-not-ready|ray-node-dead|mpi-daemon-lost|dlrover-node-event|slurm-requeued|"
     r"kubeflow-replica-failed|slurm-step-ended|slurm-cancelled)|slurm\.node_fail|kubernetes\.node_\w+|ray\.node_\w+)"
 )

@@ -29,6 +29,7 @@ from firstfault_tools.causality.odd_one import (
     find_unlike_zero,
     name_ranks,
 )
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Hit
 from firstfault_tools.log.exits import Exit
@@ -50,10 +51,10 @@ _RAISED = frozenset(
 UNEXPLAINED = (7, 9, 11)
 """Signals (SIGBUS, SIGKILL, SIGSEGV) after which a launcher's line does not say why the process died."""
 
-_TEARDOWN_TYPES = re.compile(
+_TEARDOWN_TYPES = expression(
     r"ChildFailedError|SignalException|KeyboardInterrupt|SystemExit|CalledProcessError|RayTaskError|ActorDiedError"
 )
-_SYMPTOM_TYPES = re.compile(
+_SYMPTOM_TYPES = expression(
     r"DistBackendError|DistStoreError|DistNetworkError|BrokenPipeError|ConnectionResetError"
 )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,24 +16,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MAX_LINES = 200_000
 _NAME = r"((?:NCCL|TORCH|PYTORCH|GLOO|CUDA|FI|TP|DEEPSPEED)_[A-Z0-9_]{2,60})"
 _SETTINGS = (
-    re.compile(
+    expression(
         rf"(?:^|[\s;'\"(])(?:export\s+|-x\s+|--env[= ]|-e\s+|setenv\s+)?{_NAME}=(\"[^\"]*\"|'[^']*'|\S*)"
     ),
-    re.compile(rf"environ\[['\"]{_NAME}['\"]\]\s*=\s*['\"]?([^'\"\s]+)"),
-    re.compile(rf"environ\.setdefault\(['\"]{_NAME}['\"],\s*['\"]?([^'\"\s)]+)"),
-    re.compile(rf"^\s*['\"]?{_NAME}['\"]?\s*:\s*['\"]?([^'\"\s,}}]+)"),
-    re.compile(rf"{_NAME} set by environment to (\S+)"),
+    expression(rf"environ\[['\"]{_NAME}['\"]\]\s*=\s*['\"]?([^'\"\s]+)"),
+    expression(rf"environ\.setdefault\(['\"]{_NAME}['\"],\s*['\"]?([^'\"\s)]+)"),
+    expression(rf"^\s*['\"]?{_NAME}['\"]?\s*:\s*['\"]?([^'\"\s,}}]+)"),
+    expression(rf"{_NAME} set by environment to (\S+)"),
 )
-_MANIFEST_NAME = re.compile(rf"^\s*-?\s*name:\s*['\"]?{_NAME}['\"]?\s*$")
-_MANIFEST_VALUE = re.compile(r"^\s*value:\s*['\"]?([^'\"\s]*)")
-_COMMENT = re.compile(r"^\s*#(?!SBATCH)")
-_SCRIPT = re.compile(
+_MANIFEST_NAME = expression(rf"^\s*-?\s*name:\s*['\"]?{_NAME}['\"]?\s*$")
+_MANIFEST_VALUE = expression(r"^\s*value:\s*['\"]?([^'\"\s]*)")
+_COMMENT = expression(r"^\s*#(?!SBATCH)")
+_SCRIPT = expression(
     r"\.(?:sh|bash|sbatch|slurm|env|ya?ml|conf|json)$|(?:^|/)(?:env|environment)[\w.-]*$"
 )
 

@@ -14,26 +14,27 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from firstfault_tools.collectives.environment import Setting, known_variables, lint_environment
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 
 MAX_PROCESSES = 100_000
-_LINE = re.compile(
+_LINE = expression(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>-?\d{1,3})\] "
     r"(?:\S+ )?NCCL (?P<kind>INFO|WARN|VERSION) (?P<text>.*)"
 )
-_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+\S*)")
-_INTERFACE = re.compile(r"Bootstrap ?: Using ([\w.-]+):(\S+?)<")
-_NETWORK = re.compile(r"Using network (.+?)\s*$")
-_COMM = re.compile(
+_VERSION = expression(r"NCCL version (\d+\.\d+\.\d+\S*)")
+_INTERFACE = expression(r"Bootstrap ?: Using ([\w.-]+):(\S+?)<")
+_NETWORK = expression(r"Using network (.+?)\s*$")
+_COMM = expression(
     r"comm 0x[0-9a-f]+ rank (?P<rank>\d{1,7}) n[rR]anks (?P<size>\d{1,7}).*?"
     r"(?:commId (?P<id>0x[0-9a-f]+) )?- (?P<what>Init START|Init COMPLETE)"
 )
-_NODES = re.compile(r"comm 0x[0-9a-f]+ rank \d+ nRanks \d+ nNodes (\d{1,6})")
-_CHANNEL = re.compile(
+_NODES = expression(r"comm 0x[0-9a-f]+ rank \d+ nRanks \d+ nNodes (\d{1,6})")
+_CHANNEL = expression(
     r"Channel \d+(?:/\d+)? ?: \d+\[\w+\] -> \d+\[\w+\].* via (P2P|SHM|NET|NVLS|COLLNET)/?(\w*)"
 )
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]{2,60}) set by environment to (\S+)")
-_PLUGIN_MISSING = re.compile(
+_SETTING = expression(r"\b(NCCL_[A-Z0-9_]{2,60}) set by environment to (\S+)")
+_PLUGIN_MISSING = expression(
     r"NET/Plugin.*(?:No plugin found|Could not find)|NET/OFI.*(?:failed|No eligible)"
 )
 _SIZES = "collective mismatch error"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Json
 from firstfault_tools.registry import Calculator
 
@@ -29,14 +30,14 @@ _SIZES = {
     "world": r"world[_-]size",
 }
 _PRINTED = {
-    key: re.compile(rf"(?<![\w-])(?:--)?{name}(?:\s*\.{{2,}}\s*|\s*[=:]\s*|\s+)(\d{{1,7}})\b", re.I)
+    key: expression(rf"(?<![\w-])(?:--)?{name}(?:\s*\.{{2,}}\s*|\s*[=:]\s*|\s+)(\d{{1,7}})\b", re.I)
     for key, name in _SIZES.items()
 }
 _SUMMARY = {
-    "world": re.compile(r"using world size: (\d{1,7})"),
-    "tp": re.compile(r"tensor-model-parallel size: (\d{1,7})"),
-    "pp": re.compile(r"pipeline-model-parallel size: (\d{1,7})"),
-    "cp": re.compile(r"context-parallel size: (\d{1,7})"),
+    "world": expression(r"using world size: (\d{1,7})"),
+    "tp": expression(r"tensor-model-parallel size: (\d{1,7})"),
+    "pp": expression(r"pipeline-model-parallel size: (\d{1,7})"),
+    "cp": expression(r"context-parallel size: (\d{1,7})"),
 }
 
 

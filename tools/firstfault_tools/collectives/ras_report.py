@@ -14,26 +14,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 LIMIT_BYTES = 64 * 1024 * 1024
-_COMM = re.compile(r"^#(\d{1,6})-(\d{1,6}) \(([0-9a-f]{1,16})\) ([A-Z]+)")
-_PLACE = re.compile(
+_COMM = expression(r"^#(\d{1,6})-(\d{1,6}) \(([0-9a-f]{1,16})\) ([A-Z]+)")
+_PLACE = expression(
     r"^\s*Rank (\d{1,7})\b(?: has launched up to operation (\d{1,18})| has status (\w+)"
     r"| (has not launched any operations)| reported ([\w ]+?))?(?: -- (?:GPU (\S+)"
     r" managed by process (\d{1,9}) on node (\S+)|\[process information not found\]))?\s*$"
 )
-_COUNT = re.compile(
+_COUNT = expression(
     r"^\s*(\d{1,7}) ranks have (?:launched up to operation (\d{1,18})|not launched)"
 )
-_OPERATION = re.compile(r"Communicator ranks have different (\w+) operation counts")
-_MISSING = re.compile(r"^\s*The missing ranks?: ([\d, ]+)")
-_PROCESS = re.compile(r"^\s*Process (\d{1,9}) on node (\S+) managing GPUs? (.+?)\s*$")
-_TIMEOUTS = re.compile(r"Encountered (\d{1,9}) communication timeouts?")
-_GROUP = re.compile(
+_OPERATION = expression(r"Communicator ranks have different (\w+) operation counts")
+_MISSING = expression(r"^\s*The missing ranks?: ([\d, ]+)")
+_PROCESS = expression(r"^\s*Process (\d{1,9}) on node (\S+) managing GPUs? (.+?)\s*$")
+_TIMEOUTS = expression(r"Encountered (\d{1,9}) communication timeouts?")
+_GROUP = expression(
     r"^\s*(\d{1,6})\s+(\d+)\s+(\d+)\s+([\d-]+)\s+(\d+)\s+(\d+)\s+([A-Z]+)\s+([A-Z ]+)$"
 )
-_VERSION = re.compile(r"NCCL version (\S+)")
-_MISSING_COMMA = re.compile(r'([}\]"\w])(\s*\n\s*")')
+_VERSION = expression(r"NCCL version (\S+)")
+_MISSING_COMMA = expression(r'([}\]"\w])(\s*\n\s*")')
 
 
 @dataclass(frozen=True, slots=True)

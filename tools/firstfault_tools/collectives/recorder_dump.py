@@ -17,14 +17,15 @@ from typing import Any
 
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 JSON_LIMIT_BYTES = 256 * 1024 * 1024
 MAX_ENTRIES = 2_000_000
 MAX_RANKS = 1_000_000
-_TRAILING_RANK = re.compile(r"(?:^|[^0-9])(\d{1,7})(?:\.(?:json|pkl|pickle|bin|pt|dump|txt))*$")
-_NAMED_RANK = re.compile(r"rank[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_P2P = re.compile(r"^(send|recv)\s+(\d{1,7})(->|<-)(\d{1,7})$")
-_LIBRARY_FRAME = re.compile(
+_TRAILING_RANK = expression(r"(?:^|[^0-9])(\d{1,7})(?:\.(?:json|pkl|pickle|bin|pt|dump|txt))*$")
+_NAMED_RANK = expression(r"rank[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_P2P = expression(r"^(send|recv)\s+(\d{1,7})(->|<-)(\d{1,7})$")
+_LIBRARY_FRAME = expression(
     r"(?:site|dist)-packages/|/lib/python3|^<frozen|^<string>|^torch/|\.cpp$"
 )
 

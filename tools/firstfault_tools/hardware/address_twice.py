@@ -6,11 +6,11 @@ interface stall while all links are up. A loopback, a bridge or a link-local add
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
 from firstfault_tools.hardware.host_sections import looks_like_host
@@ -22,13 +22,13 @@ LEAST_HOSTS = 3
 
 MOST = 8
 
-_BRIEF = re.compile(
+_BRIEF = expression(
     r"^(?P<host>[A-Za-z][\w.-]{1,62}): +(?P<nic>[\w.@-]{1,31}) +(?:UP|UNKNOWN) +(?P<address>\d{1,3}(?:\.\d{1,3}){3})/\d{1,2}\b"
 )
-_ONE_LINE = re.compile(
+_ONE_LINE = expression(
     r"^(?P<host>[A-Za-z][\w.-]{1,62}): +(?:\d+: +(?P<nic>[\w.@-]{1,31}) +)?inet +(?P<address>\d{1,3}(?:\.\d{1,3}){3})/\d{1,2}\b"
 )
-_COMMON = re.compile(
+_COMMON = expression(
     r"^(?:lo|docker|br-|virbr|cni|flannel|cali|veth|nerdctl|podman|tunl|kube|nodelocaldns)"
 )
 

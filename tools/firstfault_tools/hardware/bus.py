@@ -6,13 +6,13 @@ All become `0000:9a:00.0`, so that a kernel line and an nvidia-smi row meet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 
-_ADDRESS = re.compile(
+_ADDRESS = expression(
     r"(?:PCI:)?(?:(?P<domain>[0-9a-fA-F]{4,8}):)?(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
     r"(?:\.(?P<function>[0-7]))?$"
 )

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near
 from firstfault_tools.hardware.host_name import name_host
 
 MARKERS = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
-_EVENT = re.compile(r"(?P<what>Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled(?: \(total events = (?P<count>\d{1,12})\))?")  # fmt: skip
-_SENSOR = re.compile(
+_EVENT = expression(r"(?P<what>Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled(?: \(total events = (?P<count>\d{1,12})\))?")  # fmt: skip
+_SENSOR = expression(
     r"Package id \d+:\s+\+(?P<now>[\d.]+).{0,3}C\s+\(high = \+(?P<high>[\d.]+).{0,3}C"
 )
 _OF_HEAT = ("kernel.cpu_throttled", "signature.cpu-thermal-throttle")

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near
 from firstfault_tools.hardware.host_sections import split_sections
 
 MARKERS = ("nr_throttled", "cpu.max", "cpu.cfs_quota_us", "throttled_usec", "throttled_time")
-_MAX = re.compile(r"^\s*(?:\S*cpu\.max\s*[:=]?\s*)?(?P<quota>max|\d{3,9}) (?P<period>\d{4,7})\s*$")
-_STAT = re.compile(r"^\s*(?P<name>nr_periods|nr_throttled|throttled_usec|throttled_time)[ :=]+(?P<value>\d{1,19})\s*$")  # fmt: skip
-_NAME = re.compile(
+_MAX = expression(r"^\s*(?:\S*cpu\.max\s*[:=]?\s*)?(?P<quota>max|\d{3,9}) (?P<period>\d{4,7})\s*$")
+_STAT = expression(r"^\s*(?P<name>nr_periods|nr_throttled|throttled_usec|throttled_time)[ :=]+(?P<value>\d{1,19})\s*$")  # fmt: skip
+_NAME = expression(
     r"^\s*(?:={2,}|-{2,}|#{2,}|\*{2,})\s*(?P<name>[A-Za-z][\w.-]{2,62})\s*(?:[=*#-]{2,})?\s*$"
 )
 _SLOW = ("metrics.rank_waits", "metrics.rank_straggler", "metrics.straggler", "metrics.host_waits")

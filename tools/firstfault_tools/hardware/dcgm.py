@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     LINE_CHARS,
@@ -28,12 +29,12 @@ SEVERITY_CONFIG = 5
 MAX_DEPTH = 12
 MAX_RESULTS = 20_000
 
-_ROW = re.compile(r"^\|\s*(?P<name>[^|]{1,60}?)\s*\|\s*(?P<value>[^|]{0,300}?)\s*\|\s*$")
-_STATUS = re.compile(
+_ROW = expression(r"^\|\s*(?P<name>[^|]{1,60}?)\s*\|\s*(?P<value>[^|]{0,300}?)\s*\|\s*$")
+_STATUS = expression(
     r"^(?P<status>Pass|Fail|Skip|Warn)\b(?:\s*-\s*(?:All|GPUs?:?\s*(?P<gpus>[\d, ]{1,80})))?"
 )
-_GPU_ROW = re.compile(r"^(?P<status>Pass|Fail|Skip|Warn)")
-_ERROR_GPU = re.compile(r"\bGPU\s?(?P<gpu>\d{1,3})\b")
+_GPU_ROW = expression(r"^(?P<status>Pass|Fail|Skip|Warn)")
+_ERROR_GPU = expression(r"\bGPU\s?(?P<gpu>\d{1,3})\b")
 _BAD = frozenset({"fail", "warn"})
 # A failed test of these finds a wrong set-up, not a broken part.
 _SETUP = ("denylist", "nvml library", "cuda main library", "permissions", "environment", "blacklist",

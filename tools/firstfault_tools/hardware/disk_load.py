@@ -6,11 +6,11 @@ drive that does nothing it is what the step waits for.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
@@ -18,7 +18,7 @@ from firstfault_tools.hardware.host_sections import map_hosts, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = ("%util",)
-_ROW = re.compile(r"^\s*(?P<device>(?:nvme\d+n\d+|sd[a-z]{1,2}|vd[a-z]|xvd[a-z]|dm-\d+|md\d+))(?P<cells>(?:\s+[\d.]+){6,30})\s*$")  # fmt: skip
+_ROW = expression(r"^\s*(?P<device>(?:nvme\d+n\d+|sd[a-z]{1,2}|vd[a-z]|xvd[a-z]|dm-\d+|md\d+))(?P<cells>(?:\s+[\d.]+){6,30})\s*$")  # fmt: skip
 _MOVED = (("rMB/s", "read"), ("wMB/s", "written"), ("rkB/s", "read"), ("wkB/s", "written"))
 BUSY, IDLE = 95.0, 10.0
 

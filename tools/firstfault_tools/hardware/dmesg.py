@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, read_lines
 from firstfault_tools.hardware.host_name import attach_host
@@ -17,12 +18,12 @@ from firstfault_tools.hardware.xids import MARKERS as XID_MARKERS
 from firstfault_tools.hardware.xids import find_xids
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-_NAMES = re.compile(
+_NAMES = expression(
     r"(?:^|[/_.-])(?:dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|kmsg)(?:[/_.-]|\d|$)"
 )
-_BOOT_STAMP = re.compile(rb"^\[\s*\d{1,10}\.\d{6}\] ", re.MULTILINE)
-_KERNEL_SENDER = re.compile(rb"^(?:[A-Z][a-z]{2} +\d|\d{4}-)[^\n]{8,60} kernel: ", re.MULTILINE)
-_LOCAL_STAMP = re.compile(
+_BOOT_STAMP = expression(rb"^\[\s*\d{1,10}\.\d{6}\] ", re.MULTILINE)
+_KERNEL_SENDER = expression(rb"^(?:[A-Z][a-z]{2} +\d|\d{4}-)[^\n]{8,60} kernel: ", re.MULTILINE)
+_LOCAL_STAMP = expression(
     rb"^\[[^\]\n]{6,40}\d{2}:\d{2}:\d{2} \d{4}\] (?:NVRM|nvidia|pci|mlx5|EXT4|Out of|Memory c|systemd|mce|nvme|usb)",
     re.MULTILINE,
 )

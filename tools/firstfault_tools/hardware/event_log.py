@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     QUOTES_PER_FINDING,
@@ -26,7 +27,7 @@ MARKERS = ("| Asserted", "| Deasserted", "Description:")
 RECENT_S = 86_400.0
 MOST_WORDS = 5
 
-_ROW = re.compile(
+_ROW = expression(
     r"^\s*[0-9a-fA-F]{1,6}\s*\|\s*(?P<date>[\d/-]{8,10}|[A-Za-z-]+)\s*\|\s*(?P<clock>[\d:]{5,8})(?: [A-Z]{2,5})?\s*\|\s*"
     r"(?P<sensor>[^|]{1,80}?)\s*\|\s*(?P<what>[^|]{1,120}?)\s*(?:\|\s*(?P<state>Asserted|Deasserted)\s*)?(?:\|.*)?$"
 )
@@ -93,9 +94,9 @@ def read_events(lines: Iterable[NumberedLine]) -> list[Event]:
     return events
 
 
-_RACADM_TIME = re.compile(r"^Date/Time:\s+(?P<date>[\d/]+) (?P<clock>[\d:]+)\s*$")
-_RACADM_GRAVE = re.compile(r"^Severity:\s+(?:Critical|Non-Recoverable)\s*$")
-_RACADM_WORDS = re.compile(r"^Description:\s+(?P<words>\S.{3,200})$")
+_RACADM_TIME = expression(r"^Date/Time:\s+(?P<date>[\d/]+) (?P<clock>[\d:]+)\s*$")
+_RACADM_GRAVE = expression(r"^Severity:\s+(?:Critical|Non-Recoverable)\s*$")
+_RACADM_WORDS = expression(r"^Description:\s+(?P<words>\S.{3,200})$")
 _DESCRIBED: tuple[tuple[str, str, bool], ...] = (
     # (kind, words of the description, stops the machine by itself)
     ("power", r"(?i)power (?:input|supply|supplies).{0,40}(?:lost|failed|failure|absent)", False),

@@ -9,20 +9,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 
-_ENDINGS = re.compile(
+_ENDINGS = expression(
     r"(?i)(?:\.(?:txt|log|out|err|json|jsonl|xml|csv|ya?ml|gz|zst|xz|bz2|\d{1,2}))+$"
 )
 _TOOL = (
     r"dmesg|kern(?:el)?|kmsg|syslog|messages|journal(?:ctl)?|nvidia[-_]?smi|nvsmi|smi|dmon|topo|nvlink|"
     r"dcgmi?|diag|ibstatu?s?|ibdiagnet|ethtool|perfquery|query|gpus?|health|log|logs|boot|k|m|q|t|x|qx"
 )
-_TOOL_AT_START = re.compile(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
-_TOOL_AT_END = re.compile(rf"(?i)[-_.]+(?:{_TOOL})$")
-_HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1,3}){3}")
-_ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)")
-_NO_HOST = re.compile(
+_TOOL_AT_START = expression(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
+_TOOL_AT_END = expression(rf"(?i)[-_.]+(?:{_TOOL})$")
+_HOST = expression(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1,3}){3}")
+_ADDRESS = expression(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)")
+_NO_HOST = expression(
     r"(?i)^(?:rank|run|job|step|attempt|try|exp|epoch|seed|case|test|part|tmp|out|log|v|ver|version|day|"
     r"xid|gpu|cuda|incident|capture|before|after|pytest)[-_.]?\d*$|^[hab]\d{3}(?:[-_.]?(?:40|80|141))?$"
 )

@@ -10,34 +10,35 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine
 from firstfault_tools.hardware.host_name import say_host
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{1,62}"
-_PROMPT = re.compile(
+_PROMPT = expression(
     rf"^\s*(?:\([\w.-]+\) ?)?\[?(?:[a-z_][\w-]*@)?(?P<host>{_NAME})(?::[^\s$#]*| [^\s\]]*)?\]?\s?[$#]\s+(?P<command>\S.*)$"
 )
-_BARE_PROMPT = re.compile(r"^\s*\$\s+(?P<command>[a-z(][\w./(-]*(?:\s.*)?)$")
-_HEADING = re.compile(
+_BARE_PROMPT = expression(r"^\s*\$\s+(?P<command>[a-z(][\w./(-]*(?:\s.*)?)$")
+_HEADING = expression(
     rf"^\s*(?:={{2,}}>?|-{{2,}}|#{{2,}}|\*{{2,}}|>{{2,}})\s*(?:(?:on|host|node|from|server)[ :=]+)?(?P<host>{_NAME})"
     rf"\s*(?:\((?P<words>[^)]*)\)\s*)?(?:[:,]\s*(?P<command>.*)|<?[=*#-]{{2,}}|<={{1,}})?\s*$",
     re.IGNORECASE,
 )
-_ALONE = re.compile(rf"^(?:\[(?P<a>{_NAME})\]:?|(?P<b>{_NAME}):)\s*$")
-_SSH = re.compile(
+_ALONE = expression(rf"^(?:\[(?P<a>{_NAME})\]:?|(?P<b>{_NAME}):)\s*$")
+_SSH = expression(
     rf"\b(?:ssh|rsh|clush -w|pdsh -w)\s+(?:-\S+(?: \S+=\S+)?\s+)*(?:[\w-]+@)?(?P<host>{_NAME})(?:\s|$)"
 )
-_BMC = re.compile(
+_BMC = expression(
     rf"\b(?:ipmitool|ipmi-sel|ipmi-sensors|racadm)\b.*?\s(?:-H|-h|-r)\s+(?P<host>{_NAME})"
 )
-_BMC_NAME = re.compile(
+_BMC_NAME = expression(
     r"(?i)^(?:bmc|ipmi|ilo|idrac|oob|mgmt)[-.](?=\w)|[-.](?:bmc|ipmi|ilo|idrac|oob|mgmt|con|sp)\d?(?=\.|$)"
 )
-_PREFIXED = re.compile(
+_PREFIXED = expression(
     rf"^(?:(?P<a>{_NAME}):\s|(?P<b>{_NAME})\s+\|\s|\[(?P<c>{_NAME})\]:?\s|\((?P<d>{_NAME})\)\s)"
 )
-_NO_HOST = re.compile(
+_NO_HOST = expression(
     r"(?i)^(?:rank|gpu|port|step|error|warning|info|epoch|line|page|mlx5|eth|ens|enp|ib|nvme|tty|node \d|ca|"
     r"cuda|driver|version|attempt|iteration|node-?info|rtx)[-_. ]?\d*$|^(?:h[12]00|a100)(?:[-_. ]?(?:40|80|141))?$"
 )

@@ -6,11 +6,11 @@ Reads the same command pasted for several hosts: `mlnx_qos`, `ip link`, `ibv_dev
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     QUOTES_PER_FINDING,
@@ -28,22 +28,22 @@ MARKERS = (
 )  # fmt: skip
 MOST_HOSTS = 4_096
 
-_TRUST = re.compile(r"Priority trust state:\s*(?P<value>\w+)")
-_ENABLED = re.compile(r"^\s*enabled\s+(?P<flags>[01](?:\s+[01]){7})\s*$")
-_LINK_MTU = re.compile(r"^\s*\d+: (?P<device>[\w.@-]+): <[^>]*> mtu (?P<value>\d{3,5})\b")
-_IFCONFIG = re.compile(r"^(?P<device>[\w.-]+): flags=\d+<[^>]*>\s+mtu (?P<value>\d{3,5})\b")
-_SYS_MTU = re.compile(r"/sys/class/net/(?P<device>[\w.-]+)/mtu:(?P<value>\d{3,5})\b")
-_INLINE_MTU = re.compile(
+_TRUST = expression(r"Priority trust state:\s*(?P<value>\w+)")
+_ENABLED = expression(r"^\s*enabled\s+(?P<flags>[01](?:\s+[01]){7})\s*$")
+_LINK_MTU = expression(r"^\s*\d+: (?P<device>[\w.@-]+): <[^>]*> mtu (?P<value>\d{3,5})\b")
+_IFCONFIG = expression(r"^(?P<device>[\w.-]+): flags=\d+<[^>]*>\s+mtu (?P<value>\d{3,5})\b")
+_SYS_MTU = expression(r"/sys/class/net/(?P<device>[\w.-]+)/mtu:(?P<value>\d{3,5})\b")
+_INLINE_MTU = expression(
     r"^(?P<host>[\w.-]{2,62})[:,|]?\s+(?:(?P<device>(?:en|eth|ib|bond)[\w.-]*)[:,|]?\s+)?mtu[ =:]+(?P<value>\d{3,5})\b"
 )
-_ACTIVE_MTU = re.compile(r"^\s*active_mtu:\s+(?P<value>\d{3,4})\b")
-_TCLASS = re.compile(r"Global tclass=(?P<value>\d+)")
-_LOCKED = re.compile(r"max locked memory\s+\(kbytes, -l\)\s+(?P<value>\w+)")
-_GID = re.compile(
+_ACTIVE_MTU = expression(r"^\s*active_mtu:\s+(?P<value>\d{3,4})\b")
+_TCLASS = expression(r"Global tclass=(?P<value>\d+)")
+_LOCKED = expression(r"max locked memory\s+\(kbytes, -l\)\s+(?P<value>\w+)")
+_GID = expression(
     r"^(?P<device>\w+)\s+\d+\s+(?P<value>\d{1,3})\s+[0-9a-f:]{30,}\s+\d+\.\d+\.\d+\.\d+\s+v2\b"
 )
-_DROPS = re.compile(r"rx_discards_phy:\s*(?P<value>\d+)")
-_NUMBER = re.compile(r"^\s*(?P<value>\d{3,5})\s*$")
+_DROPS = expression(r"rx_discards_phy:\s*(?P<value>\d+)")
+_NUMBER = expression(r"^\s*(?P<value>\d{3,5})\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ _WORDS = {
 _BREAKS = frozenset({"pfc", "trust", "mtu", "active_mtu"})
 """Settings that lose packets when they differ; of the others a difference can be meant."""
 
-_LOCAL = re.compile(r"^(?:lo|docker|veth|virbr|cali|flannel|cni|tun|br-)")
+_LOCAL = expression(r"^(?:lo|docker|veth|virbr|cali|flannel|cni|tun|br-)")
 
 
 def read_settings(sections: Iterable[Section]) -> list[Setting]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
 from firstfault_tools.hardware.host_name import say_host
@@ -16,15 +16,15 @@ from firstfault_tools.registry import Artefact, Reader, Reading
 
 MARKERS = ("CA '", "hca_id:", "Physical state:", "phys_state:")
 
-_IBSTAT_DEVICE = re.compile(r"^CA '(?P<device>[\w.-]{1,40})'")
-_DEVINFO_DEVICE = re.compile(r"^hca_id:\s+(?P<device>[\w.-]{1,40})")
-_PORT = re.compile(r"^\s+(?:Port (?P<a>\d{1,3}):|port:\s+(?P<b>\d{1,3}))\s*$")
-_STATE = re.compile(r"^\s+(?:State|state):\s+(?P<state>[\w ]{1,40}?)(?: \(\d+\))?\s*$")
-_PHYSICAL = re.compile(r"^\s+(?:Physical state|phys_state):\s+(?P<physical>\w{1,40})")
-_RATE = re.compile(r"^\s+Rate:\s+(?P<rate>\d{1,5})")
-_SPEED = re.compile(r"^\s+active_speed:\s+(?P<rate>[\d.]{1,8}) Gbps")
-_WIDTH = re.compile(r"^\s+active_width:\s+(?P<width>\d{1,3})X")
-_LAYER = re.compile(r"^\s+(?:Link layer|link_layer):\s+(?P<layer>\w{1,40})")
+_IBSTAT_DEVICE = expression(r"^CA '(?P<device>[\w.-]{1,40})'")
+_DEVINFO_DEVICE = expression(r"^hca_id:\s+(?P<device>[\w.-]{1,40})")
+_PORT = expression(r"^\s+(?:Port (?P<a>\d{1,3}):|port:\s+(?P<b>\d{1,3}))\s*$")
+_STATE = expression(r"^\s+(?:State|state):\s+(?P<state>[\w ]{1,40}?)(?: \(\d+\))?\s*$")
+_PHYSICAL = expression(r"^\s+(?:Physical state|phys_state):\s+(?P<physical>\w{1,40})")
+_RATE = expression(r"^\s+Rate:\s+(?P<rate>\d{1,5})")
+_SPEED = expression(r"^\s+active_speed:\s+(?P<rate>[\d.]{1,8}) Gbps")
+_WIDTH = expression(r"^\s+active_width:\s+(?P<width>\d{1,3})X")
+_LAYER = expression(r"^\s+(?:Link layer|link_layer):\s+(?P<layer>\w{1,40})")
 RAILS = 3
 _GOOD = frozenset({"active", "port_active"})
 

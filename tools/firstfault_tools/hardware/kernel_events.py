@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
@@ -24,8 +25,8 @@ TABLE = Path(__file__).with_name("kernel_events.json")
 # Links are brought up and down while drivers load; two minutes cover slow servers.
 STARTUP_S = 120.0
 
-_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
-_FIELD = re.compile(r"\{(\w+)\}")
+_OPTIONAL = expression(r"\[([^\[\]]*)\]")
+_FIELD = expression(r"\{(\w+)\}")
 _COUNTED = frozenset({"pid", "cpu", "sector", "count", "queue", "blocked_s", "stuck_s", "power_w"})
 # Rules of these kinds repeat with other numbers for the same thing; one finding each is enough.
 _KEY_FIELDS = ("process", "pid", "pci_address", "device", "port", "server", "controller", "cpu")

@@ -6,10 +6,10 @@ the packets are sent again, and the bandwidth through that port falls.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.excerpt import read_lines as read_artefact
@@ -30,22 +30,22 @@ MARKERS = (
     "link_downed",
 )
 
-_COMMAND = re.compile(r"ethtool\s+(?:-S|--statistics)\s+(?P<device>[\w.@-]{1,40})")
-_COUNTER = re.compile(r"^\s*(?P<name>[A-Za-z][\w.\[\]-]{2,80}):\s?\.*\s*(?P<value>\d{1,19})\s*$")
+_COMMAND = expression(r"ethtool\s+(?:-S|--statistics)\s+(?P<device>[\w.@-]{1,40})")
+_COUNTER = expression(r"^\s*(?P<name>[A-Za-z][\w.\[\]-]{2,80}):\s?\.*\s*(?P<value>\d{1,19})\s*$")
 # "switch-04 port 17: CRC errors 14,302 (rising)", "leaf3 Ethernet1/7: CRC errors: 12"
-_SWITCH = re.compile(
+_SWITCH = expression(
     r"(?P<switch>[A-Za-z][\w.-]{0,60})[ ,:]+(?P<port>(?:port|Port|Ethernet|Eth|swp|xe-|et-|Gi|Te|Hu)\s?[\w/:.-]{0,20}?)\s*:\s*"
     r"(?P<what>CRC errors?|link flaps?|FEC uncorrectable|symbol errors?|input errors?)\s*:?\s*"
     r"(?P<value>[\d,]{1,20})(?P<rest>.{0,40})"
 )
 # Share of errors that points to the medium; drops and pauses are congestion, told apart on purpose.
-_MEDIUM = re.compile(
+_MEDIUM = expression(
     r"(?:^|_)(?:crc_errors?|rx_crc_errors(?:_phy)?|symbol_errors?|rx_symbol_err_phy|fcs_errors?|"
     r"rx_pcs_symbol_err_phy|link_down_events_phy|link_downed|port_rcv_errors|"
     r"local_link_integrity_errors|rx_fcs_errors|link_error_recovery|rx_icrc_encapsulated)$|"
     r"^(?:SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors)$"
 )
-_CONGESTION = re.compile(
+_CONGESTION = expression(
     r"(?:^|_)(?:rx_discards_phy|tx_discards_phy|out_of_buffer|rx_dropped|tx_dropped|rx_missed_errors|"
     r"port_xmit_discards|out_of_sequence|packet_seq_err|local_ack_timeout_err|roce_adp_retrans)$|"
     r"^PortXmitDiscards$"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-_HOST = re.compile(r"(?<![\w.-])[A-Za-z][\w-]*\d[\w.-]*(?![\w-])")
-_NOT_HOST = re.compile(r"(?i)^(?:a100|h[12]00|b[23]00|v100|mlx\d|gpu\d|all|nccl|step|run)\w*")
+from firstfault_tools.expressions import expression
+
+_HOST = expression(r"(?<![\w.-])[A-Za-z][\w-]*\d[\w.-]*(?![\w-])")
+_NOT_HOST = expression(r"(?i)^(?:a100|h[12]00|b[23]00|v100|mlx\d|gpu\d|all|nccl|step|run)\w*")
 LOW = 0.8
 
 

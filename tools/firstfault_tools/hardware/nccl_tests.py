@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.nccl_pairs import find_common_host
@@ -16,22 +16,22 @@ from firstfault_tools.registry import Artefact, Reader, Reading
 
 MARKERS = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
 
-_RANK = re.compile(
+_RANK = expression(
     r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d{1,6}\s+)?Pid\s+\d{1,9} on\s+(?P<host>\S{1,255}) device"
 )
-_ROW = re.compile(
+_ROW = expression(
     r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?P<root>-?\d{1,6})\s+"
     r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\d{1,15}|0e\+00|N/A)"
     r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\d{1,15}|0e\+00|N/A))?"
 )
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<bus>[\d.]{1,12})")
-_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<word>OK|FAILED)")
+_AVERAGE = expression(r"#\s*Avg bus bandwidth\s*:\s*(?P<bus>[\d.]{1,12})")
+_WRONG = expression(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<word>OK|FAILED)")
 # A person's own line: "node-09: all_reduce_perf -b 1G ...: busbw = 17.1 GB/s".
-_SHORT = re.compile(
+_SHORT = expression(
     r"(?P<what>\w{1,40}_perf)\b(?P<options>[^:\n]{0,120}):\s*busbw\s*[=:]\s*(?P<bus>[\d.]{1,12})\s*GB/s"
 )
 # mpirun --tag-output puts `[1,0]<stdout>:` before each line.
-_MPI_PREFIX = re.compile(r"^\s*\[\d{1,6},\d{1,6}\]<std(?:out|err)>:\s?")
+_MPI_PREFIX = expression(r"^\s*\[\d{1,6},\d{1,6}\]<std(?:out|err)>:\s?")
 _LEAST = 0.20
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.hardware.dmon import check_dmon, read_dmon
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_marked, read_lines
@@ -30,9 +31,9 @@ _DMON, _TOPOLOGY = ("# gpu ", "#gpu "), "GPU0\t"
 _GPU = "GPU 0000"
 MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _GPU, _XML, *_CSV, *_DMON, _TOPOLOGY)
 
-_GPU_LINE = re.compile(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s*$")
-_XML_DOCUMENT = re.compile(r"<nvidia_smi_log\b.*?</nvidia_smi_log>", re.DOTALL)
-_QUERY_LINE = re.compile(
+_GPU_LINE = expression(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s*$")
+_XML_DOCUMENT = expression(r"<nvidia_smi_log\b.*?</nvidia_smi_log>", re.DOTALL)
+_QUERY_LINE = expression(
     r"^(?:\s*[A-Za-z][\w ./()-]{1,60}\s*:\s|\s+[A-Za-z][\w ./()-]{1,60}\s*$|GPU |\s*$|=)"
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
 from firstfault_tools.hardware.host_name import attach_host
@@ -16,11 +16,11 @@ from firstfault_tools.registry import Artefact, Reader, Reading
 MARKERS = ("Link 0: ",)
 MAX_GPUS, MAX_LINKS = 1024, 64
 MANY_ERRORS = 1000
-_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): \S")
-_STATUS = re.compile(
+_GPU = expression(r"^GPU (?P<index>\d{1,4}): \S")
+_STATUS = expression(
     r"^\s+Link (?P<link>\d{1,3}): (?:(?P<rate>\d{1,4}(?:\.\d{1,4})?) GB/s|<(?P<off>inactive)>)\s*$"
 )
-_ERRORS = re.compile(
+_ERRORS = expression(
     r"^\s+Link (?P<link>\d{1,3}): (?P<kind>Replay|Recovery|CRC) Errors: (?P<count>\d{1,18})\s*$"
 )
 

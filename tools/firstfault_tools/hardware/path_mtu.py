@@ -6,10 +6,10 @@ MTU that is smaller somewhere on the path than on the hosts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.pages import attach_pages
@@ -21,17 +21,17 @@ HEADER_BYTES = 28
 SMALL_BYTES = 1500
 LIVES_FOR_LINES = 40
 
-_START = re.compile(
+_START = expression(
     r"PING (?P<name>\S+) \((?P<address>[^)]+)\)[^\d]*(?P<payload>\d{1,5})\((?P<total>\d{1,6})\) bytes of data"
 )
-_COMMAND = re.compile(
+_COMMAND = expression(
     r"\bping\d?\s+(?P<arguments>(?:-\S+\s+|\d+\s+|do\s+|dont\s+)*)(?P<target>[\w.:-]+)"
 )
-_SIZE = re.compile(r"-s\s*(?P<size>\d{1,6})")
-_RESULT = re.compile(
+_SIZE = expression(r"-s\s*(?P<size>\d{1,6})")
+_RESULT = expression(
     r"(?P<sent>\d+) packets? transmitted, (?P<back>\d+)(?: packets)? received,.*?(?P<loss>\d+(?:\.\d+)?)% packet loss"
 )
-_REPLY = re.compile(r"(?P<bytes>\d{2,6}) bytes from (?P<address>[\w.:-]+)")
+_REPLY = expression(r"(?P<bytes>\d{2,6}) bytes from (?P<address>[\w.:-]+)")
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ asks for `SrcValid-` on bare metal.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
@@ -18,8 +18,8 @@ from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = ("ACSCtl:", "ECAP_ATS", "ECAP_ACS")
-_CONTROL = re.compile(r"^\s*(?:(?P<count>\d{1,4})\s+)?ACSCtl:\s+(?P<flags>\S.{10,120})$")
-_REGISTER = re.compile(r"^\s*(?P<value>[0-9a-f]{4})\s*$")
+_CONTROL = expression(r"^\s*(?:(?P<count>\d{1,4})\s+)?ACSCtl:\s+(?P<flags>\S.{10,120})$")
+_REGISTER = expression(r"^\s*(?P<value>[0-9a-f]{4})\s*$")
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:

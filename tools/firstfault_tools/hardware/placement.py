@@ -6,16 +6,16 @@ hardware is the cause and gets the rank, the slow rank is its symptom.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
 
 STRAGGLER = "metrics.rank_straggler"
 _DISKS = frozenset({"kernel.nvme", "kernel.io_error", "kernel.filesystem"})
 _READ_ERRORS = frozenset({"signature.storage-read-error", "traceback.unhandled"})
-_EIO = re.compile(r"(?i)input/output error|Errno 5\b")
+_EIO = expression(r"(?i)input/output error|Errno 5\b")
 _SLOWS = frozenset(
     {"hardware.throttled", "hardware.clock_odd", "hardware.gpu_busy", "hardware.pcie_link"}
 )

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
@@ -27,15 +28,15 @@ _DEVICE = (
     r"(?:mlx[45]_(?:bond_)?\d{1,2}|ib\d{1,2}|bnxt_re\d{1,2}|irdma\d{1,2}|rocep\w{1,16}|efa_?\d{1,2}|"
     r"rdmap\w{1,16}|hns_\d|(?:en[spox]|eth|bond)\w{1,16})"
 )
-_NAMED = re.compile(rf"(?<![\w/-])(?P<device>{_DEVICE})(?![\w-])")
-_RATE = re.compile(
+_NAMED = expression(rf"(?<![\w/-])(?P<device>{_DEVICE})(?![\w-])")
+_RATE = expression(
     r"(?i)(?<![\w-])(?:rate|speed)[ \t]{0,30}[:=]\s{0,4}(?P<value>\d{1,6}(?:\.\d)?)(?![\d.])\s?"
     r"(?P<unit>Mb/s|Gb/s(?:ec)?|Gbps|Mbps|G\b)?"
 )
-_SYSFS = re.compile(r"(?:^|[\s:])(?P<value>\d{1,4}(?:\.\d)?) Gb/sec \((?P<width>\d{1,2})X")
-_WIDTH = re.compile(r"(?i)(?:\bwidth\s*:\s*|\()(?P<width>\d{1,2})x\b")
-_DOWN = re.compile(r"(?i)\bstate\s*:\s*(?:\d:\s*)?(?:down|init\w*|disabled|polling|port_down)\b")
-_LINK_SPEED = re.compile(r"^\s*Speed\s*:\s*(?P<speed>(?:IB|BaseR)?-?[A-Z]{2,4}\w*)")
+_SYSFS = expression(r"(?:^|[\s:])(?P<value>\d{1,4}(?:\.\d)?) Gb/sec \((?P<width>\d{1,2})X")
+_WIDTH = expression(r"(?i)(?:\bwidth\s*:\s*|\()(?P<width>\d{1,2})x\b")
+_DOWN = expression(r"(?i)\bstate\s*:\s*(?:\d:\s*)?(?:down|init\w*|disabled|polling|port_down)\b")
+_LINK_SPEED = expression(r"^\s*Speed\s*:\s*(?P<speed>(?:IB|BaseR)?-?[A-Z]{2,4}\w*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
 
 MARKERS = ("MiB",)
-_CSV = re.compile(
+_CSV = expression(
     r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}), ?(?P<name>[^,]{1,200}), ?(?P<mib>\d{1,7}) MiB\s*$"
 )
-_BOX = re.compile(
+_BOX = expression(
     r"^\|\s+(?P<gpu>\d{1,2})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(?P<pid>\d{2,8})\s+C\s+(?P<name>\S.{0,120}?)\s+(?P<mib>\d{1,7})MiB\s+\|"
 )
 SHARE = 0.02

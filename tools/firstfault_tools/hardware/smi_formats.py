@@ -7,11 +7,11 @@ that no expansion can happen. Nothing external is ever fetched.
 from __future__ import annotations
 
 import csv
-import re
 import xml.parsers.expat
 from collections.abc import Sequence
 
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import normalise_address
 from firstfault_tools.hardware.excerpt import NumberedLine
 from firstfault_tools.hardware.smi_values import (
@@ -25,21 +25,21 @@ from firstfault_tools.hardware.smi_values import (
 MAX_GPUS = 1024
 MAX_DEPTH = 32
 
-_GPU_HEAD = re.compile(r"^GPU (?P<address>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
-_ENTRY = re.compile(r"^(?P<indent>\s*)(?P<key>[^:]{1,80}?)\s*:\s(?P<value>.*)$")
-_HEADING = re.compile(r"^(?P<indent>\s+)(?P<key>[A-Za-z][\w ./()-]{1,60})\s*$")
-_ROW_ONE = re.compile(
+_GPU_HEAD = expression(r"^GPU (?P<address>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_ENTRY = expression(r"^(?P<indent>\s*)(?P<key>[^:]{1,80}?)\s*:\s(?P<value>.*)$")
+_HEADING = expression(r"^(?P<indent>\s+)(?P<key>[A-Za-z][\w ./()-]{1,60})\s*$")
+_ROW_ONE = expression(
     r"^\|\s+(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)\s*\|\s+"
     r"(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|"
 )
-_ROW_TWO = re.compile(
+_ROW_TWO = expression(
     r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>ERR!|N/A|\d+C)\s+(?P<state>\S+)\s+(?P<power>\S+)\s*/\s*"
     r"(?P<limit>\S+)\s*\|\s*(?P<used>\d+|N/A|ERR!)\S*\s*/\s*(?P<total>\d+|N/A|ERR!)\S*\s*\|\s*(?P<load>\S+)"
 )
 
 
-_ATTACHED = re.compile(r"^Attached GPUs\s*:\s*(\d{1,4})\s*$")
-_ASKED = re.compile(r"--query-gpu=\"?'?([\w.,]+)")
+_ATTACHED = expression(r"^Attached GPUs\s*:\s*(\d{1,4})\s*$")
+_ASKED = expression(r"--query-gpu=\"?'?([\w.,]+)")
 
 
 def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:

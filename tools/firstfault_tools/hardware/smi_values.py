@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import name_gpu
 
 TABLE = Path(__file__).with_name("smi_fields.json")
 
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER = expression(r"-?\d+(?:\.\d+)?")
 _ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "not supported", "none", "unknown"})
 
 

@@ -8,9 +8,10 @@ lines, and a leading `host:` as pdsh and clush print it.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from firstfault_tools.expressions import expression
 
 # First letters are enough to tell months apart once lower-cased; longest prefixes first. English,
 # German, French, Spanish, Portuguese, Italian, Dutch, Polish, Russian; CJK locales print a digit.
@@ -29,25 +30,25 @@ _MONTHS = {
     "dec": 12, "dez": 12, "déc": 12, "dic": 12, "gru": 12, "дек": 12,
 }  # fmt: skip
 
-_BOOT = re.compile(r"\[\s*(\d{1,10}\.\d{3,9})\]\s?")
-_CTIME = re.compile(
+_BOOT = expression(r"\[\s*(\d{1,10}\.\d{3,9})\]\s?")
+_CTIME = expression(
     r"\[[^\W\d]{1,12}\.?,?\s+(?P<month>[^\W\d]{2,10}\.?|\d{1,2}\s?[月월])\s*(?P<day>\d{1,2})[日일]?\s+"
     r"(?P<clock>\d{2}:\d{2}:\d{2})\s+(?P<year>\d{4})\]\s?"
 )
-_CTIME_DAY_FIRST = re.compile(
+_CTIME_DAY_FIRST = expression(
     r"\[[^\W\d]{1,12}\.?,?\s+(?P<day>\d{1,2})\.?\s+(?P<month>[^\W\d]{2,10}\.?)\s+"
     r"(?P<clock>\d{2}:\d{2}:\d{2})\s+(?P<year>\d{4})\]\s?"
 )
-_ISO = re.compile(
+_ISO = expression(
     r"\[?(?P<iso>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?)(?P<zone>Z|[+-]\d{2}:?\d{2})?\]?"
     r"\s?"
 )
-_SYSLOG = re.compile(r"[A-Z][a-z]{2}\s+\d{1,2}\s\d{2}:\d{2}:\d{2}\s")
-_SENDER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,62})\s(?P<tag>[\w./-]{1,40}(?:\[\d+\])?):\s")
-_FANOUT = re.compile(
+_SYSLOG = expression(r"[A-Z][a-z]{2}\s+\d{1,2}\s\d{2}:\d{2}:\d{2}\s")
+_SENDER = expression(r"(?P<host>[A-Za-z0-9][\w.-]{0,62})\s(?P<tag>[\w./-]{1,40}(?:\[\d+\])?):\s")
+_FANOUT = expression(
     r"(?P<host>[A-Za-z0-9][\w.-]{1,62}):\s+(?=\[|[A-Z][a-z]{2}\s+\d|NVRM|\d{4}-\d)"
 )
-_PRIORITY = re.compile(r"(?:<\d{1,3}>|(?:kern|user|daemon)\s*:\s*\w+\s*:\s*)")
+_PRIORITY = expression(r"(?:<\d{1,3}>|(?:kern|user|daemon)\s*:\s*\w+\s*:\s*)")
 
 
 @dataclass(frozen=True, slots=True)

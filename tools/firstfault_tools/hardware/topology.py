@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 
-_ANSI = re.compile(r"\x1b\[[0-9;]{0,8}m")
-_LINK = re.compile(r"^(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)$")
-_NAME = re.compile(r"^(?:GPU|NIC|mlx5_)\d{1,3}$")
+_ANSI = expression(r"\x1b\[[0-9;]{0,8}m")
+_LINK = expression(r"^(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)$")
+_NAME = expression(r"^(?:GPU|NIC|mlx5_)\d{1,3}$")
 
 
 @dataclass(frozen=True, slots=True)

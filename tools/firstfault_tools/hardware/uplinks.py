@@ -11,18 +11,19 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = ("Mbps", "Gbps", "tx util", "TX util", "Out %", "out_util", "utilization", "Utilization", "hash", "load-balance")  # fmt: skip
-_ROW = re.compile(
+_ROW = expression(
     r"^\s*(?P<port>(?:Et(?:hernet)?|Eth|swp|xe-|et-|Hu|port |p)\s?\d[\d/:]{0,10}[a-z]?\d?)\s(?P<rest>.{4,160})$",
     re.IGNORECASE,
 )
-_SHARE = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,2})?)\s?%")
-_HASH = re.compile(r"(?i)\b(?:hash|load-balanc\w+|ecmp)\b.{0,60}(?:field|src|dst|port|disabled|profile|seed|mode)|udp-src-port")  # fmt: skip
+_SHARE = expression(r"(?<![\w.])(\d{1,3}(?:\.\d{1,2})?)\s?%")
+_HASH = expression(r"(?i)\b(?:hash|load-balanc\w+|ecmp)\b.{0,60}(?:field|src|dst|port|disabled|profile|seed|mode)|udp-src-port")  # fmt: skip
 FULL, IDLE, LEAST = 80.0, 40.0, 4
 
 

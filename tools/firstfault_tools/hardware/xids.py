@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
@@ -14,22 +15,22 @@ from firstfault_tools.hardware.xid_catalogue import explain_xid
 
 MARKERS = ("Xid (", "SXid (", "fallen off the bus", "NVRM: GPU at PCI")
 
-_XID = re.compile(
+_XID = expression(
     r"NVRM: Xid \((?P<where>(?:PCI:)?[0-9a-fA-F:.]+)\): (?P<code>\d{1,4})\b(?:, )?(?P<detail>.*)"
 )
-_PROCESS = re.compile(
+_PROCESS = expression(
     r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name='?(?P<name>[^,']*)'?)?(?:, )?(?P<rest>.*)"
 )
-_SXID = re.compile(
+_SXID = expression(
     r"(?P<switch>nvidia-nvswitch\d+): SXid \((?:PCI:)?(?P<where>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6}), "
     r"(?P<fatal>Fatal|Non-fatal), (?P<detail>.*)"
 )
-_UUID = re.compile(r"NVRM: GPU at (?P<where>PCI:[0-9a-fA-F:.]+): (?P<uuid>GPU-[0-9a-fA-F-]{8,40})")
-_BUS_LOST = re.compile(
+_UUID = expression(r"NVRM: GPU at (?P<where>PCI:[0-9a-fA-F:.]+): (?P<uuid>GPU-[0-9a-fA-F-]{8,40})")
+_BUS_LOST = expression(
     r"NVRM: (?:GPU|The NVIDIA GPU) (?P<where>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d).*?fallen off the bus"
 )
-_LINK = re.compile(r"\blink (?P<link>\d{1,3})\b", re.IGNORECASE)
-_RECOVERY = re.compile(
+_LINK = expression(r"\blink (?P<link>\d{1,3})\b", re.IGNORECASE)
+_RECOVERY = expression(
     r"changed from 0x[0-9a-fA-F]+ \((?P<old>[^)]*)\) to 0x[0-9a-fA-F]+ \((?P<new>[^)]*)\)"
 )
 _MEMORY = frozenset({48, 63, 64, 94, 95, 140, 171, 172})

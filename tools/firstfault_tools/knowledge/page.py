@@ -13,10 +13,11 @@ from typing import Any
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Category
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
+from firstfault_tools.expressions import expression
 
 FIX_NOW, FIX_FOR_GOOD = "Fix now", "Fix for good"
 HEADINGS = ("Symptoms", "Why it happens", "How to confirm", FIX_NOW, FIX_FOR_GOOD, "What it is not", "Prevent")  # fmt: skip
-_STATE = re.compile(r"\s*\[changes state\]\s*", re.I)
+_STATE = expression(r"\s*\[changes state\]\s*", re.I)
 
 
 class FixKind(StrEnum):

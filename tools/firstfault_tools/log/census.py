@@ -6,17 +6,17 @@ name it anyway.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import RankTrace
 
 WHOLE_BYTES = 16 * 1024
 ALONE_BYTES, SAMPLE_BYTES = 512, 4 * 1024
 """Sample of a block where one rank was seen so far, and where several were."""
 
-_LABEL = re.compile(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
-_NAME = re.compile(
+_LABEL = expression(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
+_NAME = expression(
     r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
 )
 

@@ -6,14 +6,16 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
-_ISO = re.compile(
+from firstfault_tools.expressions import expression
+
+_ISO = expression(
     r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ,](?P<h>\d\d):(?P<mi>\d\d)(?::(?P<s>\d\d))?"
     r"(?P<f>[.,]\d{1,9})?(?P<z>Z|[+-]\d\d:?\d\d)?"
 )
-_GLOG = re.compile(
+_GLOG = expression(
     r"\[?[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>\.\d{1,9})?"
 )
-_SYSLOG = re.compile(
+_SYSLOG = expression(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     r" +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?: (?P<y>20\d\d))?"
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.log.digest import FileDigest, merge_parts
+from firstfault_tools.log.narrowing import NARROW_BYTES, possible_patterns, read_telling_lines
 from firstfault_tools.log.plan import Part, pack_batches
 from firstfault_tools.log.scan import scan_part
 from firstfault_tools.log.signature import SignatureSet
@@ -53,6 +54,7 @@ Outcome = tuple[str, FileDigest | str]
 def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers) -> Scanned:
     """Scan all parts with the workers at hand and merge them file by file."""
     batches = pack_batches(parts)
+    signatures = _fit_signatures(parts, signatures)
     if workers.cluster is not None:
         outcomes = _on_cluster(batches, signatures, workers.cluster)
     else:
@@ -60,6 +62,20 @@ def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers)
         jobs = min(jobs, len(batches))
         outcomes = _in_pool(batches, signatures, jobs) if jobs > 1 else _here(batches, signatures)
     return merge_outcomes(outcomes)
+
+
+def _fit_signatures(parts: Sequence[Part], signatures: SignatureSet) -> SignatureSet:
+    """The signatures, less the patterns that logs as short as these cannot match."""
+    total = sum(p.end - p.start for p in parts)
+    if total > NARROW_BYTES or not signatures.pays_to_narrow:
+        return signatures
+    try:
+        telling = read_telling_lines(parts)
+    except OSError:  # said by name where the log is scanned
+        return signatures
+    if telling is None:
+        return signatures
+    return signatures.narrow(possible_patterns(telling, signatures.patterns))
 
 
 def choose_jobs(total: int) -> int:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
 
-_ELASTIC = re.compile(
+_ELASTIC = expression(
     r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
 )
-_TABLE_CODE = re.compile(r"exitcode\s*:\s*(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
-_TABLE_RANK = re.compile(r"\brank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_TABLE_HOST = re.compile(r"\bhost\s*:\s*(?P<host>[\w.-]+)")
-_SRUN = re.compile(
+_TABLE_CODE = expression(r"exitcode\s*:\s*(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_TABLE_RANK = expression(r"\brank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_TABLE_HOST = expression(r"\bhost\s*:\s*(?P<host>[\w.-]+)")
+_SRUN = expression(
     r"srun: error: (?P<host>[\w.-]+): tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>Killed|Exited with exit code (?P<code>\d+)|"
     r"Segmentation fault|Bus error|Aborted|Terminated|Out Of Memory|Illegal instruction|[A-Z][\w ]+)"
 )
-_SIGNALLED = re.compile(r"Signal (?P<signal>\d+) \(SIG[A-Z0-9]+\) received by PID (?P<pid>\d+)")
-_MPI = re.compile(
+_SIGNALLED = expression(r"Signal (?P<signal>\d+) \(SIG[A-Z0-9]+\) received by PID (?P<pid>\d+)")
+_MPI = expression(
     r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>[\w.-]+) exited on signal (?P<signal>\d+)"
 )
-_PYTHON = re.compile(r"died with <Signals\.SIG[A-Z0-9]+: (?P<signal>\d+)>")
-_SPAWNED = re.compile(
+_PYTHON = expression(r"died with <Signals\.SIG[A-Z0-9]+: (?P<signal>\d+)>")
+_SPAWNED = expression(
     r"-- Process (?P<local>\d+) terminated with the following error|"
     r"\bprocess (?P<quiet>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<signal>SIG[A-Z0-9]+))"
 )
 """torch.multiprocessing.spawn: the index of the process is its rank on the host."""
 
-_SYSTEMD = re.compile(r"Main process exited, code=(?:killed|dumped), status=(?P<signal>\d+)/")
-_LAUNCH = re.compile(r"exits with return code = (?P<code>-?\d+)")
-_KUBE = re.compile(r"Exit Code:\s+(?P<code>\d+)")
+_SYSTEMD = expression(r"Main process exited, code=(?:killed|dumped), status=(?P<signal>\d+)/")
+_LAUNCH = expression(r"exits with return code = (?P<code>-?\d+)")
+_KUBE = expression(r"Exit Code:\s+(?P<code>\d+)")
 _SIGNALS = {
     "Killed": 9, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6, "Terminated": 15,
     "Illegal instruction": 4,

@@ -37,6 +37,9 @@ class GateBook:
     told: range = range(0)
     """Patterns of which one match in a log tells everything there is to know."""
 
+    left_out: frozenset[int] = frozenset()
+    """Patterns that no gate of this book looks for."""
+
     gates: dict[tuple[frozenset[int], frozenset[Literal]], Gate] = field(default_factory=dict)
     hot: frozenset[Literal] = frozenset()
     """Literals that opened in vain in any log so far: what is ordinary in one rank's log is in all."""
@@ -49,7 +52,7 @@ class GateBook:
         if found is None:
             if len(self.gates) >= CACHED_GATES:
                 self.gates.pop(next(iter(self.gates)))
-            found = self.gates[key] = Gate(self.patterns, settled, hot)
+            found = self.gates[key] = Gate(self.patterns, settled | self.left_out, hot)
         return found
 
 

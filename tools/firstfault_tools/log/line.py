@@ -7,19 +7,20 @@ has the file and the line number gets the same text. Only redaction (secrets.py)
 from __future__ import annotations
 
 import json
-import re
+
+from firstfault_tools.expressions import expression
 
 MAX_LINE = 64 * 1024
 """Characters kept of one line; longer ones are cut with a mark, the rest is counted as read."""
 
 CUT_MARK = " …[line cut]"
 
-_ANSI = re.compile(
+_ANSI = expression(
     rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78cDEHM])"
 )
-_ORPHAN_ANSI = re.compile(r"(?<![\w\]])\[(?:\d{1,3}(?:;\d{1,3})*)m")
-_BAR = re.compile(r"\d+%\s?\|[^|\n]{0,200}\|")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ORPHAN_ANSI = expression(r"(?<![\w\]])\[(?:\d{1,3}(?:;\d{1,3})*)m")
+_BAR = expression(r"\d+%\s?\|[^|\n]{0,200}\|")
+_CONTROL = expression(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_TEXT_KEYS = ("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "content")
 _JSON_ERROR_KEYS = (
     "exc_type",
@@ -106,7 +107,7 @@ def _is_bar(part: str) -> bool:
 
 
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - {0x09, 0x0A})
-_ORPHAN_BYTES = re.compile(rb"\[\d{1,3}(?:;\d{1,3})*m")
+_ORPHAN_BYTES = expression(rb"\[\d{1,3}(?:;\d{1,3})*m")
 
 
 def is_plain(block: bytes) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from functools import partial
 
+from firstfault_tools.expressions import expression
+
 # A value after its name: quotes may be escaped, as in a JSON text inside a JSON text.
 _IS = r"\\{0,3}[\"']?\s{0,40}[:=]\s{0,40}\\{0,3}[\"']?"
 _NAMED = (
@@ -102,7 +104,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         r"(?P<secret>(?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])[A-Za-z0-9._~+/=-]{16,400})",
     ),
 )
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
+_COMPILED = tuple((kind, expression(pattern)) for kind, pattern in _PATTERNS)
 # A line that holds none of these, in lower case, holds no secret of a kind above. Substrings are
 # looked for many times faster than one pattern of alternatives.
 _HINTS = (
@@ -112,12 +114,12 @@ _HINTS = (
     "bearer", "auth", "cookie", "aws", "signature", "credential", "secret", "token", "key", "passw",
     "passphrase", "sig=",
 )  # fmt: skip
-_KEY_BODY = re.compile(r"^[A-Za-z0-9+/]{60,76}={0,2}$")
-_KEY_BODY_AT_END = re.compile(r"(?<=[\s:])[A-Za-z0-9+/]{60,76}={0,2}$")
-_HARMLESS = re.compile(
+_KEY_BODY = expression(r"^[A-Za-z0-9+/]{60,76}={0,2}$")
+_KEY_BODY_AT_END = expression(r"(?<=[\s:])[A-Za-z0-9+/]{60,76}={0,2}$")
+_HARMLESS = expression(
     r"(?i)^(?:none|null|true|false|\*+|x{4,}|<[^>]*>|\$\{?\w+\}?|os\.environ.*|\.{3})$"
 )
-_TOKEN_COUNT = re.compile(r"^[\d.,]+$")
+_TOKEN_COUNT = expression(r"^[\d.,]+$")
 
 
 def redact(text: str, counts: Counter[str] | None = None) -> str:

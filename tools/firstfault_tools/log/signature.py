@@ -1,14 +1,14 @@
 """Which lines are known? Failure signatures: data in YAML files, compiled for one linear-time pass.
 
 google-re2's `Set` says which patterns match a block of text; only blocks with a match are looked at
-line by line.
+line by line. For short logs the set holds only what they can match (narrowing.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from firstfault_tools.log.gate import GateBook
 from firstfault_tools.log.literals import read_literals, write_literals
 
 _FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
+
+MOST_NARROWINGS = 8
+"""Short logs after which a process that goes on compiles the whole set once and for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class SignatureSet:
 
     signatures: tuple[Signature, ...]
     marks: tuple[str, ...] = ()
+    only: tuple[int, ...] | None = None
+    """Indices of the patterns that are tried, None for all."""
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
@@ -137,11 +142,27 @@ class SignatureSet:
     def gates(self) -> GateBook:
         """Gates of all patterns, compiled when a large log needs them."""
         first = len(self.owners)
-        return GateBook(self.patterns, range(first, first + len(self.conditions)))
+        told = range(first, first + len(self.conditions))
+        tried = range(len(self.patterns)) if self.only is None else self.only
+        return GateBook(self.patterns, told, frozenset(range(len(self.patterns))).difference(tried))
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the data: what is compiled is compiled again where a copy arrives."""
-        return {"signatures": self.signatures, "marks": self.marks}
+        return {"signatures": self.signatures, "marks": self.marks, "only": self.only}
+
+    def narrow(self, only: tuple[int, ...]) -> SignatureSet:
+        """This set for texts that only the patterns `only` can match."""
+        self._narrowings.append(len(only))
+        return replace(self, only=only)
+
+    @property
+    def pays_to_narrow(self) -> bool:
+        """Whether the whole set is not compiled, and so few logs came that it need not be."""
+        return "_set" not in self.__dict__ and len(self._narrowings) < MOST_NARROWINGS
+
+    @cached_property
+    def _narrowings(self) -> list[int]:
+        return []
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
@@ -157,9 +178,10 @@ class SignatureSet:
         options.log_errors = False
         options.encoding = re2.Options.Encoding.LATIN1
         compiled = re2.Set.SearchSet(options)
-        for pattern in self.patterns:
+        patterns = self.patterns
+        for index in range(len(patterns)) if self.only is None else self.only:
             # (?m) lets ^ and $ mean lines when a whole block is tried at once
-            compiled.Add(f"(?m:{pattern})".encode())
+            compiled.Add(f"(?m:{patterns[index]})".encode())
         compiled.Compile()
         return compiled
 
@@ -180,6 +202,8 @@ class SignatureSet:
         found = self._set.Match(text)
         if not found:
             return None
+        if self.only is not None:
+            found = [self.only[i] for i in found]
         owners = self.owners
         conditions_end = len(owners) + len(self.conditions)
         return Matches(

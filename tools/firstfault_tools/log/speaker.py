@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
+
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
@@ -34,70 +36,70 @@ _HOST = r"[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+)*\d[A-Za-z0-9.-]*|\d{1,3}(?:\.
 _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "bar",
-        re.compile(
+        expression(
             r"\s*(?:[\w ./()-]{0,60}:\s*)?\d{1,3}%\s?\|[^|]{0,200}\|[^\[\]]{0,80}(?:\[[^\]]{0,80}\])?"
         ),
     ),
     (
         "time",
-        re.compile(
+        expression(
             r"\s*\[?(?:20\d\d[-/]\d\d[-/]\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)\]?(?: UTC)?[ :,|-]*"
         ),
     ),
     (
         "rank",
-        re.compile(
+        expression(
             r"\s*\[(?:default|rank|Rank |RANK |RANK_|Rank|GPU|R)(?P<rank>\d{1,6})\](?:<std(?:out|err)>)?:? ?"
         ),
     ),
-    ("rank", re.compile(r"\s*\[(?:global[ _])?rank[=: ]{1,2}(?P<rank>\d{1,6})\]:? ?", re.I)),
+    ("rank", expression(r"\s*\[(?:global[ _])?rank[=: ]{1,2}(?P<rank>\d{1,6})\]:? ?", re.I)),
     (
         "rank",
-        re.compile(
+        expression(
             r"\s*(?:global[ _])?rank[ :=#]?(?P<rank>\d{1,6})(?:\s*[\]|:>)]\s*|\s+(?-i:(?=[A-Z\[])))",
             re.I,
         ),
     ),
-    ("rank", re.compile(r"\s*\((?:global )?rank[ :=]?(?P<rank>\d{1,6})\):? ?", re.I)),
-    ("rank", re.compile(r"\s*\[Rank (?P<rank>\d{1,6})\] ")),
-    ("mpi", re.compile(r"\s*\[(?P<job>\d+),(?P<rank>\d+)\]<std(?:out|err|diag)>: ?")),
+    ("rank", expression(r"\s*\((?:global )?rank[ :=]?(?P<rank>\d{1,6})\):? ?", re.I)),
+    ("rank", expression(r"\s*\[Rank (?P<rank>\d{1,6})\] ")),
+    ("mpi", expression(r"\s*\[(?P<job>\d+),(?P<rank>\d+)\]<std(?:out|err|diag)>: ?")),
     (
         "ray",
-        re.compile(
+        expression(
             r"\s*\((?P<stream>[A-Za-z_][\w.:-]*)(?: rank=(?P<rank>\d+))?[ ,]+(?:rank=(?P<rank2>\d+)[ ,]+)?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\) ?"
         ),
     ),
-    ("ray", re.compile(r"\s*\((?P<stream>[A-Za-z_]\w*), ip=(?P<host>[\w.:-]+)\) ?")),
-    ("pod", re.compile(r"\s*\[pod/(?P<host>[\w.-]+)/(?P<stream>[\w.-]+)\] ?")),
+    ("ray", expression(r"\s*\((?P<stream>[A-Za-z_]\w*), ip=(?P<host>[\w.:-]+)\) ?")),
+    ("pod", expression(r"\s*\[pod/(?P<host>[\w.-]+)/(?P<stream>[\w.-]+)\] ?")),
     (
         "bracket_host",
-        re.compile(rf"\s*\[(?P<host>{_HOST}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "),
+        expression(rf"\s*\[(?P<host>{_HOST}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "),
     ),
-    ("task", re.compile(r"\s*(?P<task>\d{1,5}): (?!\d)")),
-    ("task", re.compile(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),
-    ("compose", re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{0,62}?)\s*\|\s(?=\S)")),
-    ("host", re.compile(rf"\s*(?P<host>{_HOST}): (?=\S)")),
+    ("task", expression(r"\s*(?P<task>\d{1,5}): (?!\d)")),
+    ("task", expression(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),
+    ("compose", expression(r"\s*(?P<host>[A-Za-z][\w.-]{0,62}?)\s*\|\s(?=\S)")),
+    ("host", expression(rf"\s*(?P<host>{_HOST}): (?=\S)")),
     (
         "hostrank",
-        re.compile(
+        expression(
             rf"\s*\[(?P<host>{_HOST})[ /|,]+(?:rank|r|gpu)[ :=]?(?P<rank>\d{{1,5}})\]:? ?", re.I
         ),
     ),
     (
         "ncclhost",
-        re.compile(
+        expression(
             r"\s*(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[\d+\] (?=.*NCCL|\S+:\d+ NCCL)"
         ),
     ),
 )
-_BODY_RANK = re.compile(
+_BODY_RANK = expression(
     r"\[(?:PG [^\]]{0,120}?)?[Rr]ank:? ?(?P<rank>\d{1,6})[\]:]|\[(?:PG ID [^\]]{1,120}?) Rank (?P<pg>\d{1,6})\]|\bGlobal rank:? (?P<global>\d+)|"
     r"\(PID:\d+, Device:\d+, RankID:(?P<ascend>\d+)\)"
 )
-_SAYS_RANK = re.compile(
+_SAYS_RANK = expression(
     r"^\s*(?:[A-Za-z]{1,40}(?:Error|Exception): )?(?:on )?(?:global )?[Rr]ank ?[:=]?\s?(?P<rank>\d{1,6})\b\s*[:,]"
 )
-_LOGGER_RANK = re.compile(
+_LOGGER_RANK = expression(
     r"\[(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\][^\n]{0,80}?\[Rank (?P<rank>\d{1,6})\]|\|\s*rank[ =:]?(?P<rank2>\d{1,6})\s*\||"
     r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]",
     re.I,
@@ -117,7 +119,7 @@ _NOT_HOST = {
 }
 
 
-_ERROR_CODE = re.compile(r"E[A-Z]\d{4}|ERR\d{4,5}")
+_ERROR_CODE = expression(r"E[A-Z]\d{4}|ERR\d{4,5}")
 """Codes of CANN and of the Ascend extension that begin a message where others put a host."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
 
@@ -16,29 +17,29 @@ MAX_TRACEBACKS = 400
 MAX_LINES = 400
 MAX_FRAMES = 80
 
-_HEAD = re.compile(r"Traceback \(most recent call last\)")
-_SPAWNED = re.compile(r"^-- Process (\d+) terminated with the following error:\s*$")
+_HEAD = expression(r"Traceback \(most recent call last\)")
+_SPAWNED = expression(r"^-- Process (\d+) terminated with the following error:\s*$")
 """What torch.multiprocessing.spawn prints before the traceback of the process with that index."""
 
-_TOLD_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
-_FRAME = re.compile(
+_TOLD_RANK = expression(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
+_FRAME = expression(
     r'^\s*(?:│\s*)?File "(?P<path>[^"]{1,500})", line (?P<line>\d+)(?:, in (?P<name>.{1,200}))?'
 )
-_EXCEPTION = re.compile(
+_EXCEPTION = expression(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)+(?:error|timeout|gaierror|herror|_[A-Z]\w*)|"
     r"(?:[A-Za-z_][\w]*\.)*[A-Z][\w]*(?:\([A-Za-z]\w*\))?)(?:: ?(?P<message>.*))?$"
 )
-_KNOWN_TYPE = re.compile(
+_KNOWN_TYPE = expression(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|Iteration|Killed|Unavailable|Expired|OOM|Mismatch\w*|NotFound|Refused|Abort\w*)\)?$"
 )
-_CHAIN = re.compile(
+_CHAIN = expression(
     r"The above exception was the direct cause|During handling of the above exception"
 )
-_IGNORED = re.compile(
+_IGNORED = expression(
     r"^\s*(?:Exception ignored (?:in|on calling|while)\b|--- Logging error ---|Error in (?:atexit\._run_exitfuncs|sys\.excepthook))"
 )
 LINES_TO_IGNORED = 2
-_LIBRARY = re.compile(
+_LIBRARY = expression(
     r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
 )
 

@@ -9,25 +9,26 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
 
-_WORK = re.compile(
+_WORK = expression(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
     r"(?:, (?:NumelIn=(?P<nin>\d+), NumelOut=(?P<nout>\d+)|TensorShape=\[(?P<shape>[\d, ]*)\]))?"
     r"(?:, Timeout\(ms\)=(?P<timeout>\d+))?"
 )
-_RAN = re.compile(r"ran for (?P<ran>\d+) milliseconds")
-_STATUS = re.compile(
+_RAN = expression(r"ran for (?P<ran>\d+) milliseconds")
+_STATUS = expression(
     r"last enqueued(?: NCCL)? work: (?P<enq>-?\d+), last completed(?: NCCL)? work: (?P<comp>-?\d+)",
     re.I,
 )
-_AT = re.compile(
+_AT = expression(
     r"(?:at work sequence id|Timeout at NCCL work|timeout at NCCL work|Exception hit in NCCL work|hit in NCCL work): (?P<seq>\d+)",
     re.I,
 )
-_GROUP = re.compile(r"PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[\w()., ]+?))? Rank (?P<rank>\d+)")
-_BODY_RANK = re.compile(r"\[(?:Global )?Rank (?P<rank>\d+)\]")
+_GROUP = expression(r"PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[\w()., ]+?))? Rank (?P<rank>\d+)")
+_BODY_RANK = expression(r"\[(?:Global )?Rank (?P<rank>\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)

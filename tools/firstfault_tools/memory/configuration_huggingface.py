@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.expressions import expression
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
 
 _SIZES = {
@@ -96,7 +97,7 @@ def read_huggingface(config: Mapping[str, Any], source: str = "config.json") -> 
     return Draft(shape, {}, tuple(assumed), source, extra)
 
 
-_ARGUMENT = re.compile(r"^\s*([a-z0-9_]{2,60})=(.{0,200}?),?\s*$", re.MULTILINE)
+_ARGUMENT = expression(r"^\s*([a-z0-9_]{2,60})=(.{0,200}?),?\s*$", re.MULTILINE)
 
 
 def read_training_arguments(text: str, source: str = "TrainingArguments") -> Draft:

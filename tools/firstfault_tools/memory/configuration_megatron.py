@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.expressions import expression
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
 
-DUMP_START = re.compile(r"-{10,60} arguments -{10,60}")
-DUMP_END = re.compile(r"-{10,60} end of arguments -{10,60}")
-_LINE = re.compile(r"(?:^|[ \]:])([A-Za-z0-9_]{1,60}) \.{2,50} ?(.{0,400})$")
+DUMP_START = expression(r"-{10,60} arguments -{10,60}")
+DUMP_END = expression(r"-{10,60} end of arguments -{10,60}")
+_LINE = expression(r"(?:^|[ \]:])([A-Za-z0-9_]{1,60}) \.{2,50} ?(.{0,400})$")
 MAX_LINES = 5000
 MAX_DUMP = 2 * 1024 * 1024
 MARK = "- arguments -"

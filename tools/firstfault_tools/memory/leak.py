@@ -8,10 +8,10 @@ graph, outputs gathered in a list, a cache without a bound.
 from __future__ import annotations
 
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
@@ -21,7 +21,7 @@ COLUMNS = ("mem_allocated_gib", "mem_peak_gib", "mem_reserved_gib")
 LEAST_GROWTH = 0.15
 """Share of the last value that must have been gained after the first steps."""
 
-OUT_OF_MEMORY = re.compile(
+OUT_OF_MEMORY = expression(
     r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.memory.leak import LEAK, ends_memory
@@ -24,7 +25,7 @@ RATIO = 1.5
 SMALLEST = 8.0
 """A count below this is a number of layers or of ranks rather than a size of the work."""
 
-_LOAD = re.compile(
+_LOAD = expression(
     r"(?i)tokens?\b|tokens_|_tokens|seq[_ ]?len|sequence|\blength|_len\b|expert|samples? in|batch[_ ]?size|max_len|"
     r"\bimages?\b|frames|pixels|patches|\bboxes|\bnodes\b|\bpoints\b|prompt|response|num_seqs|packed|routed"
 )
@@ -45,13 +46,13 @@ _ROOTS = (
     *("node", "point", "prompt", "response", "packed", "routed"),
 )
 _NO_DIGITS = {ord(c): None for c in "0123456789.+- "}
-_NOT_LOAD = re.compile(
+_NOT_LOAD = expression(
     r"(?i)step|iter|epoch|consumed|elapsed|time|_ms|\bms\b|sec|mem|alloc|reserved|loss|norm|\blr\b|rate|"
     r"speed|per[_ ]s|throughput|/s\b|mfu|tflop|total|pid|port|seed|layer\b|\brank|score|reward|acc\b|ppl|\bgpu\b"
 )
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\w)")
-_EXPERTS = re.compile(r"(?i)expert|\bmoe\b|router|\bEP\b")
-_RANK = re.compile(r"(?i)\brank[ =:]{0,2}(\d{1,6})\b")
+_NUMBER = expression(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\w)")
+_EXPERTS = expression(r"(?i)expert|\bmoe\b|router|\bEP\b")
+_RANK = expression(r"(?i)\brank[ =:]{0,2}(\d{1,6})\b")
 
 
 @dataclass(frozen=True, slots=True)

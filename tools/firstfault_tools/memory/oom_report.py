@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter, ToolError
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Json
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.configuration import Draft, Run, build_run
@@ -22,7 +22,7 @@ from firstfault_tools.memory.report import report_memory, split_fields
 from firstfault_tools.memory.tensor_match import match_tensor
 
 MAX_BLOCK = 64 * 1024
-_MODEL_CONFIG = re.compile(r"\bModel config (\w{1,60}) \{|\b(\w{1,60}Config) \{")
+_MODEL_CONFIG = expression(r"\bModel config (\w{1,60}) \{|\b(\w{1,60}Config) \{")
 SCHEMA = "firstfault.memory-oom/1"
 
 

@@ -13,26 +13,27 @@ from statistics import median
 from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("ccum", "loss", "comm", "reduce", "world", "micro", "AllReduce", "ReduceScatter")
-_ACCUMULATION = re.compile(
+_ACCUMULATION = expression(
     r"(?i)\b(?:gradient|grad)[_ ]?accum\w*(?:[_ ](?:steps?|iters?))?['\"]?\s*[:=. ]+\s*(?P<steps>\d{1,5})\b(?!\.\d)"
 )
-_WORLD = re.compile(r"(?i)\bworld[_ ]?size['\"]?\s*[:=. ]+\s*(?P<size>\d{1,6})\b")
-_HEADING = re.compile(r"={2,}|-{3,}|#{2,}|\brun \w+\b", re.IGNORECASE)
+_WORLD = expression(r"(?i)\bworld[_ ]?size['\"]?\s*[:=. ]+\s*(?P<size>\d{1,6})\b")
+_HEADING = expression(r"={2,}|-{3,}|#{2,}|\brun \w+\b", re.IGNORECASE)
 _VALUE = r"['\"]?\s*[:=]?\s*(?P<value>\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w.]*\d*/)"
-_LOSS = re.compile(rf"(?i)(?<![\w/_-])(?:lm |train(?:ing)?[_/ ])?loss{_VALUE}")
-_EVAL = re.compile(rf"(?i)\b(?:eval|val|validation)[_/ ]loss{_VALUE}")
-_NORM = re.compile(rf"(?i)\bgrad(?:ient)?[_ ]?norm{_VALUE}")
-_COMM = re.compile(
+_LOSS = expression(rf"(?i)(?<![\w/_-])(?:lm |train(?:ing)?[_/ ])?loss{_VALUE}")
+_EVAL = expression(rf"(?i)\b(?:eval|val|validation)[_/ ]loss{_VALUE}")
+_NORM = expression(rf"(?i)\bgrad(?:ient)?[_ ]?norm{_VALUE}")
+_COMM = expression(
     r"(?i)\b(?:exposed )?(?:comm(?:unication)?|all-?reduce|grad[_ -]?(?:reduce|sync)|reduce[_ -]?scatter)\w*"
     r"(?: time)?\s*[:=]?\s*(?P<value>\d+(?:\.\d+)?)\s?(?:ms|s)\b"
 )
-_CALLS = re.compile(r"(?P<kernel>\S*(?:AllReduce|ReduceScatter)\S*)\s+(?P<calls>\d[\d,]{0,9})\s+\d")
-_UNITS = re.compile(r"(?i)\b(?P<units>\d{1,5}) (?:FSDP )?(?:units|buckets|blocks|modules)\b")
-_MICRO = re.compile(r"(?i)micro-?(?:steps|batches)(?: per \w+(?: \w+)?)?\s*[:=]\s*(?P<micro>\d{1,5})\b|\b(?P<other>\d{1,5}) micro-?(?:steps|batches) per")  # fmt: skip
+_CALLS = expression(r"(?P<kernel>\S*(?:AllReduce|ReduceScatter)\S*)\s+(?P<calls>\d[\d,]{0,9})\s+\d")
+_UNITS = expression(r"(?i)\b(?P<units>\d{1,5}) (?:FSDP )?(?:units|buckets|blocks|modules)\b")
+_MICRO = expression(r"(?i)micro-?(?:steps|batches)(?: per \w+(?: \w+)?)?\s*[:=]\s*(?P<micro>\d{1,5})\b|\b(?P<other>\d{1,5}) micro-?(?:steps|batches) per")  # fmt: skip
 NEAR = 0.12
 FIRST = 12
 

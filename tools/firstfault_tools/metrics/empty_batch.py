@@ -9,26 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.speaker import read_speaker
 
 MARKERS = ("nan", "NaN", "NAN")
 LOOK_BACK = 64
-_NAN = re.compile(r"(?i)(?<![a-z])nan(?![a-z])")
+_NAN = expression(r"(?i)(?<![a-z])nan(?![a-z])")
 _UNITS = r"tokens?|labels?|targets?|samples?|valid|supervised|unmasked|positions?|items?"
-_ZERO = re.compile(
+_ZERO = expression(
     rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
     rf"(?<![\d.,])0 (?P<after>(?:[\w-]+ ){{0,2}}(?:{_UNITS})\b)"
 )
-_COUNT = re.compile(
+_COUNT = expression(
     rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
 )
-_LIST = re.compile(
+_LIST = expression(
     rf"(?i)(?P<name>[\w./-]*(?:{_UNITS})[\w./-]*)['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
 )
-_RANK = re.compile(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
-_PER_STEP = re.compile(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|dropped|pad")
+_RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_PER_STEP = expression(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|dropped|pad")
 
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:

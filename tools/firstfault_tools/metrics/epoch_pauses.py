@@ -8,21 +8,21 @@ Reads stamped lines with an epoch and a position in it (`[train: 41, 50 / 250]`,
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.metrics.columns import read_stamp
 from firstfault_tools.metrics.series import MISSING
 
 MARKERS = ("rain", "poch", "POCH")
-_ROW = re.compile(
+_ROW = expression(
     r"(?i)(?:epoch|train)[\s:\[=#]{1,4}(?P<epoch>\d{1,6})(?:/\d{1,6})?[\]\s,:|(>-]{1,6}(?:\[|iter\w*|step|batch|it)?[\s:\[]{0,3}(?P<at>\d{1,8})\s{0,2}(?:/|of)\s{0,2}(?P<of>\d{1,8})"
 )
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
+_STAMP = expression(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 _WORKERS = (
     "persistent_workers",
     "num_workers",
@@ -31,10 +31,10 @@ _WORKERS = (
     "popen_fork",
     "worker process",
 )
-_OFF = re.compile(r"(?i)persistent_workers['\"]?\s*[:=]\s*['\"]?false")
-_START = re.compile(r"spawn_main|popen_(?:spawn_posix|fork|forkserver)|_launch \(|dataloader\.py.{0,40}(?:__iter__|__init__|_get_iterator)|_get_iterator \(")  # fmt: skip
-_OTHER = re.compile(r"(?i)\beval\w*|\bvalid\w*|\btest(?:ing)?\b")
-_SAVE = re.compile(r"(?i)(?:checkpoint|model|state).{0,60}(?:saved|written|writing).{0,30}?\bin\s+(?P<s>\d+(?:\.\d+)?)\s?s")  # fmt: skip
+_OFF = expression(r"(?i)persistent_workers['\"]?\s*[:=]\s*['\"]?false")
+_START = expression(r"spawn_main|popen_(?:spawn_posix|fork|forkserver)|_launch \(|dataloader\.py.{0,40}(?:__iter__|__init__|_get_iterator)|_get_iterator \(")  # fmt: skip
+_OTHER = expression(r"(?i)\beval\w*|\bvalid\w*|\btest(?:ing)?\b")
+_SAVE = expression(r"(?i)(?:checkpoint|model|state).{0,60}(?:saved|written|writing).{0,30}?\bin\s+(?P<s>\d+(?:\.\d+)?)\s?s")  # fmt: skip
 TRIED = 400
 LEAST_SECONDS, FACTOR, SHARE = 20.0, 3.0, 0.1
 

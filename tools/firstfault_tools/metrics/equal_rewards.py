@@ -6,11 +6,11 @@ them every gradient. Names as logged by TRL and verl; the fall of a reward is po
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
@@ -24,10 +24,10 @@ _NAMES = {
     "step": r"step|global_step|training/global_step",
     "epoch": r"epoch",
 }
-_PAIR = re.compile(
+_PAIR = expression(
     r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)"
 )
-_WANTED = {n: re.compile(rf"(?:{p})\Z") for n, p in _NAMES.items()}
+_WANTED = {n: expression(rf"(?:{p})\Z") for n, p in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)

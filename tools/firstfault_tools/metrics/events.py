@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.tokens import to_number
 
 _LATER = (
     *("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart"),
     *("time (ms) |", " ....", "loss scale", "validation loss at", "running evaluation"),
 )
-_SHAPELESS = re.compile(r"[-\d.+ ]+")
+_SHAPELESS = expression(r"[-\d.+ ]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ The host with the long part and the short wait is the one that the others wait f
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.hardware.host_sections import looks_like_host
@@ -19,16 +19,16 @@ from firstfault_tools.hardware.host_sections import looks_like_host
 MARKERS = (" | ", "; ", ", ")
 LEAST, MOST_LINES = 4, 4_096
 LONG, ALIKE = 1.3, 1.12
-_CELL = re.compile(
+_CELL = expression(
     r"^(?:.*[:)]\s+)?(?P<host>[A-Za-z][\w-]*\d[\w.-]{0,40})[ :=(]+(?P<parts>[A-Za-z]\w{0,30}[ =:]\s?\d.*)$"
 )
-_PART = re.compile(
+_PART = expression(
     r"(?P<name>[A-Za-z][A-Za-z0-9_+-]{0,30})[ =:]{1,2}(?P<value>\d{1,9}(?:\.\d{1,6})?)(?![\w.]*:)"
 )
-_WAIT = re.compile(r"(?i)wait|comm|reduce|sync|barrier|nccl|idle")
-_NOT_TIME = re.compile(r"(?i)^(?:rank|step|iter\w*|loss|gpu|mem\w*|temp|port|sm|power|clock|util\w*|rx|tx|ok|err\w*|epoch|free|used)$")  # fmt: skip
-_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
-_STAMP = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
+_WAIT = expression(r"(?i)wait|comm|reduce|sync|barrier|nccl|idle")
+_NOT_TIME = expression(r"(?i)^(?:rank|step|iter\w*|loss|gpu|mem\w*|temp|port|sm|power|clock|util\w*|rx|tx|ok|err\w*|epoch|free|used)$")  # fmt: skip
+_STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
+_STAMP = expression(r"\b(\d\d:\d\d:\d\d)\b")
 
 
 TRIED = 60

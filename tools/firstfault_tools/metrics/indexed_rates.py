@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.hardware.outliers import find_low
 
 MARKERS = ("GB/s", "Gb/s", "GiB/s", "busbw", "bandwidth")
-_ITEM = re.compile(r"(?<![\w.:])(?P<index>\d{1,4}):\s?(?P<value>\d{1,6}(?:\.\d{1,4})?)(?![\w:.])")
-_NAME = re.compile(
+_ITEM = expression(r"(?<![\w.:])(?P<index>\d{1,4}):\s?(?P<value>\d{1,6}(?:\.\d{1,4})?)(?![\w:.])")
+_NAME = expression(
     r"(?i)\b(?P<name>[a-z0-9]+ groups?|groups?|nodes?|rails?|ranks?|rings?|pairs?|nics?|hcas?|channels?)\b"
 )
 LEAST, BELOW = 4, 0.25

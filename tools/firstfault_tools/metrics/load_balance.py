@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
@@ -33,23 +34,23 @@ SKEWED, GREW, FOLLOWS = 1.5, 1.3, 1.2
 """Fullest rank against the mean; growth of that; growth of the step time that goes with it."""
 
 _NUMBER = r"(?P<{0}>\d[\d,]*(?:\.\d+)?)(?:[eE]\+?(?P<{0}e>\d+))?"
-_SLASHED = re.compile(
+_SLASHED = expression(
     rf"(?P<name>[A-Za-z][\w.-]{{0,60}})/(?P<part>balanced_max|balanced_min|max|min|mean|avg)['\"]?\s?[:=]\s?{_NUMBER.format('v')}"
 )
-_SPOKEN = re.compile(
+_SPOKEN = expression(
     rf"(?i)(?P<name>[a-z][\w /-]{{2,60}}?)[\s:=(]{{1,3}}min[\s:=]{{1,2}}{_NUMBER.format('min')}[\s,;|]{{1,3}}(?:mean|avg|average)[\s:=]{{1,2}}{_NUMBER.format('mean')}"
     rf"[\s,;|]{{1,3}}max[\s:=]{{1,2}}{_NUMBER.format('max')}"
 )
-_OF_RANKS = re.compile(
+_OF_RANKS = expression(
     r"(?i)global_seqlen|seqlen_(?:per|across)|"
     r"(?:per|across|by|each)[\w -]{0,12}(?:rank|gpu|worker|expert|partition)|"
     r"(?:rank|gpu|dp|ep|expert|worker|partition)s?[_ -]?(?:load|tokens|seqlen|samples)|load[_ ]balance"
 )
-_STEP = re.compile(r"(?i)\b(?:global_?step|step|iter(?:ation)?)['\"]?\s{0,3}[:=#]?\s{0,8}(\d{1,9})")
-_TIME = re.compile(
+_STEP = expression(r"(?i)\b(?:global_?step|step|iter(?:ation)?)['\"]?\s{0,3}[:=#]?\s{0,8}(\d{1,9})")
+_TIME = expression(
     r"(?i)(?:timing_s/step|step_time|time_per_step|elapsed time per iteration \(ms\)|perf/time_per_step|iter(?:ation)?_time)['\"]?\s?[:=]\s?(\d+(?:\.\d+)?)"
 )
-_OFF = re.compile(
+_OFF = expression(
     r"(?i)(?P<name>[\w.]*(?:balance_batch|use_dynamic_bsz|balance\w*))['\"]?\s?[:=]\s?(?P<value>false|0\b|none)"
 )
 

@@ -13,20 +13,21 @@ from statistics import median
 from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("version", "weight_step", "weights of step", "policy_step")
-_MEMBER = re.compile(
+_MEMBER = expression(
     r"(?i)\b(?P<kind>replica|engine|rollout(?:[ _-]?worker)?|server|worker|actor|instance|generator|inference[ _-]?worker)[ _#:=-]{0,2}(?P<index>\d{1,5})\b"
 )
-_VERSION = re.compile(
+_VERSION = expression(
     r"(?i)\b(?:weights?|policy|model|params?|serving|with|loaded|at|current)[ _-]{1,2}(?:weights?[ _])?(?:version|step)[ :=v]{0,3}(?P<version>\d{1,9})\b"
 )
-_MISSED = re.compile(
+_MISSED = expression(
     r"(?i)(?:timed? ?out|fail\w*|skipp\w+|lost|refused|error|unreachable|dropped).{0,80}\b(?:continu\w+|keep\w*|serv\w+|us\w+|stay\w*)\b.{0,30}\b(?:version|weights|step)\b"
 )
-_UPDATE = re.compile(r"(?i)update_?weights?|weights?[ _](?:update|sync|transfer)|sync_?weights?|refit|version \d")  # fmt: skip
+_UPDATE = expression(r"(?i)update_?weights?|weights?[ _](?:update|sync|transfer)|sync_?weights?|refit|version \d")  # fmt: skip
 BEHIND = 2
 MOST_LINES = 20_000
 

@@ -6,29 +6,29 @@ divide it (arXiv 2104.04473). Reads Megatron's, NeMo's, DeepSpeed's and torchtit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("batch", "pipe", "virtual", "data_parallel", "data-parallel", "stages", "accumulation", "TFLOP", "elapsed time per")  # fmt: skip
 _SEP = r"['\"]?\s*(?:\.{2,}|[:=]|to constant|is)?\s*['\"]?"
 _KEYS = {
-    "pp": re.compile(rf"(?i)\b(?:pipeline[_-](?:model[_-])?parallel[_-](?:size|degree)|pipe_parallel_size|pp_size|num_stages){_SEP}\s?(\d{{1,4}})\b"),
-    "m": re.compile(rf"(?i)\b(?:number of microbatches|num_micro_?batches|pipeline_parallel_microbatches|n_microbatches){_SEP}\s?(\d{{1,6}})\b"),
-    "gbs": re.compile(rf"(?i)\bglobal[_ -]batch[_ -]size{_SEP}\s?(\d{{1,7}})\b"),
-    "mbs": re.compile(rf"(?i)\bmicro[_ -]batch[_ -]size{_SEP}\s?(\d{{1,6}})\b"),
-    "dp": re.compile(rf"(?i)\bdata[_ -]parallel[_ -](?:size|degree){_SEP}\s?(\d{{1,5}})\b"),
-    "v": re.compile(rf"(?i)\bvirtual_pipeline_model_parallel_size{_SEP}\s?(\d{{1,3}})\b"),
-    "vl": re.compile(rf"(?i)\bnum_layers_per_virtual_pipeline_stage{_SEP}\s?(\d{{1,3}})\b"),
-    "layers": re.compile(rf"(?i)\bnum_layers{_SEP}\s?(\d{{1,4}})\b"),
+    "pp": expression(rf"(?i)\b(?:pipeline[_-](?:model[_-])?parallel[_-](?:size|degree)|pipe_parallel_size|pp_size|num_stages){_SEP}\s?(\d{{1,4}})\b"),
+    "m": expression(rf"(?i)\b(?:number of microbatches|num_micro_?batches|pipeline_parallel_microbatches|n_microbatches){_SEP}\s?(\d{{1,6}})\b"),
+    "gbs": expression(rf"(?i)\bglobal[_ -]batch[_ -]size{_SEP}\s?(\d{{1,7}})\b"),
+    "mbs": expression(rf"(?i)\bmicro[_ -]batch[_ -]size{_SEP}\s?(\d{{1,6}})\b"),
+    "dp": expression(rf"(?i)\bdata[_ -]parallel[_ -](?:size|degree){_SEP}\s?(\d{{1,5}})\b"),
+    "v": expression(rf"(?i)\bvirtual_pipeline_model_parallel_size{_SEP}\s?(\d{{1,3}})\b"),
+    "vl": expression(rf"(?i)\bnum_layers_per_virtual_pipeline_stage{_SEP}\s?(\d{{1,3}})\b"),
+    "layers": expression(rf"(?i)\bnum_layers{_SEP}\s?(\d{{1,4}})\b"),
 }  # fmt: skip
-_RATE = re.compile(r"(?i)(?:TFLOP/s/GPU\)|TFLOPs?)\s*[:=]\s*(\d+(?:\.\d+)?)")
+_RATE = expression(r"(?i)(?:TFLOP/s/GPU\)|TFLOPs?)\s*[:=]\s*(\d+(?:\.\d+)?)")
 LEAST_SHARE, MUCH = 0.2, 0.15
 
 

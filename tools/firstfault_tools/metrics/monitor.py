@@ -6,9 +6,9 @@ rows is bounded, so a log can be followed for weeks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.baseline import compare_baseline
 from firstfault_tools.metrics.judgement import judge_steps
@@ -16,7 +16,7 @@ from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.steps import StepParser
 
 WINDOW = 10_000
-COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLOUR = expression(r"\x1b\[[0-9;]*[A-Za-z]")
 ALERTING = (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
 STALL_STEPS = 10.0
 STALL_LEAST = 120.0

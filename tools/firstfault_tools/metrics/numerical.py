@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
@@ -17,7 +17,7 @@ LOOK_BACK = 50
 SPIKE = 8.0
 LR_JUMP = 3.0
 
-_SCALING = re.compile(r"skip|overflow|scale|scaler")
+_SCALING = expression(r"skip|overflow|scale|scaler")
 
 
 def lost_rows(view: View, metric: str = "loss") -> NDArray[np.int64]:

@@ -7,22 +7,22 @@ memory or by the drive, not by the GPU.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("time (ms) |", "offload", "pipeline_read", "swap_folder")
-_TIMER = re.compile(
+_TIMER = expression(
     r"\b(?P<name>(?:forward|fwd|backward|bwd|step)(?:_inner|_allreduce)?(?:_microstep)?): (?P<ms>\d+(?:\.\d+)?)"
 )
-_OFFLOAD = re.compile(
+_OFFLOAD = expression(
     r"(?i)offload_(?:optimizer|param)\w*['\"]?\s*[:=]?.{0,40}?\bdevice\w*['\"]?\s*[:=]\s*['\"]?(?:\w+\.)?(?P<device>nvme|cpu)\b"
     r"|offload_optimizer_device['\"]?\s*[:=]\s*['\"]?(?P<other>nvme|cpu)"
 )
-_SLOW_IO = re.compile(r"(?i)pipeline_(?:read|write)['\"]?\s*[:=]\s*['\"]?false")
+_SLOW_IO = expression(r"(?i)pipeline_(?:read|write)['\"]?\s*[:=]\s*['\"]?false")
 HIGH = 0.5
 
 

@@ -8,11 +8,11 @@ KL or gradient norm that explodes or an entropy that vanishes, is a collapse; a 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 
 MIN_ROWS = 8
@@ -25,19 +25,19 @@ FALL, FALL_WITHOUT_ENTROPY = 0.5, 0.8
 LEVEL, GONE = 0.9, 0.1
 """Share of the best reward that still counts as its level; share of the entropy that is none."""
 
-_PAIR = re.compile(
+_PAIR = expression(
     r"(?<![\w/@.-])(?P<name>[A-Za-z][\w/@.-]{1,80})['\"]?\s?[:=]\s?"
     r"(?P<value>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
 )
 _FAMILY = (
-    ("reward", re.compile(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|^rewards?/(?!.*std)[\w/]*mean$")),
-    ("KL", re.compile(r"(?:^|[/_])(?:ppo_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
-    ("entropy", re.compile(r"entropy(?:_loss|/mean)?$")),
-    ("gradient norm", re.compile(r"grad_norm$")),
-    ("response length", re.compile(r"(?:response|completion|completions/mean)_length(?:/mean)?$")),
-    ("share of clipped ratios", re.compile(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
+    ("reward", expression(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|^rewards?/(?!.*std)[\w/]*mean$")),
+    ("KL", expression(r"(?:^|[/_])(?:ppo_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
+    ("entropy", expression(r"entropy(?:_loss|/mean)?$")),
+    ("gradient norm", expression(r"grad_norm$")),
+    ("response length", expression(r"(?:response|completion|completions/mean)_length(?:/mean)?$")),
+    ("share of clipped ratios", expression(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
 )  # fmt: skip
-_STEP = re.compile(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")
+_STEP = expression(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")
 _RISES = {"KL": 10.0, "gradient norm": 8.0, "share of clipped ratios": 8.0}
 
 

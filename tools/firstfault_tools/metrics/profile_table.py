@@ -6,21 +6,21 @@ collective. A profile is no fault; it explains slowness that somebody complains 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near
 
 MARKERS = ("Self CPU %", "Self CUDA %")
-_ROW = re.compile(r"^\s*(?P<name>\S.{0,120}?)\s{2,}(?P<share>\d{1,3}\.\d\d)%\s")
+_ROW = expression(r"^\s*(?P<name>\S.{0,120}?)\s{2,}(?P<share>\d{1,3}\.\d\d)%\s")
 _KINDS = (
-    (re.compile(r"DataLoader\w*\W.{0,60}__next__|enumerate\(DataLoader"), "the DataLoader: the step waits for its input data", "dataloader-stall"),
-    (re.compile(r"aten::item|_local_scalar_dense|cudaStreamSynchronize|cudaDeviceSynchronize|aten::is_nonzero"),
+    (expression(r"DataLoader\w*\W.{0,60}__next__|enumerate\(DataLoader"), "the DataLoader: the step waits for its input data", "dataloader-stall"),
+    (expression(r"aten::item|_local_scalar_dense|cudaStreamSynchronize|cudaDeviceSynchronize|aten::is_nonzero"),
      "synchronisation of the host with the GPU (.item(), printing or branching on a tensor)", "low-mfu"),
-    (re.compile(r"(?i)Memcpy HtoD|aten::to\b|aten::copy_|cudaMemcpyAsync"), "copies between host and GPU", "data-slow"),
-    (re.compile(r"(?i)nccl\w*|c10d::\w+|ProcessGroup"), "collectives: the step waits for communication or for a slower rank", "communication-stall"),
-    (re.compile(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
+    (expression(r"(?i)Memcpy HtoD|aten::to\b|aten::copy_|cudaMemcpyAsync"), "copies between host and GPU", "data-slow"),
+    (expression(r"(?i)nccl\w*|c10d::\w+|ProcessGroup"), "collectives: the step waits for communication or for a slower rank", "communication-stall"),
+    (expression(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
 )  # fmt: skip
 LEAST = 40.0
 

@@ -15,6 +15,7 @@ from functools import cache
 from statistics import median
 from typing import Any
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import join_lines
 from firstfault_tools.log.speaker import read_speaker
@@ -34,24 +35,24 @@ _PARTS = {
     "host code": r"cpu|python|gc|host|callback|log(?:ging)?|hook",
     "evaluation": r"eval|validation",
 }
-_WORK = {what: re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])") for what, words in _PARTS.items()}
-_WAIT = re.compile(
+_WORK = {what: expression(rf"(?i)(?<![a-z])(?:{words})(?![a-z])") for what, words in _PARTS.items()}
+_WAIT = expression(
     r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|all[-_ ]?to[-_ ]?all|comm|communication|nccl|"
     r"wait|waiting|sync|barrier|collective|grad[-_ ]?sync)(?![a-z])"
 )
-_COMPUTE = re.compile(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
-_RANK = re.compile(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
-_HOST = re.compile(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
-_HOST_NEAR = re.compile(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
-_NOT_HOST = re.compile(r"(?i)gpu|rank|cuda|device|step|iter|local|h2d|d2h")
-_STEP = re.compile(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
-_PAIR = re.compile(
+_COMPUTE = expression(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
+_RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
+_HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
+_HOST_NEAR = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
+_NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local|h2d|d2h")
+_STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
+_PAIR = expression(
     r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]*(?:\((?:ms|s|us)\))?[ \t]*[:=]?[ \t]*"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])"
 )
-_ROW = re.compile(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
-_TIMED = re.compile(r"(?i)\b(?:ms|sec(?:onds?)?|time)\b")
-_CELLS = re.compile(r"[|,\s]+")
+_ROW = expression(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
+_TIMED = expression(r"(?i)\b(?:ms|sec(?:onds?)?|time)\b")
+_CELLS = expression(r"[|,\s]+")
 
 
 @dataclass(slots=True)

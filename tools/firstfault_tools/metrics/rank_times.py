@@ -8,11 +8,11 @@ link the ranks compute alike and their communication takes longer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
@@ -28,23 +28,23 @@ SLOW, WAITS_LITTLE = 1.12, 0.6
 LINK_GAP, ALIKE = 1.25, 1.08
 """Communication of a slow group against the rest; computation counts as equal below `ALIKE`."""
 
-_COMPUTE = re.compile(
+_COMPUTE = expression(
     r"(?i)(?<![a-z])(?:compute|computation|fwd|bwd|forward|backward|gemm|kernel)(?![a-z])"
 )
-_WAIT = re.compile(
+_WAIT = expression(
     r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|comm|communication|nccl|"
     r"wait|waiting|waited|sync|barrier|collective)(?![a-z])"
 )
-_RANK = re.compile(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?!\d)")
-_GPU = re.compile(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]*[-_=:#]?[ \t]*(\d{1,3})(?!\d)")
-_HOST = re.compile(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ \t]*[=:][ \t]*([a-z0-9][\w.-]{0,62})")
-_HOST_AFTER = re.compile(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
-_PAIR = re.compile(
+_RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?!\d)")
+_GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]*[-_=:#]?[ \t]*(\d{1,3})(?!\d)")
+_HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ \t]*[=:][ \t]*([a-z0-9][\w.-]{0,62})")
+_HOST_AFTER = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
+_PAIR = expression(
     r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]*(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]*[:=]?[ \t]*"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
 )
-_CELLS = re.compile(r"[|,\s]+")
-_NOT_HOST = re.compile(r"(?i)gpu|rank|cuda|device|step|iter|local")
+_CELLS = expression(r"[|,\s]+")
+_NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local")
 _HOSTS, _GPUS = frozenset({"node", "host", "hostname"}), frozenset({"gpu", "local_rank", "device"})
 
 

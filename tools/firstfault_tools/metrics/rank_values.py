@@ -6,9 +6,9 @@ rank's batch; a loss that is NaN on one rank first has its reason on that rank, 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
@@ -21,7 +21,7 @@ LEAST = 3
 EXPLODED, ALIKE = 100.0, 8.0
 """Times the median of the others; how far apart the others may lie."""
 
-_LOSS = re.compile(r"(?i)loss['\"]?\s?[:= ]\s?(\d{1,4}(?:\.\d+)?)(?![\d.e])")
+_LOSS = expression(r"(?i)loss['\"]?\s?[:= ]\s?(\d{1,4}(?:\.\d+)?)(?![\d.e])")
 METRICS = {"grad_norm": "gradient norm", "loss": "loss"}
 
 

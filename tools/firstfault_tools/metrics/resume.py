@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.loss_shape import usable_loss
 from firstfault_tools.metrics.series import NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, noise_of, number
 
-_RESTART = re.compile(r"(?i)restarting worker group|restart_count=[1-9]|restart count[:= ]+[1-9]")
+_RESTART = expression(r"(?i)restarting worker group|restart_count=[1-9]|restart count[:= ]+[1-9]")
 
 
 def _seams(view: View) -> list[tuple[int, int]]:

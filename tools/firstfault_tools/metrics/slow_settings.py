@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 TABLE = Path(__file__).with_name("slow_settings.json")
-_SAID = re.compile(
+_SAID = expression(
     r"^\s*#|\b(?:unset|try|consider|set\w* it|you can|should|grep|if you)\b", re.IGNORECASE
 )
 

@@ -6,21 +6,21 @@ evaluation is garbage. A skipped optimizer step does not undo them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("running_mean", "running_var", "num_batches_tracked")
-_NAMED = re.compile(
+_NAMED = expression(
     r"(?P<name>[\w.]{0,120}running_(?:mean|var))\b['\"]?\s*[,:=]?\s*(?P<rest>.{0,60})"
 )
-_STATE = re.compile(r"\b[A-Za-z_][\w.]{0,120}\.running_(?:mean|var)\b")
-_BAD = re.compile(r"(?i)\bnan\b|\binf\b|non-?finite|not finite|\bis_?finite\W{1,3}false|corrupt")
-_CHECK = re.compile(r"(?i)isfinite|isnan|isinf|nan_to_num|non-?finite|not finite|\bnan\b")
-_COUNT = re.compile(r"^\s*(\d{1,9})\b")
-_OVERFLOW = re.compile(r"(?i)(?:inf|nan|overflow)\b.{0,60}(?:gradient|skipp|loss scale|scale)|(?:gradscaler|loss scaler?)\b.{0,60}(?:inf|nan|overflow|skip)")  # fmt: skip
+_STATE = expression(r"\b[A-Za-z_][\w.]{0,120}\.running_(?:mean|var)\b")
+_BAD = expression(r"(?i)\bnan\b|\binf\b|non-?finite|not finite|\bis_?finite\W{1,3}false|corrupt")
+_CHECK = expression(r"(?i)isfinite|isnan|isinf|nan_to_num|non-?finite|not finite|\bnan\b")
+_COUNT = expression(r"^\s*(\d{1,9})\b")
+_OVERFLOW = expression(r"(?i)(?:inf|nan|overflow)\b.{0,60}(?:gradient|skipp|loss scale|scale)|(?:gradscaler|loss scaler?)\b.{0,60}(?:inf|nan|overflow|skip)")  # fmt: skip
 NEAR = 6
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.columns import ColumnTable, read_numbers, read_stamp, read_stamps
 from firstfault_tools.metrics.counters import MAX_RANK, read_counter
 from firstfault_tools.metrics.events import matters_later, may_hold_event, read_events
@@ -31,9 +32,9 @@ STREAK, BLOCK = 48, 512
 STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
-_HEADING = re.compile(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
-_COLUMN = re.compile(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
-_ROW = re.compile(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)
+_HEADING = expression(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
+_COLUMN = expression(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
+_ROW = expression(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)
 _TABLE = {"step": "step", "epoch": "epoch", "training loss": "loss", "validation loss": "eval_loss"}
 _SHAPE = {ord(c): None for c in "0123456789.+- "}
 

@@ -13,17 +13,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.tokens import LineReading
 
 # Possessive quantifiers: nothing here ever needs to give a character back.
 _PLAIN = r"([-+.\deEnaifNAINF]++)"
 _COMMAS = r"([-+.,\deEnaifNAINF]++)"
 _OTHER = r"[.\d]++(?:[eE][-+]?\d++)?"
-_PART = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\s+|[█▏▎▍▌▋▊▉#]+|.", re.DOTALL)
+_PART = expression(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\s+|[█▏▎▍▌▋▊▉#]+|.", re.DOTALL)
 _BAR = r"[█▏▎▍▌▋▊▉# \t-]*+"
 _BLANK, _TABS, _BLANKS = r" *+", r"[ \t]*+", r"[ \t]++"
-BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
-STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ ,T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+BAR = expression(r"\|\s*(\d+)/(\d+)\s*\[\s*[\d:?]+<")
+STAMP = expression(r"(\d{4})[-/](\d\d)[-/](\d\d)[ ,T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _STAMP_GROUP = r"(\d{4}[-/]\d\d[-/]\d\d[ ,T_]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
 MAX_LINE = 4096
 

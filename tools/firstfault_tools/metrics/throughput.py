@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.change_points import find_drift, find_shift
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
@@ -282,7 +282,7 @@ def _known_pauses(view: View, pace: Pace, usual: float, scatter: float) -> list[
     ]
 
 
-_LOAD = re.compile(
+_LOAD = expression(
     r"(?i)\b(global[ _]batch[ _]size|batch[ _]size|actual seqlen|curriculum[ _]seqlen|seq[ _]?len|"
     r"sequence[ _]length)\W{1,4}(\d+)"
 )

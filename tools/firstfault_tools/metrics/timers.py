@@ -7,16 +7,16 @@ one timer a line. Names as in Megatron-LM's training loop and pipeline schedules
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Json, Level
 from firstfault_tools.metrics.series import Event
 from firstfault_tools.metrics.view import View, make_finding, number
 
-_PAIR = re.compile(r"([a-z][a-z0-9-]+):\s*([\d.]+)")
-_RANGE = re.compile(
+_PAIR = expression(r"([a-z][a-z0-9-]+):\s*([\d.]+)")
+_RANGE = expression(
     r"^\s*(?:\[\w+\]:?\s*|\d+:\s*)?([a-z][a-z0-9-]+) \.{3,}:? ?:?\s*\(([\d.]+), ([\d.]+)\)"
 )
 

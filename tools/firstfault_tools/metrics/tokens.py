@@ -15,32 +15,34 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-NUMBER = re.compile(
+from firstfault_tools.expressions import expression
+
+NUMBER = expression(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
     r"|(?<![A-Za-z_])[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)(?![A-Za-z_])"
 )
-_UNIT = re.compile(
+_UNIT = expression(
     r"\s?(samples/sec|samples/s|tokens/s/gpu|tokens/gpu/s|tokens/sec|tokens/s|tok/s/gpu|tok/sec|"
     r"tok/s|images/s|imgs/s|img/s|steps/s|step/s|its/s|it/s|sec/it|s/step|ms/step|ms/it|s/it|/s|"
     r"[GMTK]i?B|[GMT]i|G|ms|msec|us|secs|sec|s|%|min|bytes|B)(?![A-Za-z]|\s*[:=])"
 )
-_KEY_UNIT = re.compile(r"\((ms|s|t|sec|us|%|gib|gb|mib|mb|bytes|b)\)[\s:=\"'\[]*$", re.IGNORECASE)
-_CUT = re.compile(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
-_PROGRESS = re.compile(
+_KEY_UNIT = expression(r"\((ms|s|t|sec|us|%|gib|gb|mib|mb|bytes|b)\)[\s:=\"'\[]*$", re.IGNORECASE)
+_CUT = expression(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
+_PROGRESS = expression(
     r"(?:\|\s*|\]\[\s*|\[\s*|Batch:?\s+)(\d+)\s*/\s*(\d+)(?=\s*(?:\[|\]|\(\s*\d+%\)|\s*\|))"
 )
-_NUMBER_AHEAD = re.compile(r"\s*[=:]?\s*\d")
-_STEP_OF = re.compile(r"^\s*/\s*$")
-_RANK = re.compile(r"\b[Rr](?:ank|ANK)[ _:=-]*(\d{1,6})\b|\bRANK[ _:=]*(\d{1,6})\b")
-_EPOCH = re.compile(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
-_EVALUATION = re.compile(
+_NUMBER_AHEAD = expression(r"\s*[=:]?\s*\d")
+_STEP_OF = expression(r"^\s*/\s*$")
+_RANK = expression(r"\b[Rr](?:ank|ANK)[ _:=-]*(\d{1,6})\b|\bRANK[ _:=]*(\d{1,6})\b")
+_EPOCH = expression(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
+_EVALUATION = expression(
     r"Epoch\s*\((?:val|test)\)|(?i:^\W*(?:valid|eval|test)\w*\b)|on (?:validation|test) set"
 )
-_EPOCH_STEP = re.compile(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
+_EPOCH_STEP = expression(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
 """Epoch and step in front of the loss, as torchtune's recipes describe their progress bar."""
 
-_SPLIT = re.compile(r"[_/\-.\s]+")
-_SAMPLES = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
+_SPLIT = expression(r"[_/\-.\s]+")
+_SAMPLES = expression(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
 
 SIGNALS = frozenset(
     (

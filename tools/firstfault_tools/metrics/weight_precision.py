@@ -7,10 +7,10 @@ fp32 and without stochastic rounding, do not move at small rates although gradie
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 
@@ -21,13 +21,13 @@ MIN_ROWS, MIN_STEPS = 8, 100
 MAX_CANDIDATES = 2_000
 """Lines that speak of the type and are looked at: a program tells its settings at the start."""
 
-_HALF = re.compile(
+_HALF = expression(
     r"(?i)\b(?:dtype|param_dtype|params?_dtype|torch_dtype|model_dtype|precision|param(?:eter)? dtype)"
     r"['\"]?\s{0,3}[:= ]\s{0,3}['\"]?(?:torch\.)?(?:bf16|bfloat16)(?:-true)?\b(?!-mixed)|"
     r"master (?:copy|weights?|params?)['\"]?\s{0,2}[:=]\s{0,2}(?:none|no|false|off)|"
     r"pure bf16|bf16[_-](?:full|true|only)|full[_ ]bf16"
 )
-_MASTER = re.compile(
+_MASTER = expression(
     r"(?i)bf16-mixed|autocast|MixedPrecision|mixed_precision['\"]?\s{0,2}[:=]\s{0,2}['\"]?(?:true|bf16)|stochastic[_ ]round|"
     r"master[_ ](?:weights?|copy|params?)['\"]?\s{0,2}[:=]\s{0,2}['\"]?(?:true|yes|fp32|float32)|use[_-]distributed[_-]optimizer|main_params|param dtype:? (?:torch\.)?float32"
 )

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.expressions import expression
 from firstfault_tools.pipeline.times import Schedule, StageTimes
 
 
@@ -58,10 +59,10 @@ def closed_form(
     )
 
 
-_WRONG = re.compile(r"\(?(p|pp)-1\)?/\(?(m|mb|n|microbatches|numberofmicrobatches)\*(p|pp)\)?$")
-_WRONG_SWAPPED = re.compile(r"\(?(p|pp)-1\)?/\(?(p|pp)\*(m|mb|n|microbatches)\)?$")
-_RATIO = re.compile(r"\(?(p|pp)-1\)?/(m|mb|n|microbatches)$")
-_FRACTION = re.compile(r"\(?(p|pp)-1\)?/\((m|mb|n|microbatches)\+\(?(p|pp)-1\)?\)$")
+_WRONG = expression(r"\(?(p|pp)-1\)?/\(?(m|mb|n|microbatches|numberofmicrobatches)\*(p|pp)\)?$")
+_WRONG_SWAPPED = expression(r"\(?(p|pp)-1\)?/\(?(p|pp)\*(m|mb|n|microbatches)\)?$")
+_RATIO = expression(r"\(?(p|pp)-1\)?/(m|mb|n|microbatches)$")
+_FRACTION = expression(r"\(?(p|pp)-1\)?/\((m|mb|n|microbatches)\+\(?(p|pp)-1\)?\)$")
 
 
 def name_formula(text: str) -> str:

@@ -7,7 +7,6 @@ pytorch torch/cuda/memory.py, `_snapshot`. The pickle is read without running it
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from typing import Any
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
 from firstfault_tools.collectives.recorder_dump import rank_of_name
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 WINDOWS = 12
-_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<frozen|^\?\?|\.(?:cpp|cc|h|cu)$")
+_LIBRARY = expression(r"(?:site|dist)-packages/|/lib/python3|^<frozen|^\?\?|\.(?:cpp|cc|h|cu)$")
 
 
 @dataclass(frozen=True, slots=True)

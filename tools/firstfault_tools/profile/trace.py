@@ -17,16 +17,17 @@ from typing import Any
 
 from firstfault_tools.collectives.recorder_dump import rank_of_name
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.profile.intervals import Interval, gaps, length, merge_intervals, subtract
 
 LIMIT_BYTES = 512 * 1024 * 1024
-_GEMM = re.compile(
+_GEMM = expression(
     r"gemm|cutlass|cublas|xmma|wgmma|nvjet|matmul|_s\d{4,}|conv\d?d|convolve|implicit_con|triton_mm",
     re.IGNORECASE,
 )
-_ATTENTION = re.compile(r"flash|fmha|attention|attn|sdpa", re.IGNORECASE)
-_NCCL = re.compile(r"^nccl|ncclDevKernel|ncclKernel|mscclpp|nvshmem", re.IGNORECASE)
-_LOADER = re.compile(r"DataLoader|dataloader|next_batch|get_batch")
+_ATTENTION = expression(r"flash|fmha|attention|attn|sdpa", re.IGNORECASE)
+_NCCL = expression(r"^nccl|ncclDevKernel|ncclKernel|mscclpp|nvshmem", re.IGNORECASE)
+_LOADER = expression(r"DataLoader|dataloader|next_batch|get_batch")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset"}
 
 

@@ -6,11 +6,11 @@ or pasted into a log.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from firstfault_tools.causality.pods import family_of
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     NumberedLine,
@@ -58,21 +58,21 @@ MARKERS = (
     "Unhealthy",
 )
 
-_COMMAND = re.compile(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
-_PROMPT = re.compile(r"^\s*(?:\$|#|\S+[@:]\S*[$#])\s")
-_NAME = re.compile(r"^Name:\s+(?P<name>[a-z0-9][\w.-]{0,252})\s*$")
-_FIELD = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./-]{0,60}?):\s*(?P<value>.*?)\s*$")
-_EVENT = re.compile(
+_COMMAND = expression(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
+_PROMPT = expression(r"^\s*(?:\$|#|\S+[@:]\S*[$#])\s")
+_NAME = expression(r"^Name:\s+(?P<name>[a-z0-9][\w.-]{0,252})\s*$")
+_FIELD = expression(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./-]{0,60}?):\s*(?P<value>.*?)\s*$")
+_EVENT = expression(
     r"^\s*(?:(?P<seen>\d+[smhd][\dsmhd]*|<unknown>|<invalid>)(?: \(x\d+ over \S+\))?\s+)?(?P<type>Warning|Normal)\s+"
     r"(?P<reason>[A-Z]\w{2,60})\s+(?P<rest>\S.*)$"
 )
-_OBJECT = re.compile(
+_OBJECT = expression(
     r"^(?P<kind>pod|node|job|pods|nodes|Pod|Node|Job|pytorchjob|statefulset)/(?P<name>[\w.-]{1,253})\s+(?P<message>.*)$"
 )
-_DESCRIBE_EVENT = re.compile(
+_DESCRIBE_EVENT = expression(
     r"^(?P<age>\S+(?: \(x(?P<times>\d+) over [^)]+\))?)\s+(?P<source>[\w.-]+(?:, [\w.-]+)?)\s{2,}(?P<message>.*)$"
 )
-_POD_ROW = re.compile(
+_POD_ROW = expression(
     r"^(?:(?P<namespace>[a-z0-9][\w.-]*)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]{1,252})\s+(?P<ready>\d+/\d+)\s+"
     r"(?P<status>[A-Za-z:]+[\w:/]*)\s+(?P<restarts>\d+)(?:\s+\((?P<ago>[^)]*)\))?\s+(?P<age>\d+[smhdy]\w*)"
     r"(?:\s+(?P<ip>[\d.]+|<none>)\s+(?P<node>\S+))?"
@@ -153,13 +153,13 @@ def _find_families(lines: Sequence[NumberedLine]) -> set[str]:
     return found
 
 
-_LABELLED = re.compile(
+_LABELLED = expression(
     r"^(?:\[pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{2,200}-\d{1,5})(?:/[\w.-]+\]| [\w.-]+)? .{0,40}?(?:\[rank|step|epoch|iter|loss|NCCL)"
 )
-_ASKED = re.compile(
+_ASKED = expression(
     r"\b(?:logs|exec|get pods? )\s+(?:-\S+ (?:[\w=-]+ )?)*(?P<pod>[a-z0-9][a-z0-9.-]+-[a-z0-9-]+)\b"
 )
-_TRAINS = re.compile(r"worker|master|trainer|launcher|-head|train")
+_TRAINS = expression(r"worker|master|trainer|launcher|-head|train")
 _WAITS = frozenset({"kubernetes.unschedulable", "kubernetes.crash_loop", "kubernetes.image"})
 _STRIKES = frozenset(
     f"kubernetes.{kind}"

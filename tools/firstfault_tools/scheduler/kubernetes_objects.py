@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, read_lines
 from firstfault_tools.hardware.pages import attach_pages
@@ -25,8 +26,8 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_YAML = 4 * 1024 * 1024
 MAX_OBJECTS = 20_000
 _KINDS = rb"List|PodList|EventList|Pod|Event|Job|PyTorchJob|Node"
-_JSON = re.compile(rb'"kind"\s*:\s*"(?:' + _KINDS + rb')"')
-_YAML = re.compile(rb"(?m)^apiVersion:\s*\S")
+_JSON = expression(rb'"kind"\s*:\s*"(?:' + _KINDS + rb')"')
+_YAML = expression(rb"(?m)^apiVersion:\s*\S")
 
 
 def recognise_objects(name: str, head: bytes) -> bool:

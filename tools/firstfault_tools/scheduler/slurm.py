@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.pages import attach_pages
@@ -15,11 +16,11 @@ from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, r
 
 MARKERS = ("JobID", "JobId=", "JobState=", "NodeName=", "PARTITION", "NODELIST", "REASON ")
 
-_PAIR = re.compile(
+_PAIR = expression(
     r"(?:^|\s)(?P<key>[A-Z][A-Za-z/:_]{1,40})=(?P<value>.*?)(?=\s+[A-Z][A-Za-z/:_]{1,40}=|\s*$)"
 )
-_RULE = re.compile(r"^[-\s]+$")
-_SINFO = re.compile(
+_RULE = expression(r"^[-\s]+$")
+_SINFO = expression(
     r"^(?P<partition>\S{1,60})\s+(?P<avail>up|down|drain|inact)\s+(?P<limit>\S{1,20})\s+(?P<nodes>\d{1,6})\s+"
     r"(?P<state>[a-z]{2,12}[*~#!%$@^+-]?)\s+(?P<list>\S+)"
 )
@@ -147,7 +148,7 @@ def _describe_job(job: Job, file: str) -> Finding | None:
     )
 
 
-_FAULT = re.compile(
+_FAULT = expression(
     r"(?i)gres|gpu|xid|ecc|nvlink|prolog|epilog|kill task failed|health|nhc|low realmemory|low (?:socket|cpu)|"
     r"rebooted|mount|disk|memory|infiniband|\bib\b|link|power|temperature|launch failure"
 )

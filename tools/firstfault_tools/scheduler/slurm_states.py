@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Level
 
-_EXIT = re.compile(r"^(?P<code>\d{1,5}):(?P<signal>\d{1,3})$")
+_EXIT = expression(r"^(?P<code>\d{1,5}):(?P<signal>\d{1,3})$")
 
 
 @dataclass(frozen=True, slots=True)

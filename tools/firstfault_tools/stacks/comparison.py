@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from firstfault_tools.errors import ToolError, UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.stacks.dump import (
@@ -19,10 +19,10 @@ from firstfault_tools.stacks.dump import (
 from firstfault_tools.stacks.hang_patterns import Standing, classify
 
 MAX_QUOTES = 12
-_LIBRARY = re.compile(
+_LIBRARY = expression(
     r"(?:site|dist)-packages/|/lib/python3|^<frozen|^<string>|^(?:threading|queue)\.py$"
 )
-_HELPER = re.compile(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
+_HELPER = expression(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
 _CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
 
 

@@ -14,25 +14,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 LIMIT_BYTES = 64 * 1024 * 1024
 MAX_FRAMES = 1000
-_RANK_HEADING = re.compile(r"\b(?:global[ _])?rank[ _:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
-_RANK_NAME = re.compile(r"(?:rank|worker)[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_HOST_HEADING = re.compile(r"\b(?:host|node)(?:name)?[ :=]+([A-Za-z0-9][\w.-]{0,252})")
-_PROCESS = re.compile(r"^Process (\d{1,9}): (.*)$")
-_PID_HEADING = re.compile(r"\bpid[ :=]*(\d{1,9})\b", re.IGNORECASE)
-_SPY_THREAD = re.compile(r"^Thread (?:0x[0-9A-Fa-f]+|\d+) \(([\w+ ]+)\)(?:: \"(.*)\")?")
-_SPY_FRAME = re.compile(r"^ {2,}(\S.*?) \(([^()]*?)(?::(\d{1,9}))?\)\s*$")
-_FAULT_THREAD = re.compile(
+_RANK_HEADING = expression(r"\b(?:global[ _])?rank[ _:=#]{0,2}(\d{1,7})\b", re.IGNORECASE)
+_RANK_NAME = expression(r"(?:rank|worker)[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_HOST_HEADING = expression(r"\b(?:host|node)(?:name)?[ :=]+([A-Za-z0-9][\w.-]{0,252})")
+_PROCESS = expression(r"^Process (\d{1,9}): (.*)$")
+_PID_HEADING = expression(r"\bpid[ :=]*(\d{1,9})\b", re.IGNORECASE)
+_SPY_THREAD = expression(r"^Thread (?:0x[0-9A-Fa-f]+|\d+) \(([\w+ ]+)\)(?:: \"(.*)\")?")
+_SPY_FRAME = expression(r"^ {2,}(\S.*?) \(([^()]*?)(?::(\d{1,9}))?\)\s*$")
+_FAULT_THREAD = expression(
     r"^(?:Current thread|Thread) 0x[0-9a-fA-F]+(?: \[(.*?)\])? \(most recent call first\):"
 )
-_FAULT_FRAME = re.compile(r'^\s+File "(.*?)", line (\d{1,9}|\?\?\?) in (.+?)\s*$')
-_FATAL = re.compile(r"^(?:Fatal Python error: (.+?)|Timeout \(([\d:.]+)\)!)\s*$")
-_GDB_THREAD = re.compile(
+_FAULT_FRAME = expression(r'^\s+File "(.*?)", line (\d{1,9}|\?\?\?) in (.+?)\s*$')
+_FATAL = expression(r"^(?:Fatal Python error: (.+?)|Timeout \(([\d:.]+)\)!)\s*$")
+_GDB_THREAD = expression(
     r"^Thread \d+ \((?:Thread 0x[0-9a-f]+ )?\(?LWP (\d{1,9})\)?.*?\)(?: \"(.*?)\")?"
 )
-_GDB_FRAME = re.compile(
+_GDB_FRAME = expression(
     r"^#\d+\s+(?:0x[0-9a-f]+ in )?([^\s(]+)\s*\(.*?(?:at ([^\s:]+):(\d{1,9})|from (\S+))?\s*$"
 )
 
