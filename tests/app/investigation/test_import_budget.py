@@ -1,4 +1,4 @@
-"""The command starts fast because it imports little: modules are counted, not seconds."""
+"""The command starts fast because it imports and compiles little: both are counted, not timed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ HEAVY = (
 )  # fmt: skip
 MOST_MODULES = 560
 MOST_OWN_MODULES = 230
+MOST_COMPILED = 260
+MOST_TRIED = 300
 
 _PROGRAM = """
 import io, json, sys
@@ -33,7 +35,7 @@ print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
 """
 
 
-def modules_after(arguments: list[str], cache: Path) -> list[str]:
+def modules_after(arguments: list[str], cache: Path, program: str = _PROGRAM) -> list[str]:
     """Modules that one run of the command has imported."""
     environment = {
         **os.environ,
@@ -45,7 +47,7 @@ def modules_after(arguments: list[str], cache: Path) -> list[str]:
         environment.pop(name, None)
     for _ in range(2):  # the first run writes the packs
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, *arguments],
+            [sys.executable, "-c", program, *arguments],
             capture_output=True,
             text=True,
             env=environment,
@@ -81,3 +83,28 @@ def test_short_logs_need_no_arrays(log: Path, tmp_path: Path) -> None:
     """numpy takes a fifth of a second; only step lines and tables need it."""
     modules = modules_after(["diagnose", str(log), "--json", "--no-llm"], tmp_path / "cache")
     assert "numpy" not in modules
+
+
+_COUNTED = """
+import json, re, sys
+compiled = []
+original = re._compiler.compile
+re._compiler.compile = lambda p, flags=0: (compiled.append(1), original(p, flags))[1]
+import re2
+sets = []
+class Counted(re2.Set):
+    def Add(self, pattern):
+        sets.append(1)
+        return super().Add(pattern)
+re2.Set = Counted
+"""
+
+
+def test_short_logs_compile_few_patterns(log: Path, tmp_path: Path) -> None:
+    """What a short log cannot match is not compiled: neither in modules nor in signatures."""
+    tail = 'print(json.dumps({"code": code, "modules": [str(len(compiled)), str(len(sets))]}))'
+    program = _COUNTED + _PROGRAM.strip().rsplit("\n", 1)[0] + "\n" + tail
+    arguments = ["diagnose", str(log), "--json", "--no-llm"]
+    compiled, tried = map(int, modules_after(arguments, tmp_path / "cache", program))
+    assert compiled <= MOST_COMPILED
+    assert 0 < tried <= MOST_TRIED

@@ -14,7 +14,9 @@ from firstfault_tools.log.line import normalise, strip_ansi
 from firstfault_tools.log.literals import Literal, required_literals
 from firstfault_tools.log.plan import Part
 
-NARROW_BYTES = 4 * 1024 * 1024
+NARROW_BYTES = 24 * 1024 * 1024
+"""Logs up to this size are read for it; those that say much that differs are given up early."""
+
 MOST_TELLING_BYTES = 384 * 1024
 """Above this, looking for the literals costs as much as compiling the patterns."""
 

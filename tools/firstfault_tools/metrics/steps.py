@@ -36,7 +36,8 @@ _HEADING = expression(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
 _COLUMN = expression(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
 _ROW = expression(r"^[\s|]*\d+(?:[\s|]+(?:[-+.\de]+|nan|inf))+[\s|]*$", re.IGNORECASE)
 _TABLE = {"step": "step", "epoch": "epoch", "training loss": "loss", "validation loss": "eval_loss"}
-_SHAPE = {ord(c): None for c in "0123456789.+- "}
+_NUMBERS = b"0123456789.+- "
+"""What a line's shape leaves out."""
 
 
 def holds_step_word(lower: str) -> bool:
@@ -66,8 +67,8 @@ class StepParser:
         self.table = ColumnTable()
         self.events: list[Event] = []
         self.templates: list[Template] = []
-        self.seen: dict[str, int] = {}
-        self.dull: set[str] = set()
+        self.seen: dict[bytes, int] = {}
+        self.dull: set[bytes] = set()
         self.bar_step = NO_STEP
         self.bar_total: int | None = None
         self.current: Template | None = None
@@ -265,6 +266,9 @@ class StepParser:
 
     def _other(self, number: int, text: str) -> None:
         """Read a line that does not look like the step line before."""
+        shape = text.encode("utf-8", "replace").translate(None, _NUMBERS)
+        if shape in self.dull and not self.heading:
+            return
         for index, other in enumerate(self.templates):
             found = other.match(text)
             if found is None:
@@ -282,7 +286,6 @@ class StepParser:
             return
         if self.heading and self._take_table_row(number, text):
             return
-        shape = text.translate(_SHAPE)
         if shape in self.dull:
             return
         lower = text.lower()
@@ -303,7 +306,7 @@ class StepParser:
             self.bar_step, self.bar_total = read_counter(bar.group(1)), read_counter(bar.group(2))
         self._read(number, text, shape)
 
-    def _read(self, number: int, text: str, shape: str) -> None:
+    def _read(self, number: int, text: str, shape: bytes) -> None:
         """Read a line token by token; the second of a shape becomes a template."""
         count = self.seen.get(shape, 0)
         if count < 0:
