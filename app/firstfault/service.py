@@ -301,12 +301,17 @@ class Service:
         self.record.incidents.set_archived(incident, archived)
 
     def delete(self, incident: str) -> int:
-        """Delete for good: rows, what was unpacked, and evidence that no other incident names.
+        """Delete for good: rows, what was unpacked, what a model was told and said, and evidence
+        that no other incident names.
 
         Returns the number of evidence files deleted.
         """
+        from firstfault.agent.forgetting import forget_incident
+
         self.record.incidents.get(incident)
-        return self.record.shelf.delete_incident(incident)
+        gone = self.record.shelf.delete_incident(incident)
+        forget_incident(self.settings, incident)
+        return gone
 
     def report(self, incident: str, figures: GivenFigures | None = None) -> Report:
         """The post-mortem. figures: what a person knows and the evidence may not say."""

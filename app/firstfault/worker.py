@@ -89,13 +89,21 @@ class Worker:
     answerer: Answerer = field(default_factory=RuleAnswerer)
     name: str = field(default_factory=name_worker)
 
+    def _purge(self) -> None:
+        old = self.record.purge()
+        if old:
+            from firstfault.agent.forgetting import forget_incident
+
+            for incident in old:
+                forget_incident(self.record.settings, incident)
+
     def work(self, stop: threading.Event, wake: threading.Event | None = None) -> None:
         """Execute runs until `stop` is set. `wake` tells that there may be a new one."""
         purged = 0.0
         while not stop.is_set():
             try:
                 if time.monotonic() - purged > PURGE_SECONDS:
-                    self.record.purge()
+                    self._purge()
                     purged = time.monotonic()
                 if self._run_beside() if self.answerer.explains else self.run_once():
                     continue

@@ -208,6 +208,9 @@ class AgentStore:
         with self.engine.begin() as connection:
             for table in (consents, approvals, dialogues):
                 connection.execute(table.delete().where(table.c.incident == incident))
+            connection.execute(
+                probes.delete().where(probes.c.call.startswith(f"{incident}:", autoescape=True))
+            )
 
     def close(self) -> None:
         """Give connections back."""
@@ -250,6 +253,11 @@ def agent_file(settings: Settings) -> Path:
     return settings.data / "agent.sqlite"
 
 
+def checkpoints_file(settings: Settings) -> Path:
+    """SQLite file of the graph's checkpoints."""
+    return settings.data / "agent_checkpoints.sqlite"
+
+
 @contextmanager
 def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
     """Checkpointer of the graph, in SQLite or PostgreSQL."""
@@ -270,7 +278,7 @@ def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
 
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    file = settings.data / "agent_checkpoints.sqlite"
+    file = checkpoints_file(settings)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     connection = sqlite3.connect(file, check_same_thread=False, timeout=30)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,15 +45,15 @@ class Record:
     def feedback(self) -> FeedbackStore:
         return FeedbackStore(self.database, self.settings.data / "draft_cases")
 
-    def purge(self) -> int:
-        """Delete for good what retention no longer keeps; how many incidents went."""
+    def purge(self) -> Sequence[str]:
+        """Delete for good what retention no longer keeps; which incidents went."""
         days = self.settings.retention_days
         if not days:
-            return 0
+            return ()
         old = self.incidents.idle_since(self.database.clock() - days * DAY)
         for incident in old:
             self.shelf.delete_incident(incident)
-        return len(old)
+        return old
 
 
 def open_record(settings: Settings, clock: Clock = time.time) -> Record:

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 from evals.fakes.liars import wrong_cause
 from evals.fakes.scripted_model import Script, ScriptedModel, call, in_order, reply
+from sqlalchemy import select
 from tests.app.agent.conftest import LOG
 
 from firstfault.agent.answerer import AgentAnswerer
 from firstfault.agent.endpoint import Endpoint, Limits
+from firstfault.agent.forgetting import forget_incident
 from firstfault.agent.opening import open_answerer
-from firstfault.agent.store import agent_file, open_checkpoints
+from firstfault.agent.store import agent_file, metadata, open_checkpoints
 from firstfault.incidents.events import AnswerPart, Event, EventKind, Progress
 from firstfault.incidents.record import open_record
 from firstfault.service import NewIncident, PastedText, Service
@@ -184,3 +186,37 @@ def test_checkpoints_open_where_the_incidents_are(make_settings: Callable[..., S
         kind = "Postgres" if settings.database_url else "Sqlite"
         assert type(saver).__name__ == f"{kind}Saver"
     assert agent_file(settings).name == "agent.sqlite"
+
+
+def left_of(service: Service, incident: str) -> dict[str, int]:
+    """Rows and threads of the agent that still name an incident."""
+    assert isinstance(service.answerer, AgentAnswerer)
+    with service.answerer.store.engine.connect() as connection:
+        left = {
+            table.name: sum(incident in str(row) for row in connection.execute(select(table)))
+            for table in metadata.sorted_tables
+            if table.name.startswith("agent_")
+        }
+    with open_checkpoints(service.settings) as saver:
+        left["threads"] = len(
+            {
+                c.config["configurable"]["thread_id"]
+                for c in saver.list(None)
+                if c.config["configurable"]["thread_id"].startswith(incident)
+            }
+        )
+    return left
+
+
+def test_a_deleted_incident_leaves_nothing_of_the_model_behind(open_with: OpenService) -> None:
+    service = open_with(lambda messages, tools: GOOD)
+    kept, _ = report(service)
+    gone, _ = report(service)
+    ask(service, gone, "And why?")
+    before, others = left_of(service, gone), left_of(service, kept)
+    assert before["threads"] >= 2
+    assert before["agent_dialogues"] >= 1
+    service.delete(gone)
+    assert not any(left_of(service, gone).values())
+    assert left_of(service, kept) == others
+    assert forget_incident(service.settings, gone) == 0
