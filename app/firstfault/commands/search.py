@@ -42,6 +42,8 @@ def COMMAND(
         return
     if not found:
         click.echo("No page matches.")
+    elif not index.knows_words(question):
+        click.echo("No page holds any of these words; these are the nearest in meaning:\n")
     for number, item in enumerate(found, 1):
         lines = " ".join(item.passage.split())[:280]
         click.echo(

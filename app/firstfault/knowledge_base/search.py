@@ -151,6 +151,11 @@ class SearchIndex:
         fit = self.lexical.passages.score_some(words, parts)
         return [self._show(p, scores[p], fit, near) for p in shown]
 
+    def knows_words(self, query: str) -> bool:
+        """Some word of the query stands in some passage or search phrase."""
+        words = self.vocabulary.weigh_words(read_query(query).text)
+        return any(self.lexical.pages.holders(word) for word in words)
+
     def _score_near(self, asked: Query) -> dict[str, float]:
         store = self.vectors
         if store is None:
