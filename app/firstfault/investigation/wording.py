@@ -180,7 +180,9 @@ def explain_healthy(
             sentence = f" {quote} [{number}]" if number is not None else ""
         how = _how_harmless(examination, finding, benign, noted)
         parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")
-    for line in _looks_alarming(examination)[:3]:
+    for line in _looks_alarming(
+        examination, explained=any(f.kind.startswith("metrics.") for f in benign)
+    )[:3]:
         number = book.cite_log(line.evidence())
         if number is not None:
             words = " ".join(line.message.split())[:200]
@@ -231,13 +233,21 @@ def _how_harmless(
     return "recovered: the steps continue after it, harmless"
 
 
-def _looks_alarming(examination: Examination) -> list[Line]:
-    """Lines of a healthy run that somebody may stumble over, one of each kind."""
+def _looks_alarming(examination: Examination, explained: bool) -> list[Line]:
+    """Lines of a healthy run that somebody may stumble over, one of each kind.
+
+    explained: the curves are explained already; what was said at start-up is then no answer.
+    """
     quoted = {(e.file, e.line) for f in examination.findings for e in f.evidence}
     out: dict[str, Line] = {}
     for digest in examination.logs.digests:
+        first = next(
+            (p.number for p in examination.logs.progress[digest.file].after(0) if p.training), 0
+        )
         for number, text in digest.kept:
             if not _ALARMING.search(text) or (digest.file, number) in quoted:
+                continue
+            if explained and number < first:
                 continue
             if (step := read_progress(number, text)) is not None and step.training:
                 continue

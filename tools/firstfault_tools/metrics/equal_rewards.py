@@ -15,11 +15,13 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("reward", "critic/score")
-MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 12
+MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 8
 
 _NAMES = {
     "reward": r"reward|critic/score/mean|critic/rewards/mean|train/reward|rewards/mean|objective/scores?|env/reward/total|reward/mean",
     "reward_std": r"reward_std|rewards/std",
+    "highest": r"critic/score/max|critic/rewards/max",
+    "lowest": r"critic/score/min|critic/rewards/min",
     "grad_norm": r"grad_norm|actor/grad_norm",
     "step": r"step|global_step|training/global_step",
     "epoch": r"epoch",
@@ -73,6 +75,8 @@ def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
                     values[meaning] = float(value)
                 except ValueError:
                     continue
+        if "highest" in values and "lowest" in values:
+            values.setdefault("reward_std", values["highest"] - values["lowest"])
         if "reward" in values and len(values) >= 3:
             rows.append(Row(number, text, values))
     return rows

@@ -24,7 +24,8 @@ JUDGES = (
     ("resume", "judge_resume_seam"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
-    ("memory_trend", "judge_memory_step"),
+    ("memory_level", "judge_memory_step"),
+    ("memory_level", "judge_settled_peak"),
     ("throughput", "judge_straggler"),
     ("rank_pace", "judge_rank_data"),
     ("rank_pace", "judge_rank_pauses"),
@@ -45,6 +46,7 @@ RUN_JUDGES = (
     ("throughput", "judge_data_stall"),
     ("throughput", "judge_pauses"),
     ("throughput", "judge_pace"),
+    ("work_load", "judge_planned_load"),
 )
 
 

@@ -1,0 +1,89 @@
+"""Did memory rise and then stay? Levels that look like a leak at their start and are none."""
+
+from __future__ import annotations
+
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.metrics.memory_trend import GPU, NAMES
+from firstfault_tools.metrics.series import MISSING
+from firstfault_tools.metrics.view import View, make_finding, number
+
+SETTLED = 0.35
+"""Share of the steps, at the end, over which a running maximum must not have moved."""
+
+
+def judge_memory_step(view: View) -> list[Finding]:
+    """Memory that rose once after the first step and is level since: optimizer state, no leak."""
+    import numpy as np
+
+    series = view.lead
+    for metric in GPU:
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        if len(rows) < 5 or series.step[int(rows[0])] > 2:
+            continue
+        level = values[rows]
+        early = min(3, len(level) - 3)
+        settled = level[early:]
+        rise = float(settled[0] - level[0])
+        if rise < max(0.03 * float(level[0]), 0.1):
+            continue
+        if float(np.ptp(settled)) > max(0.01 * float(settled[0]), 0.02):
+            continue
+        row, last = int(rows[early]), int(rows[-1])
+        return [
+            make_finding(
+                "memory_level",
+                f"{NAMES[metric]} rose once from {number(float(level[0]))} GiB at "
+                f"{series.label(int(rows[0]))} to {number(float(settled[0]))} GiB and is constant "
+                f"up to {series.label(last)}: optimizer state allocated at the first step, not a "
+                "leak",
+                Level.BENIGN,
+                Category.OOM,
+                view.evidence([int(rows[0]), int(rows[1]), row, last]),
+                page="memory-growth",
+                confidence=Confidence.CONFIRMED,
+                facts={"first_gib": float(level[0]), "level_gib": float(settled[0])},
+            )
+        ]
+    return []
+
+
+def judge_settled_peak(view: View) -> list[Finding]:
+    """Peak GPU memory that climbed for a while and has stood still for a good part of the run."""
+    import numpy as np
+
+    series = view.lead
+    steps = series.steps()
+    for metric in GPU:
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        if len(rows) < 8:
+            continue
+        level = values[rows]
+        top = float(level.max())
+        start = int(np.argmax(level >= 0.995 * top))
+        climbed = top - float(level[0])
+        if climbed < max(0.1 * top, 0.3) or start < 3:
+            continue  # judge_memory_step tells of a single rise at the start
+        tail = level[start:]
+        span = float(steps[rows[-1]] - steps[rows[0]])
+        held = float(steps[rows[-1]] - steps[rows[start]])
+        if len(tail) < 3 or float(np.ptp(tail)) > 0.005 * top or held < SETTLED * span or span <= 0:
+            continue
+        first, at, last = int(rows[0]), int(rows[start]), int(rows[-1])
+        return [
+            make_finding(
+                "memory_settled",
+                f"{NAMES[metric]} rose from {number(float(level[0]))} GiB at {series.label(first)} to "
+                f"{number(top)} GiB at {series.label(at)} and is level since, up to "
+                f"{series.label(last)}: a running maximum that has seen the largest batch, not a leak; "
+                "what nvidia-smi shows beyond it is cached by the allocator",
+                Level.BENIGN,
+                Category.OOM,
+                view.evidence([first, at, last]),
+                page="memory-growth",
+                confidence=Confidence.CONFIRMED,
+                facts={"first_gib": float(level[0]), "level_gib": top, "since": series.label(at)},
+            )
+        ]
+    return []
