@@ -55,6 +55,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\b(?:is|are|was|were|runs?|got|gets|became|becomes|trains?|feels|so|too|very|much|painfully|extremely|suddenly) (?:\w+ )?(?:slow|slower|sluggish)\b|"
             r"\bslow(?:er)? (?:than|since|after|from|training|down)\b|\bslows? down\b|\bslowed\b|\bnot scal\w+|\b(?:does(?: not|n't)|do(?: not|n't)) scale\b|"
             r"\bnothing happens for\b|\bGPUs? (?:are |is |sit |sits )?(?:at (?:0|\d) ?%|idle)|"
+            r"\b(?:most|half|\d+(?:\.\d+)? ?%|two thirds|three quarters) of (?:each|every|the|a) (?:training )?(?:step|iteration|time|epoch)\b|"
+            r"\bbandwidth\b[^.?!]{0,20}\d(?:\.\d+)? ?[GM]i?[Bb]\w*/s|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
         ),
     ),

@@ -14,6 +14,8 @@ from firstfault.investigation.complaint import Complaint, read_complaint
         ("samples/s stay at 9.3. Network?", Complaint.SLOW),
         ("Half the throughput of an identical job, from step 1.", Complaint.SLOW),
         ("Training is very slow.", Complaint.SLOW),
+        ("More than half of each step is allreduce wait.", Complaint.SLOW),
+        ("Four cards, but bus bandwidth 9 GB/s.", Complaint.SLOW),
         ("Step is still 0 after an hour.", Complaint.STALLED),
         ("Reward rises until step 41, then falls.", Complaint.DIVERGED),
         ("Is the network slow?", None),

@@ -205,6 +205,20 @@ def test_dmon_of_a_working_gpu_is_no_wait_and_a_slow_clock_is_odd() -> None:
     assert found[0].gpu == "GPU 1"
 
 
+def test_one_command_for_several_hosts_and_the_limit_of_one() -> None:
+    rows = [
+        "$ pdsh -w n1,n2 nvidia-smi --query-gpu=index,power.limit,clocks.sm --format=csv,noheader"
+    ]
+    rows += [
+        f"{host}: {gpu}, {watt}.00 W, {clock} MHz"
+        for host, watt, clock in (("n1", 700, 1800), ("n2", 400, 1100))
+        for gpu in range(4)
+    ]
+    (odd,) = [f for f in find("\n".join(rows)) if f.kind == "hardware.power_limit_odd"]
+    assert odd.host == "n2"
+    assert "400 W, the others run with 700 W: it holds the SM clock at 1100 MHz" in odd.title
+
+
 def test_entities_in_xml_are_refused() -> None:
     bomb = (
         '<?xml version="1.0"?><!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'

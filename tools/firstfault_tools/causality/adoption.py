@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.pods import pod_of
+from firstfault_tools.causality.roster import same_host
 from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.findings import Category, Finding, Level
 
@@ -22,6 +24,11 @@ _OF_THE_HOST = frozenset(
     }
 )  # fmt: skip
 """Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
+_OF_A_DISK = frozenset(
+    {"kernel.nvme", "kernel.nvme_timeout", "kernel.io_error", "kernel.filesystem"}
+)
+"""Faults that the first rank to read or write there meets first."""
+
 _WHOLE_HOST = frozenset(
     {
         "hardware.sel_power", "hardware.cpu_heat", "network.port_rate",
@@ -141,4 +148,26 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = seating.by_pod(pod)
     if rank is None and finding.host and finding.kind in _OF_THE_HOST | _SHOWN_BY_FAILED:
         rank = seating.by_host(finding.host)
+    if rank is None and finding.host and finding.kind in _OF_A_DISK:
+        rank = _first_to_raise(incident, finding.host)
     return rank
+
+
+def _first_to_raise(incident: LogIncident, host: str) -> int | None:
+    """The one rank of a host that raised an exception of its own, or ended with an exit code of its own."""
+    raised = {
+        rank_of(incident, t.line)
+        for t in incident.tracebacks
+        if not t.chained and same_host(t.line.speaker.host or "", host)
+    } - {None}
+    if len(raised) == 1:
+        return raised.pop()
+    ended = {
+        e.rank
+        for e in incident.exits
+        if e.rank is not None
+        and e.code > 0
+        and e.signal is None
+        and same_host(incident.roster.host_of(e.rank) or "", host)
+    }
+    return next(iter(ended)) if len(ended) == 1 else None

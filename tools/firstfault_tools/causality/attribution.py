@@ -43,6 +43,8 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         return line.speaker.rank
     if line.speaker.task is not None and incident.tasks_are_ranks:
         return line.speaker.task
+    if line.speaker.local_rank is not None and incident.locals_are_ranks:
+        return line.speaker.local_rank
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 

@@ -24,6 +24,8 @@ _WORLD = expression(
 )
 _LAUNCH = expression(r"--nnodes[= ](\d+)")
 _PER_NODE = expression(r"--nproc[_-]per[_-]node[= ](\d+)")
+MOST_GPUS = 16
+"""GPUs of the largest host with one process for each."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,17 @@ class LogIncident:
         if any(s.task != s.rank for s in both) or any(e.local_rank is not None for e in self.exits):
             return False
         return bool(both) or len({s.task for s in speakers if s.task is not None}) > 1
+
+    @cached_property
+    def locals_are_ranks(self) -> bool:
+        """`host:N` labels count over the whole job: N is beyond the GPUs of any host, or is the rank told."""
+        speakers = [h.line.speaker for d in self.digests for h in d.hits]
+        speakers += [t.line.speaker for t in self.tracebacks]
+        labels = [s for s in speakers if s.host is not None and s.local_rank is not None]
+        both = [s for s in labels if s.rank is not None]
+        if any(s.rank != s.local_rank for s in both):
+            return False
+        return any((s.local_rank or 0) >= MOST_GPUS for s in labels)
 
     @cached_property
     def roster(self) -> Roster:

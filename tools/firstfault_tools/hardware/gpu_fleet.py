@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import TypeAlias
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, quote_line
@@ -107,12 +108,16 @@ def _find_low(
     by_host: dict[str | None, list[tuple[str | None, GpuState, Value, float]]] = {}
     for row in low:
         by_host.setdefault(row[0], []).append(row)
+    rest = [row for row in values if row[3] >= LOW * usual]
+    usual = median(row[3] for row in rest)
     for host, rows in by_host.items():
         own = [row for row in values if row[0] == host]
         whole = len(rows) > 1 and len(rows) == len(own)
         number = median(row[3] for row in rows)
         reasons = {k: None for row in rows for k in read_reasons(row[1]) if k in _WORDS}
         why = f": {', '.join(_WORDS[k] for k in reasons)}" if reasons and key == "sm_clock" else ""
+        if key == "power_limit":
+            why = _say_clocks(rows, rest)
         who = f"all {len(rows)} GPUs" if whole else ", ".join(row[1].label for row in rows[:8])
         place = f" of {host}" if host else ""
         single = rows[0][1] if len(rows) == 1 else None
@@ -131,6 +136,17 @@ def _find_low(
                 "reason": next(iter(reasons), None),
             },
         )
+
+
+_Row: TypeAlias = tuple[str | None, GpuState, Value, float]
+
+
+def _say_clocks(capped: Sequence[_Row], rest: Sequence[_Row]) -> str:
+    """SM clocks of the capped GPUs and of the rest, where both are printed."""
+    sides = [[n for _, g, *_ in rows if (n := g.number("sm_clock"))] for rows in (capped, rest)]
+    if not all(sides) or median(sides[0]) >= LOW * median(sides[1]):
+        return ""
+    return f": it holds the SM clock at {median(sides[0]):.0f} MHz, against {median(sides[1]):.0f}"
 
 
 def _find_held(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterator[Finding]:

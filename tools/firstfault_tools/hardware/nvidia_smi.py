@@ -13,7 +13,7 @@ from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_mar
 from firstfault_tools.hardware.gpu_fleet import compare_gpus
 from firstfault_tools.hardware.gpu_health import check_gpus
 from firstfault_tools.hardware.host_name import attach_host, say_host
-from firstfault_tools.hardware.host_sections import attach_sections, split_sections
+from firstfault_tools.hardware.host_sections import Section, attach_sections, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.hardware.smi_errors import MARKERS as ERROR_MARKERS
 from firstfault_tools.hardware.smi_errors import find_smi_errors
@@ -77,7 +77,16 @@ def _cut_hosts(
     named = {s.host for s in sections if s.host}
     if len(named) < 2:
         return [(next(iter(named), None) if len(sections) == 1 else None, lines)]
-    return [(s.host, s.lines) for s in sections]
+    return [(s.host, [*_header(lines, s), *s.lines]) for s in sections]
+
+
+def _header(lines: Sequence[NumberedLine], section: Section) -> list[NumberedLine]:
+    """The last command that asked for CSV ahead of a section: pdsh and clush start it once for all hosts."""
+    first = section.lines[0][0]
+    if any("--query-gpu=" in line for _, line in section.lines):
+        return []
+    asked = [place for place in lines if "--query-gpu=" in place[1] and place[0] < first]
+    return asked[-1:]
 
 
 def _read_states(lines: Sequence[NumberedLine], text: str, file: str) -> list[list[GpuState]]:
