@@ -110,6 +110,12 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+STANDING = 3
+"""`at_least` from which on a signature tells of a state of the run, which steps alone do not end."""
+
+_WORTHLESS = (Category.DATA, Category.NUMERICAL)
+
+
 def _holds(incident: LogIncident, signature: Signature) -> bool:
     return all(n in incident.conditions for n in signature.needs) and not any(
         w in incident.conditions for w in signature.without
@@ -139,13 +145,30 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
         if sum(d.hit_counts.get(index, 0) for d in incident.digests) < signature.at_least:
             continue
         live = [h for h in hits if not _got_over(incident, h)]
-        survived = not live
+        survived = not live and not _goes_on(incident, signature, hits)
         if signature.rank_is_speaker or any("rank" in h.captures for h in hits):
             rank, lead = attribute_rank(incident, live or hits)
+            if rank == 0 and _averaged(incident, signature, hits):
+                rank = None
         else:
             rank, lead = None, (live or hits)[0]
         out.append(_from_hits(incident, signature, lead, hits, rank, survived))
     return out
+
+
+def _averaged(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bool:
+    """Numbers that rank 0 prints for all: who prints a loss is not who lost it."""
+    return signature.category is Category.NUMERICAL and all(
+        rank_of(incident, h.line) is None and "rank" not in h.captures for h in hits
+    )
+
+
+def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bool:
+    """A notice about samples or numbers that counts in numbers and is still given near the end."""
+    if signature.at_least < STANDING or signature.category not in _WORTHLESS:
+        return False
+    last = hits[-1].line
+    return 3 * last.number >= 2 * incident.digest_of(last.file).lines_total
 
 
 def _got_over(incident: LogIncident, hit: Hit) -> bool:

@@ -16,6 +16,8 @@ from firstfault_tools.log.scan import make_line
 MAX_TRACEBACKS = 400
 MAX_LINES = 400
 MAX_FRAMES = 80
+MAX_EXCERPT, MAX_BETWEEN_FRAMES = 2_000, 40
+"""Lines of a log that may be an excerpt without the heads of its stacks; lines between two frames."""
 
 _HEAD = expression(r"Traceback \(most recent call last\)")
 _SPAWNED = expression(r"^-- Process (\d+) terminated with the following error:\s*$")
@@ -102,7 +104,28 @@ def read_tracebacks(digest: FileDigest) -> tuple[Traceback, ...]:
             known = found.get(traceback.line.number)
             if known is None or len(traceback.frames) > len(known.frames):
                 found[traceback.line.number] = traceback
+    if not found and digest.lines_total <= MAX_EXCERPT:
+        for start in _headless(digest):
+            for traceback in _follow(digest, start):
+                found.setdefault(traceback.line.number, traceback)
     return tuple(found[number] for number in sorted(found))
+
+
+def _headless(digest: FileDigest) -> list[int]:
+    """Lines before the first frames of stacks whose head was cut off, as in a pasted excerpt."""
+    starts: list[int] = []
+    last: dict[object, int] = {}
+    for number, text in digest.kept:
+        if 'File "' not in text:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        if _FRAME.match(line.message) is None:
+            continue
+        before = last.get(line.speaker.key)
+        last[line.speaker.key] = number
+        if before is None or number - before > MAX_BETWEEN_FRAMES:
+            starts.append(number)
+    return starts[:MAX_TRACEBACKS]
 
 
 def _follow(digest: FileDigest, start: int) -> list[Traceback]:
@@ -111,7 +134,8 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
         return []
     head = make_line(digest.file, start, digest.kept[position][1], digest.year)
     indent = len(head.message) - len(head.message.lstrip())
-    frames: list[Frame] = []
+    first = _FRAME.match(head.message)
+    frames = [Frame(first["path"], int(first["line"]), first["name"] or "", start)] if first else []
     out: list[Traceback] = []
     chained = False
     before = digest.kept[position - 1][1] if position else ""

@@ -150,46 +150,71 @@ def _grouped_loss(view: View, row: int, gradient: float) -> Finding:
 
 
 # Cross entropy of a guess over so many classes: what a model that learns nothing keeps reporting.
-_GUESSES = {2: 0.6931, 10: 2.3026, 100: 4.6052, 1000: 6.9078}
+_GUESSES = {
+    2: 0.6931, 10: 2.3026, 64: 4.1589, 100: 4.6052, 128: 4.852, 256: 5.5452, 512: 6.2383, 1000: 6.9078,
+    1024: 6.9315, 2048: 7.6246, 4096: 8.3178, 8192: 9.0109, 16384: 9.7041, 32768: 10.3972, 65536: 11.0904,
+}  # fmt: skip
+LONG, LONG_STEPS, EPOCHS = 50, 500, 20
+"""Rows and steps after which a loss that has not moved is one that never will; epochs likewise."""
+FROZEN = 1e-3
+"""Spread of a loss, as a share of it, that no batch of new samples gives a model that reads them."""
 
 
 def judge_never_learning(view: View) -> list[Finding]:
-    """A long run whose loss never left the value of a blind guess."""
+    """A long run whose loss never left the value of a blind guess, or came to stand still at a value."""
     import numpy as np
 
     loss, rate = view.curve("loss"), view.curve("lr")
     values = loss.values
-    if len(values) < 50 or np.any(values == PLACEHOLDER_LOSS):
+    if len(values) < EPOCHS or np.any(values == PLACEHOLDER_LOSS):
         return []
     if len(rate) and np.all(rate.values == 0):
         return []
     steps = view.lead.steps()[loss.rows]
     known = steps[steps != NO_STEP]
-    if len(known) < 50 or known[-1] - known[0] < 500:
-        return []
+    by_epoch = not len(known) and view.lead.has("epoch")
+    epochs = view.curve("epoch").values if by_epoch else values[:0]
+    whole = by_epoch and len(epochs) >= EPOCHS and float(np.ptp(epochs)) >= EPOCHS - 1
+    long = len(known) >= LONG and known[-1] - known[0] >= LONG_STEPS
     third = len(values) // 3
     head, tail = float(np.median(values[:third])), float(np.median(values[-third:]))
-    noise = max(noise_of(values), 1e-9)
-    if abs(head - tail) > max(2 * noise / third**0.5, 0.004 * abs(head)):
+    late = values[-2 * third :]
+    frozen = len(values) >= 30 and tail > 0.05 and float(np.ptp(late)) <= FROZEN * tail
+    if not (long or whole or frozen):
         return []
-    guess = next((c for c, v in _GUESSES.items() if abs(tail - v) < 0.003 * v), None)
+    noise = max(noise_of(values), 1e-9)
+    moved = abs(head - tail) > max(2 * noise / third**0.5, 0.004 * abs(head))
+    if moved and not frozen:
+        return []
+    near = 0.003 if not frozen else 0.0008
+    guess = next((c for c, v in _GUESSES.items() if abs(tail - v) < near * v), None)
     vocabulary = 9.8 <= tail <= 12.6 and noise < 0.3
     if guess is None and not vocabulary:
         return []
     series, first, last = view.lead, int(loss.rows[0]), int(loss.rows[-1])
-    what = (
-        f"the cross entropy of a blind guess over {guess} classes"
-        if guess
-        else f"the cross entropy of a blind guess over about {np.exp(tail):,.0f} tokens"
+    start = int(loss.rows[len(values) - 2 * third]) if moved else first
+    if guess:
+        what = f"the cross entropy of a blind guess over {guess} classes"
+        if guess > 2000:
+            what += (
+                f" (uniform output, ln {guess}; in contrastive training the number of candidates)"
+            )
+    else:
+        what = f"the cross entropy of a blind guess over about {np.exp(tail):,.0f} tokens"
+    outcome = "the output collapsed and nothing is learned" if moved else "the model never learned"
+    title = (
+        f"The loss stayed at {number(tail)} from {series.label(start)} to "
+        f"{series.label(last)}, {what}: {outcome}"
     )
+    if len(rate):
+        title += f" (learning rate {number(float(rate.values[-1]))})"
     return [
         make_finding(
             "never_learning",
-            f"The loss stayed at {number(tail)} from {series.label(first)} to "
-            f"{series.label(last)}, {what}: the model never learned",
+            title,
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence([first, int(loss.rows[len(values) // 2]), last]),
+            view.evidence([first, start, int(loss.rows[len(values) // 2]), last]),
             page="underfitting",
             facts={"loss": tail, "first": series.label(first), "last": series.label(last)},
         )

@@ -236,7 +236,8 @@ def judge_overfitting(view: View) -> list[Finding]:
     values = curve.values
     if len(values) < 4 or len(train) < 6:
         return []
-    low = int(np.argmin(values))
+    # of a level curve the last row of that level
+    low = int(np.flatnonzero(values <= float(values.min()) + 1e-3 * abs(float(values.min())))[-1])
     after = values[low + 1 :]
     if len(after) < 2 or (low == 0 and len(values) < 5):
         return []

@@ -30,15 +30,21 @@ _PAIR = expression(
     r"(?P<value>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
 )
 _FAMILY = (
-    ("reward", expression(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|^rewards?/(?!.*std)[\w/]*mean$")),
+    ("reward", expression(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|(?:correct|success|solve)_rate(?:/mean)?$|^rewards?/(?!.*std)[\w/]*mean$")),
     ("KL", expression(r"(?:^|[/_])(?:ppo_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
     ("entropy", expression(r"entropy(?:_loss|/mean)?$")),
     ("gradient norm", expression(r"grad_norm$")),
     ("response length", expression(r"(?:response|completion|completions/mean)_length(?:/mean)?$")),
+    ("difference of log-probabilities between rollout and trainer", expression(r"(?i)(?:log_?prob|logp)s?_?diff\w*mean$|(?:log_?prob|logp)s?_?diff$")),
     ("share of clipped ratios", expression(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
 )  # fmt: skip
 _STEP = expression(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")
-_RISES = {"KL": 10.0, "gradient norm": 8.0, "share of clipped ratios": 8.0}
+_RISES = {
+    "difference of log-probabilities between rollout and trainer": 5.0,
+    "KL": 10.0,
+    "gradient norm": 8.0,
+    "share of clipped ratios": 8.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +105,23 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
             confidence=Confidence.LIKELY,
             evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
             page="policy-collapse",
-            facts={"reward_before": best, "reward_after": end, "starts_at": rows[first].number},
+            facts={
+                "reward_before": best,
+                "reward_after": end,
+                "starts_at": 1,
+                "specificity": 5_000,
+            },
         )
     ]
 
 
 def _may_tell(text: str) -> bool:
     """Cheap look at a line before its pairs are read."""
-    if "reward" not in text and "score" not in text:
+    if not any(word in text for word in ("reward", "score", "_rate")):
         return False
-    return ("kl" in text or "entropy" in text or "grad_norm" in text) and len(text) <= 20_000
+    return ("kl" in text or "logp" in text or "entropy" in text or "grad_norm" in text) and len(
+        text
+    ) <= 20_000
 
 
 def _read(number: int, text: str) -> _Row | None:

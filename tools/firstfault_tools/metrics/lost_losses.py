@@ -1,0 +1,123 @@
+"""Did a loss become NaN under a name that no step reader knows? Progress bars, hand-made loggers.
+
+`avr_loss=nan`, `IDLoss=nan`, `loss_ctc=nan`: whatever is called a loss, was a number before and is none
+in its last lines is broken. Evaluation losses and best values are left out: they may be infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.speaker import read_speaker
+
+MOST_LINES, MOST_NAMES = 50_000, 64
+LEAST = 2
+_LOSS = expression(
+    r"(?<![\w./-])(?P<name>[A-Za-z][\w./-]{0,40}[Ll]oss[\w./-]{0,24}|[Ll]oss[\w./-]{0,24}|LOSS|dist|ppl|perplexity|nll)['\"]?\s?[=:]\s?['\"]?(?:tensor\()?"
+    r"(?P<value>[-+]?(?:nan|NaN|inf|\d[\d.]*(?:[eE][-+]?\d+)?))"
+)
+_MARKS = ("oss", "OSS", "dist=", "dist:", "ppl", "perplexity", "nll")
+_OTHER = expression(
+    r"(?i)val|eval|test|best|min|scale|dev_|weight|coef|factor|ratio|aux_loss_coeff"
+)
+_PLACE = expression(
+    r"(?i)(?:\b(?:step|iter(?:ation)?|batch|epoch)s?\b['\"]?[ =:\[]{1,3}\d+\]?[^,|]{0,2}){1,2}|\b\d+/\d+\b"
+)
+_KNOWN = (
+    "metrics.nan_", "metrics.rank_empty", "metrics.not_finite", "signature.loss-is-nan",
+    "signature.hf-zero-loss", "signature.table-row-loss-nan",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Track:
+    """One name: last finite value, first line without one since, and how many."""
+
+    finite: str = ""
+    good: tuple[int, str] | None = None
+    bad: tuple[int, str] | None = None
+    word: str = ""
+    times: int = 0
+
+
+def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
+    """A loss that is lost by its last line, where no reader of steps has said so already."""
+    logs: LogIncident = incident
+    if any(
+        f.level in (Level.CAUSE, Level.FAILURE)
+        and f.kind.startswith(_KNOWN)
+        and not f.facts.get("survived")
+        for f in findings
+    ):
+        return ()
+    for digest in logs.digests:
+        lost = {name: t for name, t in read_tracks(digest).items() if t.times >= LEAST}
+        if lost:
+            return (_describe(digest.file, lost),)
+    return ()
+
+
+def read_tracks(digest: FileDigest) -> dict[str, Track]:
+    """Losses of one log by speaker and name, as their last lines leave them."""
+    found: dict[tuple[int | None, str], Track] = {}
+    for number, text in digest.kept[:MOST_LINES]:
+        if not any(mark in text for mark in _MARKS) or len(text) > 8_000:
+            continue
+        rank = read_speaker(text)[0].rank
+        for told in _LOSS.finditer(text):
+            if _OTHER.search(told["name"]):
+                continue
+            key = rank, told["name"]
+            if key not in found and len(found) >= MOST_NAMES:
+                continue
+            track = found.setdefault(key, Track())
+            if told["value"].lstrip("+-").lower() in ("nan", "inf"):
+                track.times += 1
+                if track.bad is None:
+                    track.bad, track.word = (number, text), told["value"]
+            else:
+                track.finite, track.good = told["value"], (number, text)
+                track.bad, track.times = None, 0
+    out: dict[str, Track] = {}
+    for (_, name), track in found.items():
+        if track.bad is not None and (name not in out or _line(track) < _line(out[name])):
+            out[name] = track
+    return out
+
+
+def _line(track: Track) -> int:
+    return track.bad[0] if track.bad is not None else 0
+
+
+def _describe(file: str, lost: dict[str, Track]) -> Finding:
+    name, track = min(lost.items(), key=lambda item: _line(item[1]))
+    number, text = track.bad or (0, "")
+    place = _PLACE.search(text)
+    where = f" at {' '.join(place[0].split()).strip(' ,|')}" if place is not None else ""
+    others = [n for n in lost if n != name][:4]
+    word = "infinite" if "inf" in track.word.lower() else "NaN"
+    title = f"{name} became {word}{where}"
+    if track.finite:
+        title += f", {track.finite} just before"
+    else:
+        title += ", from its first line on"
+    if others:
+        title += f" (with it {', '.join(others)})"
+    title += f", and stays so ({track.times} lines): the run diverged or overflowed (learning rate, data or precision)"
+    quoted = [q for q in (track.good, track.bad) if q is not None]
+    return Finding(
+        kind="metrics.loss_not_finite",
+        title=title,
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
+        page="loss-nan",
+        facts={"name": name, "before": track.finite, "starts_at": number},
+    )

@@ -1,0 +1,150 @@
+"""Does preference training (DPO and its kin) learn to tell the answers apart? Margins, not rewards.
+
+The loss rewards the margin between the chosen and the rejected answer. Both rewards may fall below zero
+while it learns; a loss of ln 2 with rewards of 0 that never move means that the policy still equals its
+reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan
+from statistics import median
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+
+MARKERS = ("rewards/margins", "rewards_train/margins", "reward_margin")
+LEAST, MAX_ROWS = 8, 20_000
+STILL = 20
+"""Rows after which rewards that are exactly zero are no start-up any more."""
+
+_PAIR = expression(
+    r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>[-+]?(?:nan|NaN|\d[\d.]*(?:[eE][-+]?\d+)?))"
+)
+_NAMES = {
+    "loss": "loss",
+    "margin": "rewards/margins",
+    "chosen": "rewards/chosen",
+    "rejected": "rewards/rejected",
+    "accuracy": "rewards/accuracies",
+    "rate": "learning_rate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step line; values by the names above."""
+
+    number: int
+    text: str
+    values: dict[str, float]
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Whether the margin grows, or nothing moves."""
+    rows = []
+    for number, text in keep_marked(lines, MARKERS)[:MAX_ROWS]:
+        if len(text) > 8_000 or "eval_" in text:
+            continue
+        told = {n.replace("rewards_train/", "rewards/"): v for n, v in _PAIR.findall(text)}
+        try:
+            values = {k: float(told[n]) for k, n in _NAMES.items() if n in told}
+        except ValueError:
+            continue
+        if "margin" in values:
+            rows.append(Row(number, text, values))
+    if len(rows) < LEAST:
+        return ()
+    found = _not_numbers(rows, file) or _never_moves(rows, file) or _margin_grows(rows, file)
+    return (found,) if found is not None else ()
+
+
+def _not_numbers(rows: Sequence[Row], file: str) -> Finding | None:
+    """Rewards that are NaN although the loss may be printed as a number."""
+    bad = [r for r in rows if isnan(r.values["margin"])]
+    if len(bad) < LEAST // 2 or bad[-1] is not rows[-1]:
+        return None
+    start = next(i for i, r in enumerate(rows) if isnan(r.values["margin"]))
+    loss = rows[-1].values.get("loss")
+    return Finding(
+        kind="metrics.preference_nan",
+        title=(
+            f"The rewards of chosen and rejected answers are NaN since line {rows[start].number} ({len(bad)} logged "
+            f"steps){f', while the loss is printed as {loss:g}' if loss is not None and not isnan(loss) else ''}: the "
+            "log-probabilities overflowed (float16, a logit of -inf, an answer cut to no tokens), and nothing is "
+            "learned"
+        ),
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(
+            Evidence(file, r.number, r.text.strip()[:600])
+            for r in {r.number: r for r in (rows[max(0, start - 1)], bad[0], bad[-1])}.values()
+        ),
+        page="preference-training",
+        facts={"rows": len(bad), "starts_at": 1, "specificity": 5_000},
+    )
+
+
+def _never_moves(rows: Sequence[Row], file: str) -> Finding | None:
+    last = rows[-STILL:]
+    if len(last) < STILL or any(
+        r.values.get(name) != 0.0 for r in last for name in ("margin", "chosen", "rejected")
+    ):
+        return None
+    rates = [r.values["rate"] for r in last if "rate" in r.values]
+    if rates and not any(rates):
+        why = "the learning rate is 0"
+    else:
+        why = (
+            "policy and reference are the same weights (the reference follows the policy, or the trained "
+            "parameters take no part in the forward pass), or the update is lost to rounding"
+        )
+    loss = last[-1].values.get("loss")
+    return Finding(
+        kind="metrics.preference_still",
+        title=(
+            f"The policy still equals its reference after {len(rows)} logged steps: rewards and margins of "
+            f"chosen and rejected answers are exactly 0{f' and the loss stays at {loss:g} (ln 2)' if loss else ''}, "
+            f"so the model never learned; {why}"
+        ),
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
+        page="preference-training",
+        facts={"rows": len(rows), "starts_at": 1, "specificity": 5_000},
+    )
+
+
+def _margin_grows(rows: Sequence[Row], file: str) -> Finding | None:
+    """The rewards fall, as may be; the margin grows, as it should."""
+    third = max(2, len(rows) // 3)
+    head, tail = rows[:third], rows[-third:]
+
+    def level(part: Sequence[Row], name: str) -> float:
+        return median([r.values[name] for r in part if name in r.values] or [0.0])
+
+    before, after = level(head, "margin"), level(tail, "margin")
+    chosen, accuracy = level(tail, "chosen"), level(tail, "accuracy")
+    if not after > max(1.2 * before, 0.05) or chosen >= level(head, "chosen") or accuracy < 0.55:
+        return None
+    if level(tail, "loss") > level(head, "loss"):
+        return None
+    return Finding(
+        kind="metrics.preference_margin",
+        title=(
+            f"The margin between chosen and rejected answers grows from {before:.3g} to {after:.3g} (accuracy "
+            f"{accuracy:.2g}): preference training works as expected; a reward of the chosen answer that falls "
+            f"(now {chosen:.3g}) is normal, since only the difference is trained"
+        ),
+        level=Level.BENIGN,
+        category=Category.NUMERICAL,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
+        page="preference-training",
+        facts={"margin_before": before, "margin_after": after},
+    )
