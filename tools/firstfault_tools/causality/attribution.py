@@ -94,6 +94,16 @@ def _ended_first(incident: LogIncident, named: Sequence[Hit]) -> Hit | None:
     return first[0] if len({h.captures["rank"] for h in first}) == 1 else None
 
 
+ABORTED = 6
+_ABORTS = frozenset({"native-abort-unnamed", "cpp-abort"})
+"""Signatures of lines a process prints in the moment in which it ends by SIGABRT."""
+
+
+def _are_aborts(incident: LogIncident, hits: Sequence[Hit]) -> bool:
+    known = incident.signatures.signatures
+    return any(h.index >= 0 and known[h.index].id in _ABORTS for h in hits)
+
+
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
     places = {(h.line.file, h.line.number) for h in hits}
@@ -101,6 +111,8 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     if len(own) > 1:
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
+    if not codes and _are_aborts(incident, hits):
+        codes = [e for e in incident.exits if e.signal == ABORTED]
     ranks = {e.rank for e in codes if e.rank is not None}
     if len(ranks) == 1:
         return ranks.pop()

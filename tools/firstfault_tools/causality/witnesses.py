@@ -69,7 +69,11 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
         "short or gone, a disk error under it and bad host memory all look like this",
         None, Level.FAILURE, "exit-codes",
     ),
-    8: ("died of SIGFPE (signal 8)", Category.CODE_BUG, Level.FAILURE, "segfault"),
+    8: (
+        "died of SIGFPE (signal 8, arithmetic exception such as an integer division by zero in native code); which "
+        "library is not in this log, only a native stack or a core dump names it",
+        None, Level.FAILURE, "segfault",
+    ),
     9: (
         "was killed by SIGKILL (signal 9) from outside; who sent it is not in this log: the kernel's OOM killer, a "
         "memory limit, the scheduler and a person all look like this",
