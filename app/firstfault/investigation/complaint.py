@@ -98,6 +98,9 @@ _CLASS = {
     Complaint.STALLED: Category.PERFORMANCE,
     Complaint.DIVERGED: Category.NUMERICAL,
 }
+_MAKES_HANG = frozenset({"signature.rccl-iommu", "signature.old-kernel-notice"})
+"""Notices that are harmless while a run goes on and are known to make one stand still."""
+
 LEAST_WEIGHT, STALL_WEIGHT = 0.15, 0.82
 """Share of the time that a setting must cost to explain slowness; and to explain that nothing advances."""
 
@@ -177,6 +180,10 @@ def _explanation(
         return None
     if complaint not in (Complaint.SLOW, Complaint.STALLED):
         return None
+    if complaint is Complaint.STALLED and judgement.verdict is Verdict.UNKNOWN:
+        hint = next((f for f in examination.chain.context if f.kind in _MAKES_HANG), None)
+        if hint is not None:
+            return replace(hint, level=Level.FAILURE, confidence=Confidence.POSSIBLE)
     least = LEAST_WEIGHT if complaint is Complaint.SLOW else STALL_WEIGHT
     facts = [f for f in examination.chain.context if f.facts.get("explains") == "slow"]
     found = sorted((f for f in facts if _weight(f) >= least), key=_weight, reverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firstfault_tools.causality.attribution import rank_of
+from firstfault_tools.causality.attribution import raised_by_launcher, rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.pods import pod_of
 from firstfault_tools.causality.roster import same_host
@@ -115,7 +115,7 @@ def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
 def _sole_rank(incident: LogIncident) -> int | None:
     """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
     crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
-    if any(t.line.speaker.task is not None for t in incident.tracebacks):
+    if any(t.line.speaker.task is not None or raised_by_launcher(t) for t in incident.tracebacks):
         return None
     if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
         return None

@@ -30,6 +30,9 @@ PAGE_ALL_WAIT = "collective-timeout"
 _WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
+_WORDS_EVALUATION = expression(
+    r"(?i)\bpredict|\bplot|\binference\b|\bevaluat|\bgenerat(?:e|ing|ion)\b"
+)
 _WORDS_CHECKPOINT = expression(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
 
 
@@ -310,7 +313,7 @@ def _busy_finding(
     about = f"{said} {context[0].text if context else ''}"
     if _WORDS_CHECKPOINT.search(about):
         category = Category.CHECKPOINT
-    elif _WORDS_DATA.search(about):
+    elif _WORDS_DATA.search(about) and not _WORDS_EVALUATION.search(about):
         category = Category.DATA
     else:
         category = Category.CODE_BUG

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Hit, Line
+from firstfault_tools.log.traceback import Traceback
 
 CLEARLY_FIRST_S = 5.0
 
@@ -94,6 +96,17 @@ def _ended_first(incident: LogIncident, named: Sequence[Hit]) -> Hit | None:
     return first[0] if len({h.captures["rank"] for h in first}) == 1 else None
 
 
+_LAUNCHER = expression(
+    r"deepspeed/launcher/(?!launch\.py)|accelerate/(?:commands|utils)/launch\.py|torch/distributed/(?:run|launch)\.py|horovod/runner/"
+)
+"""Programs that start ranks and are none themselves."""
+
+
+def raised_by_launcher(traceback: Traceback) -> bool:
+    """The exception is that of the program that starts the ranks."""
+    return any(_LAUNCHER.search(f.path) for f in traceback.frames)
+
+
 ABORTED = 6
 _ABORTS = frozenset({"native-abort-unnamed", "cpp-abort"})
 """Signatures of lines a process prints in the moment in which it ends by SIGABRT."""
@@ -107,8 +120,9 @@ def _are_aborts(incident: LogIncident, hits: Sequence[Hit]) -> bool:
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
     places = {(h.line.file, h.line.number) for h in hits}
-    own = {(t.line.file, t.line.number) for t in incident.tracebacks} & places
-    if len(own) > 1:
+    raised = [t for t in incident.tracebacks if (t.line.file, t.line.number) in places]
+    own = {(t.line.file, t.line.number) for t in raised}
+    if len(own) > 1 or any(raised_by_launcher(t) for t in raised):
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
     if not codes and _are_aborts(incident, hits):

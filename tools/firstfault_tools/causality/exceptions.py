@@ -14,7 +14,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.log.traceback import Frame, Traceback
+from firstfault_tools.log.traceback import Frame, Traceback, read_frames_before
 
 GENERIC = frozenset(
     {
@@ -29,6 +29,14 @@ GENERIC = frozenset(
 
 MAX_MESSAGE = 240
 MAX_CODE = 120
+_NEEDS_CODE = frozenset(
+    {
+        *("KeyError", "IndexError", "AssertionError", "TypeError", "AttributeError"),
+        *("ValueError", "ZeroDivisionError", "StopIteration"),
+    }
+)
+"""Exceptions whose message seldom names the object; the line of code does."""
+
 FRAMES = 6
 """Innermost frames that are asked what the program was doing."""
 
@@ -195,7 +203,9 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
             kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
             message = hit.captures.get("message", "")
             told.add((hit.line.file, hit.line.number))
-            out.append(Traceback(hit.line.number, hit.line, kind, message, (), False))
+            frames = read_frames_before(digest, hit.line)
+            start = frames[0].number if frames else hit.line.number
+            out.append(Traceback(start, hit.line, kind, message, frames, False))
     return [
         t
         for t in sorted(out, key=lambda t: (t.line.file, t.line.number))
@@ -268,9 +278,7 @@ def describe_traceback(
     message = " ".join(traceback.message.split())[:MAX_MESSAGE].rstrip(" .:")
     code = _code(incident, traceback)
     parts = [f"{traceback.short_type}: {message}" if message else traceback.short_type]
-    if code and (
-        not message or traceback.short_type in ("KeyError", "IndexError", "AssertionError")
-    ):
+    if code and (not message or traceback.short_type in _NEEDS_CODE):
         parts.append(f" at `{code}`")
     where = describe_place(traceback)
     if where:

@@ -18,7 +18,7 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 MOST_RANKS = 4_096
 _DONE = expression(
     r"(?i)\b(?:loaded|ready|complete[d]?|done|finished|entered|entering|passed|joined|initiali[sz]ed|built|"
-    r"connected|restored|resumed|compiled|synchroni[sz]ed|reached)\b"
+    r"connected|restored|resumed|compiled|synchroni[sz]ed|reached|start(?:ed|ing|s)?|begin(?:s|ning)?|began)\b"
 )
 _ABOUT = (
     (expression(r"(?i)dataset|data ?loader|\bdata\b|shard|index|tokeni"), Category.DATA, "uneven-data-across-ranks"),

@@ -1,0 +1,65 @@
+"""Which setting makes the run work, by what the person says, and what is at fault then?
+
+"With NCCL_P2P_DISABLE=1 it trains" is an experiment with a result. It decides where the log alone shows
+only that ranks waited or that a call failed; what a log shows as a cause outranks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firstfault.investigation.examination import Examination
+from firstfault.investigation.verdict import Judgement
+from firstfault_tools.collectives.remedies import describe_remedy, read_question
+from firstfault_tools.findings import Category, Evidence, Finding, Level, Verdict
+
+_VAGUE = frozenset(
+    {
+        *("nccl-unhandled-system-error", "nccl-unhandled-cuda-error", "nccl-internal-error"),
+        *("nccl-system-error-unexplained", "nccl-warning", "nccl-p2p-ipc", "ib-retry-exceeded"),
+        *("store-clients-missing", "store-connect-timeout", "ddp-marked-ready-twice"),
+    }
+)
+"""Signatures that name what failed and leave several reasons open."""
+
+
+def weigh_remedy(examination: Examination, judgement: Judgement, question: str) -> Judgement:
+    """The verdict with the reason that the question's experiment shows, where none stands yet."""
+    if not question or not _is_open(judgement):
+        return judgement
+    told = read_question(question)
+    if told is None:
+        return judgement
+    remedy, spelling = told
+    first = judgement.finding
+    evidence = first.evidence if first is not None else _first_lines(examination)
+    if not evidence:
+        return judgement
+    finding = describe_remedy(remedy, spelling, evidence[:3], Level.FAILURE)
+    seen = f"; what the log shows of it: {first.title}" if first is not None else ""
+    finding = replace(finding, title=f"{finding.title}, as the question says{seen}")
+    return Judgement(Verdict.FAULT, finding, finding.confidence, judgement.suspicious)
+
+
+def _is_open(judgement: Judgement) -> bool:
+    if judgement.verdict is Verdict.UNKNOWN:
+        return True
+    finding = judgement.finding
+    if judgement.verdict is not Verdict.FAULT or finding is None:
+        return False
+    vague = finding.kind.removeprefix("signature.") in _VAGUE
+    return vague and finding.category in (Category.COMMUNICATION, None) and not _names(finding)
+
+
+def _names(finding: Finding) -> bool:
+    """The finding has singled out a rank, which a setting of all ranks does not explain."""
+    return finding.rank is not None and finding.level is Level.CAUSE
+
+
+def _first_lines(examination: Examination) -> tuple[Evidence, ...]:
+    """The last lines of the first log: where it stands still."""
+    for digest in examination.logs.digests:
+        lines = [Evidence(digest.file, n, t) for n, t in digest.kept if t.strip()]
+        if lines:
+            return tuple(lines[-1:])
+    return ()
