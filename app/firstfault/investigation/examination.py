@@ -17,6 +17,8 @@ from firstfault_tools.causality.adoption import adopt_ranks
 from firstfault_tools.causality.alignment import align_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.memory_weighing import weigh_memory
+from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding, Level
@@ -71,6 +73,7 @@ def examine(
     # what a comparison of all ranks found goes first: it was judged knowing the rest
     findings = [*_find_in_incident(logs, findings, skipped), *findings]
     findings = list(join_growth(join_storage(join_stragglers(adopt_ranks(logs, findings)))))
+    findings = name_prefixes(logs, weigh_memory(logs, findings))
     return Examination(
         logs=logs,
         findings=tuple(findings),

@@ -122,7 +122,7 @@ def _sole_rank(incident: LogIncident) -> int | None:
     reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
     if len(reported) == 1:
         return reported.pop()
-    return 0 if not reported and (incident.world_size or 1) == 1 else None
+    return 0 if not reported and not incident.has_peers else None
 
 
 def _pod(finding: Finding) -> str | None:

@@ -133,6 +133,6 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     local_ranks = {e.local_rank for e in codes if e.local_rank is not None}
     if not ranks and len(local_ranks) == 1 and len(incident.hosts_seen) <= 1:
         return local_ranks.pop()
-    if codes or incident.ranks_seen - {0} or incident.hosts_seen or (incident.world_size or 1) > 1:
+    if codes or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
     return 0 if len({t.line.number for t in incident.tracebacks if not t.chained}) == 1 else None

@@ -22,6 +22,10 @@ from firstfault_tools.log.work import WorkReport, read_work
 _WORLD = expression(
     r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
 )
+_MORE = expression(
+    r"(?i)--num[_-]gpus['\",]*[= ]+['\"]?(\d{1,4})\b|num[_-]processes['\"]?\s*[:= ]\s*['\"]?(\d{1,6})\b|\bprocess \d{1,6}/(\d{1,6})\b"
+)
+_LOCAL = expression(r"--local[-_]rank[= ](\d{1,3})\b")
 _LAUNCH = expression(r"--nnodes[= ](\d+)")
 _PER_NODE = expression(r"--nproc[_-]per[_-]node[= ](\d+)")
 MOST_GPUS = 16
@@ -78,6 +82,20 @@ class LogIncident:
                 if each is not None:
                     sizes.append(int(each[1]) * (int(nodes[1]) if nodes is not None else 1))
         return max(sizes) or None
+
+    @cached_property
+    def has_peers(self) -> bool:
+        """The logs tell of more than one process, even where they do not say how many."""
+        if (self.world_size or 1) > 1 or len({e.host for e in self.exits if e.host}) > 1:
+            return True
+        for digest in self.digests:
+            for number in digest.marked.get(Mark.WORLD, ()):
+                text = self.text_of(digest, number) or ""
+                if any(int(g) > 1 for m in _MORE.finditer(text) for g in m.groups() if g):
+                    return True
+                if any(int(m[1]) > 0 for m in _LOCAL.finditer(text)):
+                    return True
+        return False
 
     @cached_property
     def ranks_seen(self) -> frozenset[int]:

@@ -53,6 +53,12 @@ _DEATH = expression(
 )
 _DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")
 DEATH_LINES = 4_000
+_PROMPT = expression(
+    r"\s*(?:[\w.@:~/ \[\]()-]{0,60})?[$#>] (?:[A-Z_]+=\S+ )*(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|sbatch|mpirun|"
+    r"horovodrun|bash|sh|ray|llamafactory-cli|swift|\./\S+) "
+)
+"""A command typed at a prompt: what follows belongs to another run."""
+PROMPT_LINES = 500
 TIMED_STEPS = 400
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
@@ -152,9 +158,16 @@ class ProgressReader:
                 self._survives[number] = False
                 return False
             finish = self.finished_at()
-            over = finish is not None and number > finish
+            over = finish is not None and number > finish and not self._began_again(finish, number)
             self._survives[number] = over or self._steps_go_on(number)
         return self._survives[number]
+
+    def _began_again(self, finish: int, number: int) -> bool:
+        """A shell prompt between the planned end and line `number` starts another command."""
+        kept = self._digest.kept
+        first, last = self._digest.position(finish) + 1, self._digest.position(number)
+        rows = kept[max(first, last - PROMPT_LINES) : last]
+        return any(_PROMPT.match(text[:300]) for _, text in rows)
 
     def _dies_after(self, number: int) -> bool:
         """The process says after line `number` that it goes down, and no step follows that."""

@@ -37,6 +37,12 @@ _ECHOES = (43, 45)
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
+_EARLIER = expression(
+    r"(?i)\b(?:previous|prior|earlier|former|last) (?:attempt|run|job|try|allocation|submission|incarnation)\b"
+    r".{0,80}\b(?:ended|died|failed|stopped|exited|was (?:killed|preempted|cancelled)|terminated|crashed)"
+)
+"""A report about the attempt before this one: history, not what ended this one."""
+
 _HOST_FAULTS = (Category.HARDWARE, Category.OOM)
 _POD_KINDS = ("kubernetes.", "signature.k8s-")
 
@@ -60,6 +66,8 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
         ):
             level = Level.SYMPTOM
+        elif finding.evidence and all(_EARLIER.search(e.text[:500]) for e in finding.evidence[:3]):
+            level = Level.CONTEXT
         elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
             level = Level.CONTEXT
         if finding.kind == "signature.segfault" and trained and not _has_stack(incident, finding):

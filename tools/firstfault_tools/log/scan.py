@@ -65,7 +65,10 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     # A PCI address with its domain; the rank before it is read by the roster. Without the domain every
     # time of day begins like one, which costs a third of the speed.
     (Mark.SEAT, r"(?i)[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b"),
-    (Mark.WORLD, r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node"),
+    (
+        Mark.WORLD,
+        r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node|num_gpus|num_processes|local[_-]rank[= ][1-9]|\bprocess \d+/\d+",
+    ),
 )
 
 

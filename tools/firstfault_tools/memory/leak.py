@@ -54,7 +54,7 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
     for row in range(len(series)):
         if series.line[row] >= end:
             break
-        if values[row] != MISSING and values[row] > 0 and series.step[row] != NO_STEP:
+        if values[row] != MISSING and values[row] > 0:
             by_rank[series.rank[row]].append(row)
     best: tuple[float, int, list[int]] | None = None
     for rank, rows in by_rank.items():
@@ -71,11 +71,14 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
         return None
     _, rank, rows = best
     first, last = rows[0], rows[-1]
-    steps = max(1, series.step[last] - series.step[first])
+    numbered = NO_STEP not in (series.step[first], series.step[last])
+    steps = max(1, series.step[last] - series.step[first] if numbered else len(rows) - 1)
     each = (values[last] - values[first]) / steps
+    at = (f"step {series.step[first]}", f"step {series.step[last]}") if numbered else (
+        f"line {series.line[first]}", f"line {series.line[last]}")  # fmt: skip
     title = (
-        f"GPU memory grew steadily before, from {values[first]:.4g} GiB at step {series.step[first]} "
-        f"to {values[last]:.4g} GiB at step {series.step[last]} ({each:.3g} GiB a step): a leak, "
+        f"GPU memory grew steadily before, from {values[first]:.4g} GiB at {at[0]} to {values[last]:.4g} GiB "
+        f"at {at[1]} ({each:.3g} GiB a {'step' if numbered else 'printed row'}): a leak, "
         "something keeps tensors from step to step (a loss, metric or state that still carries its "
         "graph and was not detached, or outputs gathered in a list)"
     )

@@ -15,6 +15,7 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.metrics.slow_since import tell_onset
 
 MARKERS = (
     *("ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward"),
@@ -79,7 +80,23 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     if sum(_may_hold(text) for _, text in marked) == 0:
         return ()
     times = read_rank_times(lines, frozenset(n for n, text in marked if _may_hold(text)))
-    return judge_rank_times(times, file) if len(times) >= 3 else ()
+    found = judge_rank_times(times, file) if len(times) >= 3 else ()
+    own = {n for n, text in marked if _may_hold(text)}
+    return tuple(
+        tell_onset(
+            f, lines, file, lambda n, text, f=f: _compute_of(n, text, f.rank) if n in own else None
+        )
+        if f.rank is not None and f.kind == "metrics.rank_straggler"
+        else f
+        for f in found
+    )
+
+
+def _compute_of(number: int, text: str, rank: int | None) -> float | None:
+    """Compute time of a line that is a row of `rank`."""
+    row: dict[int, RankTimes] = {}
+    _read_line(number, text, row)
+    return row[rank].compute[0] if rank is not None and rank in row else None
 
 
 def _may_hold(text: str) -> bool:

@@ -1,0 +1,282 @@
+"""What does a memory finding mean beside what the process was doing? Phase, peers and the end of the run.
+
+The allocator's message says how much did not fit. The stack above it tells whether the process was
+saving, loading or stepping; the process list in it tells whether ranks of one job share a GPU; where a
+kill came from is told by the work it interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.memory.oom_message import OomMessage, find_messages
+
+FRAGMENTED, SHARED, GROWTH = (
+    "signature.cuda-oom-fragmentation",
+    "signature.cuda-oom-shared-gpu",
+    "metrics.host_memory_growth",
+)
+COMPILED = "signature.xla-oom"
+STRAGGLER = "metrics.rank_straggler"
+KILLED = "exit.sigkill"
+FRAMES = 24
+BEFORE_KILL = 60
+"""Lines before a kill in which the work it interrupted is looked for."""
+GIB = 1 << 30
+
+_PHASES = (
+    (
+        expression(
+            r"state_dict|save_checkpoint|save_model|save_pretrained|save_ckpt|_save\b|\bsave_|_unshard_fsdp_state_params|"
+            r"summon_full_params"
+        ),
+        "while weights were gathered for a checkpoint: they are put together unsharded on the GPU; save "
+        "sharded, or gather with CPU offload and rank0_only",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(r"load_checkpoint|load_state_dict|from_pretrained|restore_location|load_model"),
+        "while a checkpoint was loaded",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(r"\bgenerate\b|_sample\b|rollout"),
+        "while text was generated: the key-value cache grows with batch and length",
+        "oom-evaluation",
+    ),
+    (
+        expression(r"evaluat|validat|prediction_step|\beval_"),
+        "in evaluation: outputs or a larger batch are kept on the GPU",
+        "oom-evaluation",
+    ),
+    (
+        expression(r"(?:^|_)adam\w*$|optimizer_step|_init_group|_multi_tensor_"),
+        "in the optimizer step: Adam's two states for each weight are created at the first step",
+        "memory-estimation",
+    ),
+)
+_LOADING = expression(
+    r"(?i)loading checkpoint shards|loading & quantizing|loading (?:the )?(?:base |pretrained )?(?:model|weights|checkpoint)|"
+    r"loading safetensors|map_location=.?cpu|synchronizing model states|sync_model_states|from_pretrained|"
+    r"converting checkpoint|merging (?:lora|adapter|shards|weights)|loaded \d+ of \d+ shards"
+)
+_WORK = expression(
+    r"(?i)\bloss\b|iteration\s+\d+|\bit/s\b.*loss|starting training|\*{3,} running training"
+)
+_TEMPORARY = expression(
+    r"(?:preallocated temp allocation|[Tt]emp(?:orary)? (?:allocation|buffers?|size)): +(\S+)"
+)
+_OPERATOR = expression(r'Operator: op_name="(?P<op>[^"]{1,200})"')
+_SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
+_RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
+
+
+def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with those about memory and checkpoints weighed by what surrounds them."""
+    straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
+    alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
+    out = []
+    for finding in findings:
+        finding = _revive_after_end(incident, finding)
+        if finding.kind == FRAGMENTED:
+            finding = _doubt_fragmentation(incident, finding)
+        elif finding.kind == SHARED:
+            finding = _name_peers(finding)
+        elif finding.kind == COMPILED:
+            finding = _read_assignment(incident, finding)
+        elif (
+            finding.kind == GROWTH and straggler is not None and _same_rank(finding, straggler.rank)
+        ):
+            # one rank is slow and grows: both follow from what only this rank does
+            finding = replace(finding, level=Level.CONTEXT)
+        elif finding.kind == KILLED and finding.category is None and alone:
+            finding = _explain_kill(incident, finding)
+        if finding.kind.startswith("signature.") and finding.category is Category.OOM:
+            finding = _place_by_device(incident, finding)
+        out.append(finding)
+    return out
+
+
+def _place_by_device(incident: LogIncident, finding: Finding) -> Finding:
+    """An unlabelled message names the device: on one host that is the rank, elsewhere no rank is known."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if (
+        message is None
+        or not message.gpu
+        or finding.rank != 0
+        or finding.evidence[0].rank is not None
+    ):
+        return finding
+    if incident.ranks_seen - {0} or "rank" in finding.facts:
+        return finding
+    many = len(incident.hosts_seen) > 1 or (incident.world_size or 1) > 8
+    rank = None if many else message.gpu
+    title = finding.title.replace(
+        "on rank 0", f"on rank {rank}" if rank is not None else "on one rank"
+    )
+    return replace(finding, rank=rank, title=title)
+
+
+def _revive_after_end(incident: LogIncident, finding: Finding) -> Finding:
+    """What fails after the last step (the final save, the next command) is not got over by the end."""
+    if finding.category not in (Category.OOM, Category.CHECKPOINT) or not finding.facts.get(
+        "survived"
+    ):
+        return finding
+    if finding.level not in (Level.CAUSE, Level.FAILURE) or not finding.evidence:
+        return finding
+    place = finding.evidence[0]
+    reader = incident.progress.get(place.file)
+    if reader is None or place.line == 0:
+        return finding
+    finish, last = reader.finished_at(), reader.last_training()
+    if finish is None or place.line < (last.number if last is not None else 0):
+        return finding
+    if any(p.training and not p.full for p in reader.after(place.line)) or not _is_error(finding):
+        return finding
+    return replace(finding, facts={**finding.facts, "survived": False})
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.kind.startswith(("signature.", "traceback."))
+
+
+def _message(evidence: Evidence) -> OomMessage | None:
+    found = find_messages(evidence.text, 1)
+    return found[0] if found else None
+
+
+def _doubt_fragmentation(incident: LogIncident, finding: Finding) -> Finding:
+    """Free and unused memory together would not have been enough: then it is not fragmentation."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None or message.free is None or message.reserved_unallocated is None:
+        return finding
+    room = message.free + message.reserved_unallocated
+    if message.tried <= room:
+        return finding
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    words, page = _phase(incident, finding) or ("", "cuda-out-of-memory")
+    tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU "
+        f"{message.gpu} ({message.free / GIB:.2f} GiB free, and the {message.reserved_unallocated / GIB:.2f} "
+        f"GiB that PyTorch keeps unused would not make up for it)"
+        + (f" {words}" if words else "")
+        + (tail[1] + tail[2]),
+        page=page,
+    )
+
+
+def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:
+    """What the stack above an out-of-memory message was doing, and the page about that."""
+    place = finding.evidence[0]
+    stack = next(
+        (
+            t
+            for t in incident.tracebacks
+            if t.line.file == place.file and t.line.number == place.line
+        ),
+        None,
+    )
+    if stack is None:
+        return None
+    for words, told, page in _PHASES:
+        if any(words.search(f.name) for f in stack.frames[-FRAMES:]):
+            return told, page
+    return None
+
+
+def _name_peers(finding: Finding) -> Finding:
+    """Several processes of like size on one GPU are ranks of the job that all took the same device."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None or message.process is None:
+        return finding
+    alike = [o for o in message.others if 0.6 <= o.bytes / max(1, message.process) <= 1.6]
+    if len(alike) < 2 or len(alike) * 2 <= len(message.others):
+        return finding
+    tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{len(alike) + 1} processes of like size ({message.process / GIB:.1f} GiB each) sit on GPU "
+        f"{message.gpu}: the local ranks all use the same device, because each must set its own from "
+        "LOCAL_RANK before it touches CUDA (out of memory)" + tail[1] + tail[2],
+        rank=None,
+        page="gpu-memory-held-by-another-process",
+    )
+
+
+def _explain_kill(incident: LogIncident, finding: Finding) -> Finding:
+    """A kill while the model was being loaded, before any step: host memory is what loading fills."""
+    place = finding.evidence[0] if finding.evidence else None
+    digest = next((d for d in incident.digests if place and d.file == place.file), None)
+    if place is None or digest is None or incident.progress[place.file].trained():
+        return finding
+    line = _last_loading(digest, place.line)
+    if line is None:
+        return finding
+    return replace(
+        finding,
+        title=f"{finding.title.split(' was killed', 1)[0]} was killed by SIGKILL while it loaded the model, before any "
+        f"step, and no CUDA error was raised: host memory (RAM) ran out is the usual reason, since every process loads "
+        "a full copy into it; the kernel log of the host decides",
+        level=Level.FAILURE,
+        category=Category.OOM,
+        confidence=Confidence.LIKELY,
+        evidence=(*finding.evidence[:2], Evidence(digest.file, *line)),
+        page="host-memory-oom-kill",
+    )
+
+
+def _last_loading(digest: FileDigest, number: int) -> tuple[int, str] | None:
+    """The last line before `number` that tells of loading, unless training had begun after it."""
+    at = digest.position(number)
+    for row, text in reversed(digest.kept[max(0, at - BEFORE_KILL) : at]):
+        if _WORK.search(text):
+            return None
+        if _LOADING.search(text) and not text.lstrip().startswith(("File ", "return ")):
+            return row, text
+    return None
+
+
+def _same_rank(growth: Finding, rank: int | None) -> bool:
+    named = _RANK_WORDS.search(growth.title)
+    return growth.rank == rank or (named is not None and int(named[1]) == rank)
+
+
+def _read_assignment(incident: LogIncident, finding: Finding) -> Finding:
+    """What XLA's list of buffers says: how much is temporary, and which buffer is the largest."""
+    told: list[str] = []
+    quotes: list[Evidence] = []
+    for digest in incident.digests:
+        for at, (number, text) in enumerate(digest.kept):
+            temporary = _TEMPORARY.search(text)
+            if temporary is not None and not told:
+                told.append(f"{temporary[1]} of it are temporary buffers of the compiled step")
+                quotes.append(Evidence(digest.file, number, text))
+            operator = _OPERATOR.search(text)
+            if operator is not None:
+                near = [t for _, t in digest.kept[at + 1 : at + 5]]
+                shape = next((m[1] for t in near if (m := _SHAPE.search(t)) is not None), "")
+                name = "/".join(operator["op"].split("/")[-2:])
+                told.append(
+                    f"the largest is {shape} of {name}" if shape else f"the largest is of {name}"
+                )
+                quotes.append(Evidence(digest.file, number, text))
+                break
+        if told:
+            break
+    if not told:
+        return finding
+    return replace(
+        finding,
+        title=f"{finding.title}; {', '.join(told)}: the program does not fit at this batch and sequence length without "
+        "recomputation (rematerialisation) or more sharding",
+        evidence=(*finding.evidence[:2], *quotes[:2]),
+        page="memory-reduction",
+    )

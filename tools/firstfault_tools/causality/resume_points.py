@@ -1,0 +1,117 @@
+"""Do all nodes resume at the same step? Compares where each host or rank says that it goes on.
+
+A checkpoint on a disk of one node is found there only. The other nodes start at step 0 without a word of
+error, and the collectives pair different steps: a hang, or a loss that makes no sense.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.scan import make_line
+
+MOST_LINES = 20_000
+WORDS = (
+    "esum",
+    "ontinuing training",
+    "oaded checkpoint",
+    "it/s]",
+    "s/it]",
+    "epoch",
+    "tep",
+    "scratch",
+)
+_TOLD = expression(
+    r"(?i)(?:continuing training from global step|resum(?:ed|ing)(?: training)? (?:from|at)(?: global)?[ _]?(?:step|iteration|iter)|"
+    r"successfully loaded checkpoint from \S{1,200} (?:\[ ?t [^\]]*\] )?at iteration|restored (?:from|at) step|"
+    r"start(?:ing)? from (?:global )?step|start_iteration|starting at step)[ :=]{1,3}(?P<step>\d{1,9})"
+)
+_BAR = expression(r"\d{1,3}%\|[^|]{0,200}\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9}) \[")
+_NOT_TRAINING = expression(
+    r"(?i)loading|shards|download|map|tokeniz|evaluat|generat|saving|example"
+)
+LEAST_STEP = 2
+"""A resumed step below this may as well be a count from 0 beside one from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where one host or rank began: the step, whether it said so, and the line."""
+
+    step: int
+    told: bool
+    total: int | None
+    evidence: Evidence
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Hosts or ranks that go on at another step than those that resumed."""
+    starts = _read_starts(incident)
+    told = [s for s in starts.values() if s.step >= LEAST_STEP]
+    if len(starts) < 2 or not told:
+        return ()
+    steps = Counter(s.step for s in starts.values())
+    if len(steps) < 2:
+        return ()
+    at = max(s.step for s in told)
+    lead = next(w for w, s in starts.items() if s.step == at)
+    others = {w: s for w, s in starts.items() if s.step != at}
+    late = {w: s for w, s in others.items() if s.step < LEAST_STEP} or others
+    odd, start = next(iter(late.items()))
+    if not starts[lead].told and not start.told:
+        return ()
+    names = ", ".join(list(late)[:6])
+    began = f"start{'s' if len(late) == 1 else ''} at step {start.step}"
+    return (
+        Finding(
+            kind="checkpoint.resume_differs",
+            title=f"{lead} resumes from step {at}, but {names} {began}: the checkpoint was not found there, as when it lies "
+            "on a local disk of one node and not on storage that all nodes share, so the ranks train different "
+            "steps with different weights",
+            level=Level.CAUSE,
+            category=Category.CHECKPOINT,
+            confidence=Confidence.CONFIRMED,
+            evidence=(starts[lead].evidence, start.evidence),
+            rank=int(odd.removeprefix("rank "))
+            if len(late) == 1 and odd.startswith("rank ")
+            else None,
+            host=odd if len(late) == 1 and not odd.startswith("rank ") else None,
+            page="checkpoint-resume",
+            facts={"steps": {w: s.step for w, s in list(starts.items())[:64]}, "survived": False},
+        ),
+    )
+
+
+def _read_starts(incident: LogIncident) -> dict[str, Start]:
+    """First step of every host or rank: what it says, else the first count of its training bar."""
+    starts: dict[str, Start] = {}
+    for digest in incident.digests:
+        for number, text in digest.kept[:MOST_LINES]:
+            if len(text) > 2_000 or not any(word in text for word in WORDS):
+                continue
+            told = _TOLD.search(text)
+            bar = _BAR.search(text) if told is None else None
+            if told is None and (bar is None or _NOT_TRAINING.search(text[: bar.start() + 1])):
+                continue
+            line = make_line(digest.file, number, text, digest.year)
+            who = line.speaker.host or (
+                f"rank {line.speaker.rank}" if line.speaker.rank is not None else None
+            )
+            if who is None or (who in starts and (starts[who].told or told is None)):
+                continue
+            match = told or bar
+            if match is None:
+                continue
+            total = int(bar["total"]) if bar is not None else None
+            starts[who] = Start(
+                int(match["step"]),
+                told is not None,
+                total,
+                Evidence(digest.file, number, text[:400]),
+            )
+    return starts

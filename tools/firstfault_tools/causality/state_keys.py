@@ -1,0 +1,100 @@
+"""Do the keys of a checkpoint and of a model differ by a prefix only? Reads the lists of a failed load.
+
+`load_state_dict` prints which keys are missing and which were not expected. Where one list is the other
+with a wrapper's prefix before it, nothing is missing: the file was saved with or without that wrapper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Finding
+
+KIND = "signature.state-dict-keys-mismatch"
+NEAR = 40
+MOST_KEYS = 400
+_LIST = expression(r"(Missing|Unexpected) key\(s\) in state_dict: (.{3,40000})")
+_KEY = expression(r"[\"']([\w.]{3,300})[\"']")
+_WRAPPERS = {
+    "module.": "DataParallel, DDP or a DeepSpeed engine",
+    "_orig_mod.": "torch.compile",
+    "_fsdp_wrapped_module.": "FSDP",
+    "_checkpoint_wrapped_module.": "activation checkpointing",
+    "_forward_module.": "Lightning's strategy",
+    "base_model.model.": "PEFT",
+    "model.": "a trainer or a LightningModule",
+}
+
+
+def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with the prefix named on a mismatch of keys that is only one."""
+    out = []
+    for finding in findings:
+        if finding.kind == KIND and finding.evidence:
+            told = _explain(incident, finding)
+            if told is not None:
+                finding = replace(finding, title=f"{finding.title.split(': ')[0]}: {told}")
+        out.append(finding)
+    return out
+
+
+def _explain(incident: LogIncident, finding: Finding) -> str | None:
+    place = finding.evidence[0]
+    digest = next((d for d in incident.digests if d.file == place.file), None)
+    if digest is None:
+        return None
+    lists: dict[str, list[str]] = {}
+    at = digest.position(place.line)
+    for _, text in digest.kept[max(0, at - NEAR) : at + NEAR]:
+        for kind, keys in _LIST.findall(text[:60_000]):
+            lists.setdefault(kind, _KEY.findall(keys)[:MOST_KEYS])
+    missing, extra = lists.get("Missing", []), lists.get("Unexpected", [])
+    if not missing or not extra:
+        return None
+    prefix, side = _common_prefix(missing, extra)
+    if not prefix:
+        return None
+    who = _WRAPPERS.get(prefix)
+    wrapper = f", the prefix that {who} puts before every key" if who else ""
+    if side == "model":
+        return (
+            f"they differ by the prefix '{prefix}' only{wrapper}: the model has it ({missing[0]}), the file does not "
+            f"({extra[0]}); load before wrapping, or add the prefix"
+        )
+    return (
+        f"they differ by the prefix '{prefix}' only{wrapper}: the file has it ({extra[0]}), the model does not "
+        f"({missing[0]}); strip the prefix when loading, or save the unwrapped model"
+    )
+
+
+def _common_prefix(missing: Sequence[str], extra: Sequence[str]) -> tuple[str, str]:
+    """(prefix, side that carries it), or two empty strings."""
+    for long, short, side in ((missing, extra, "model"), (extra, missing, "file")):
+        match = re.match(r"(?:\w+\.){1,3}", long[0])
+        if match is None:
+            continue
+        parts = match[0].split(".")[:-1]
+        for count in range(1, len(parts) + 1):
+            prefix = ".".join(parts[:count]) + "."
+            bare = {k.removeprefix(prefix) for k in long if k.startswith(prefix)}
+            alike = sum(1 for key in short if key in bare)
+            known = prefix in _WRAPPERS and all(k.startswith(prefix) for k in long)
+            apart = not any(key.startswith(prefix) for key in short)
+            if apart and (alike >= max(1, min(len(short), len(long)) // 2) or (known and alike)):
+                return prefix, side
+            if (
+                known
+                and apart
+                and prefix != "model."
+                and {_stem(k) for k in bare} & {_stem(k) for k in short}
+            ):
+                return prefix, side
+    return "", ""
+
+
+def _stem(key: str) -> str:
+    return ".".join(key.split(".")[-2:])
