@@ -66,14 +66,20 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
         ):
             level = Level.SYMPTOM
-        elif finding.evidence and all(_EARLIER.search(e.text[:500]) for e in finding.evidence[:3]):
-            level = Level.CONTEXT
-        elif finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding):
+        elif _is_history(finding) or (
+            finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
+        ):
             level = Level.CONTEXT
         if finding.kind == "signature.segfault" and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out
+
+
+def _is_history(finding: Finding) -> bool:
+    """Every line of it tells of an attempt before this one."""
+    told = finding.evidence[:3]
+    return bool(told) and all(_EARLIER.search(e.text[:500]) for e in told)
 
 
 def _raised_by_program(findings: Sequence[Finding]) -> bool:

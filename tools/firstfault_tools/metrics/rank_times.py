@@ -82,14 +82,18 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     times = read_rank_times(lines, frozenset(n for n, text in marked if _may_hold(text)))
     found = judge_rank_times(times, file) if len(times) >= 3 else ()
     own = {n for n, text in marked if _may_hold(text)}
-    return tuple(
-        tell_onset(
-            f, lines, file, lambda n, text, f=f: _compute_of(n, text, f.rank) if n in own else None
-        )
-        if f.rank is not None and f.kind == "metrics.rank_straggler"
-        else f
-        for f in found
-    )
+    return tuple(_tell(f, lines, own, file) for f in found)
+
+
+def _tell(finding: Finding, lines: Sequence[tuple[int, str]], own: set[int], file: str) -> Finding:
+    """A straggler with what it printed when it became slow. own: numbers of the rows of times."""
+    if finding.rank is None or finding.kind != "metrics.rank_straggler":
+        return finding
+
+    def read(number: int, text: str) -> float | None:
+        return _compute_of(number, text, finding.rank) if number in own else None
+
+    return tell_onset(finding, lines, file, read)
 
 
 def _compute_of(number: int, text: str, rank: int | None) -> float | None:
