@@ -24,12 +24,18 @@ from firstfault_tools.log.work import WorkReport
 
 PAGE_MISMATCH = "collective-divergence"
 PAGE_NEVER_ENTERED = "collective-divergence"
+PAGE_UNEVEN = "uneven-data-across-ranks"
 PAGE_BUSY = "rank-zero-work"
 PAGE_ALL_WAIT = "collective-timeout"
 
 _WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
+_WORDS_THROUGH = expression(
+    r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
+    r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|\b(?:starting|running|begin\w*) (?:the )?(?:validation|evaluation)"
+)
+_WORDS_STEP = expression(r"(?i)\b(?:step|iter|iteration|batch)\b.{0,3}\d")
 _WORDS_EVALUATION = expression(
     r"(?i)\bpredict|\bplot|\binference\b|\bevaluat|\bgenerat(?:e|ing|ion)\b"
 )
@@ -101,11 +107,18 @@ def _judge_group(incident: LogIncident, group: str, states: dict[int, RankState]
     waiting = [s for s in states.values() if s.timed_out and not s.never_entered]
     if not waiting:
         return []
-    for judge in (_find_never_entered, _find_mismatch, _find_missing, _find_behind):
+    judges = (_find_never_entered, _find_mismatch, _find_missing, _find_behind)
+    for judge in (_find_mismatch,) if _all_joined(incident) else judges:
         found = judge(incident, group, states, waiting)
         if found is not None:
             return [found]
     return [_all_wait(incident, waiting)]
+
+
+def _all_joined(incident: LogIncident) -> bool:
+    """PyTorch's own report says that every listed rank joined the collective: nobody is missing."""
+    known = incident.signatures.signatures
+    return any(known[h.index].id == "desync-all-joined" for d in incident.digests for h in d.hits)
 
 
 def _describe(state: RankState) -> str:
@@ -177,18 +190,39 @@ def _find_mismatch(
             s for s in peers if s is not other and (s.op, s.numel) != (other.op, other.numel)
         )
         words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
+        before, uneven = ("", False) if words else _said_before(incident, (one, other))
         return _finding(
             "collective.mismatch",
             f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
             f"but {_names([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
-            f"{_describe(other)}; the ranks took different code paths (mismatch)",
+            f"{_describe(other)}; the ranks took different code paths (mismatch){before}",
             Level.CAUSE,
             culprit.rank if culprit is not None else None,
             [one.report.line, other.report.line, *words],
-            PAGE_MISMATCH,
+            PAGE_UNEVEN if uneven else PAGE_MISMATCH,
             words,
+            Category.DATA if uneven else Category.CODE_BUG,
         )
     return None
+
+
+def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[str, bool]:
+    """What two ranks that went apart said last, and whether one had run out of batches before the other."""
+    said = [last_words(incident, s.rank, s.report.line) for s in states]
+    texts = [_readable(words[0]) for words in said if words]
+    if len(texts) < len(states) or len(set(texts)) < len(texts):
+        return "", False
+    told = "".join(
+        f"; rank {state.rank} said before: {text!r}"
+        for state, text in zip(states, texts, strict=True)
+    )
+    through = [_WORDS_THROUGH.search(text) is not None for text in texts]
+    uneven = any(through) and any(
+        _WORDS_STEP.search(text) and not over for text, over in zip(texts, through, strict=True)
+    )
+    if uneven:
+        told += "; one had no batch left while the other still trained: uneven data across ranks"
+    return told, uneven
 
 
 def _find_missing(

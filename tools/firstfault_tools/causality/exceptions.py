@@ -14,7 +14,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.log.traceback import Frame, Traceback, read_frames_before
+from firstfault_tools.log.traceback import Frame, Traceback
 
 GENERIC = frozenset(
     {
@@ -106,7 +106,7 @@ _RECOMPUTE = expression(
 _COMPILE_CACHE = expression(r"triton/runtime/(?:cache|jit)|torch/_inductor/(?:codecache|runtime/)")
 _SPAWN = expression(r"multiprocessing/(?:popen_|reduction|context|spawn)")
 _PEER = expression(
-    r"(?i)\bnccl\b|\bgloo\b|connection (?:reset|closed|refused|aborted)|broken pipe|timed? ?out|watchdog|communicator was aborted|address already in use"
+    r"(?i)\bnccl\b|\bgloo\b|\brccl\b|\bhccl[a-z]*\b|connection (?:reset|closed|refused|aborted)|broken pipe|timed? ?out|watchdog|communicator was aborted|address already in use"
 )
 _IGNORED = expression(
     r"Exception ignored in|--- Logging error ---|Error in atexit\._run_exitfuncs|Error in sys\.excepthook"
@@ -203,9 +203,7 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
             kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
             message = hit.captures.get("message", "")
             told.add((hit.line.file, hit.line.number))
-            frames = read_frames_before(digest, hit.line)
-            start = frames[0].number if frames else hit.line.number
-            out.append(Traceback(start, hit.line, kind, message, frames, False))
+            out.append(Traceback(hit.line.number, hit.line, kind, message, (), False))
     return [
         t
         for t in sorted(out, key=lambda t: (t.line.file, t.line.number))

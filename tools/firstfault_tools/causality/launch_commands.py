@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -24,6 +24,7 @@ _COMMAND = expression(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|composer)\s(?P<options>.*)$"
 )
 _OPTION = expression(r"(?:^|\s)--?(?P<name>[A-Za-z][\w-]*)(?:=|\s+)(?P<value>[^\s-]\S*)")
+_ASKED = expression(r"^\s*(?:\S+ )?#SBATCH\s+(?:--nodes[= ]|-N ?)(?P<nodes>\d+)\s*$")
 _REMOTE_SHELL = expression(r"\bssh\s+(?:-\S+\s+)*(?:\w+@)?(?P<host>[\w.-]+)\s")
 _NAMES = {
     "nnodes": "nodes", "num-machines": "nodes", "nproc-per-node": "each",
@@ -67,11 +68,40 @@ class Command:
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """What is wrong with the launch commands of a job whose nodes did not meet."""
-    if not _did_not_meet(findings) or any(r.trained() for r in incident.progress.values()):
+    if any(r.trained() for r in incident.progress.values()):
+        unused = _find_unused_nodes(incident)
+        return [unused] if unused is not None else []
+    if not _did_not_meet(findings):
         return []
     commands = [c for c in _read(incident) if c.nodes > 1]
     found = _same_rank(commands) or _on_localhost(incident, commands) or _differ(commands)
     return [found] if found is not None else []
+
+
+def _find_unused_nodes(incident: LogIncident) -> Finding | None:
+    """A batch script that asks for several nodes and starts the program on one of them."""
+    asked: tuple[int, Line] | None = None
+    for digest in incident.digests:
+        for number, text in digest.kept:
+            match = _ASKED.match(text) if "SBATCH" in text else None
+            if match is not None and int(match["nodes"][:6]) > 1:
+                line = make_line(digest.file, number, text, digest.year)
+                asked = (int(match["nodes"][:6]), line)
+    if asked is None:
+        return None
+    commands = list(_read(incident))
+    if len(commands) != 1 or commands[0].nodes > 1 or "nodes" not in commands[0].options:
+        return None
+    (command,) = commands
+    if "srun" in command.line.text or command.options["nodes"] != "1":
+        return None
+    found = _describe(
+        f"the job holds {asked[0]} nodes, and the program was started on one of them only: the launch command says "
+        f"--{command.spelt['nodes']} 1 and runs without srun, so the GPUs of the other {asked[0] - 1} idle",
+        [command],
+        [asked[1]],
+    )
+    return replace(found, level=Level.FAILURE, facts={**found.facts, "severity": "warning"})
 
 
 def _did_not_meet(findings: Sequence[Finding]) -> bool:

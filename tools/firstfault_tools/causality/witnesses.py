@@ -91,6 +91,9 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
 _WORK_LOST = (Category.CHECKPOINT, Category.ENVIRONMENT, Category.DATA)
 """Categories whose faults at the end of a run cost its result, though the run says that it finished."""
 
+_OF_THE_SAVE = frozenset({"state-gather-timeout"})
+"""Signatures of a wait that comes after the end of the training steps, while the model is saved."""
+
 _OF_DEATHS = ("exit-", "segfault")
 """Signatures that know the death of a process by its signal alone."""
 
@@ -177,6 +180,9 @@ def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bo
 
 def _got_over(incident: LogIncident, hit: Hit) -> bool:
     signature = incident.signatures.signatures[hit.index] if hit.index >= 0 else None
+    if signature is not None and signature.id in _OF_THE_SAVE:
+        # the last step is done and the ranks waited in vain after it: what was trained is lost
+        return not any(w.timed_out for w in incident.work)
     if incident.survived(hit.line):
         # what fails between the last step and the planned end is not made good by later steps
         costs = signature is not None and signature.level is Level.CAUSE

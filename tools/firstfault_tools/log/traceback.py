@@ -179,23 +179,6 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     return out
 
 
-def read_frames_before(digest: FileDigest, line: Line) -> tuple[Frame, ...]:
-    """Frames right above an exception line whose `Traceback` heading was not pasted, outermost first."""
-    frames: list[Frame] = []
-    position = digest.position(line.number)
-    indent = len(line.message) - len(line.message.lstrip())
-    for number, text in reversed(digest.kept[max(0, position - MAX_FRAMES) : position]):
-        other = make_line(digest.file, number, text, digest.year)
-        if other.speaker.key != line.speaker.key:
-            continue
-        frame = _FRAME.match(other.message)
-        if frame is not None:
-            frames.append(Frame(frame["path"], int(frame["line"]), frame["name"] or "", number))
-        elif len(other.message) - len(other.message.lstrip()) <= indent:
-            break
-    return tuple(reversed(frames))
-
-
 def _is_ignored(digest: FileDigest, head: Line, position: int) -> bool:
     """The stream of the traceback announced it as an exception that is ignored."""
     for number, text in reversed(digest.kept[max(0, position - LINES_TO_IGNORED) : position]):

@@ -1,0 +1,86 @@
+"""Did all processes of a Lightning run register, each global rank once?
+
+Lightning prints `GLOBAL_RANK: 3, MEMBER: 4/8` for every process and, when all are there, that all are
+registered. Where that line never comes, the numbers tell who is missing or was started twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+
+MOST = 8_192
+_MEMBER = expression(
+    r"GLOBAL_RANK: (?P<rank>\d{1,6}), MEMBER: (?P<number>\d{1,6})/(?P<world>\d{1,6})\b"
+)
+_ALL = expression(r"\b[Aa]ll (?:distributed|DDP) processes registered")
+_TASKS = expression(
+    r"#SBATCH +(?:--ntasks(?:-per-node)?|-n)[= ]\d+|^\s*python3? \S+\.py|\bsrun .*\bpython"
+)
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """Ranks that never registered, or that several processes claim."""
+    ranks: Counter[int] = Counter()
+    world = 0
+    lines: list[Line] = []
+    script: Line | None = None
+    for digest in incident.digests:
+        for number, text in digest.kept:
+            if "registered" in text and _ALL.search(text):
+                return []
+            if "python" in text or "#SBATCH" in text:
+                if script is None and _TASKS.search(text):
+                    script = make_line(digest.file, number, text, digest.year)
+                continue
+            if "MEMBER: " not in text:
+                continue
+            match = _MEMBER.search(text[:400])
+            if match is None or len(lines) >= MOST:
+                continue
+            ranks[int(match["rank"])] += 1
+            world = max(world, int(match["world"]))
+            lines.append(make_line(digest.file, number, text, digest.year))
+    if world < 2 or any(r.trained() for r in incident.progress.values()):
+        return []
+    title = _read_title(ranks, world)
+    if title is None:
+        return []
+    evidence = [lines[0], lines[-1], *([script] if script is not None else [])]
+    return [
+        Finding(
+            kind="launch.members",
+            title=title,
+            level=Level.CAUSE,
+            category=Category.SCHEDULER,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(line.evidence() for line in evidence),
+            page="one-launcher-per-node",
+            facts={"survived": False, "world": world, "registered": len(ranks)},
+        )
+    ]
+
+
+def _read_title(ranks: Counter[int], world: int) -> str | None:
+    twice = [r for r, n in ranks.items() if n > 1]
+    if len(ranks) >= 2 and len(twice) == len(ranks) and len(ranks) < world:
+        return (
+            f"every global rank from {min(ranks)} to {max(ranks)} registered more than once and the others of {world} "
+            "never: each node counts its ranks from 0, because the launcher does not tell the nodes apart (one task "
+            "per node under srun, or no node rank): give Slurm one task for each GPU (--ntasks-per-node) or set "
+            "NODE_RANK on each node"
+        )
+    missing = sorted(set(range(world)) - set(ranks))
+    if not twice and missing and len(missing) * 4 >= world:
+        return (
+            f"only {len(ranks)} of {world} processes started: global ranks {missing[0]} to {missing[-1]} never "
+            "registered, so the run waits for them; the script was started on one node only (without srun), or Slurm "
+            "was given fewer tasks than nodes times devices"
+        )
+    return None
