@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from firstfault.workspace import Workspace
 from firstfault_tools.causality.exceptions import classify_traceback, is_echo
 from firstfault_tools.findings import Category
 from firstfault_tools.log.digest import Line
@@ -51,3 +52,33 @@ def test_end_of_a_pipe_is_an_echo() -> None:
     pipe = ("/usr/lib/python3.11/multiprocessing/spawn.py", "_main")
     assert is_echo(raised("EOFError", "Ran out of input", pipe))
     assert not is_echo(raised("EOFError", "Ran out of input", ("/ws/cache.py", "load")))
+
+
+HEADLESS = """\
+[rank3]:   File "/ws/train.py", line 88, in main
+[rank3]:     batch = collate(rows)
+[rank3]:   File "/ws/data/collate.py", line 31, in collate
+[rank3]:     assert len(ids) == len(masks)
+[rank3]: AssertionError
+"""
+ANNOUNCED = """\
+ERROR:root:More shards are asked for an epoch than the data loader can serve.
+Traceback (most recent call last):
+  File "/ws/main.py", line 12, in main
+    assert shards is not None
+AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "category", "words"),
+    [
+        (HEADLESS, Category.DATA, "assert len(ids) == len(masks)"),
+        (ANNOUNCED, Category.DATA, "More shards are asked for an epoch"),
+        (ANNOUNCED.replace("ERROR:", "INFO:"), Category.CODE_BUG, "assert shards is not None"),
+    ],
+)
+def test_excerpts_and_bare_assertions(text: str, category: Category, words: str) -> None:
+    told = Workspace().diagnose_text("log.txt", text.encode())
+    assert told.category == category.value
+    assert words in told.root_cause

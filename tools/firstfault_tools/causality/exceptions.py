@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -111,6 +113,12 @@ _PEER = expression(
 _IGNORED = expression(
     r"Exception ignored in|--- Logging error ---|Error in atexit\._run_exitfuncs|Error in sys\.excepthook"
 )
+_ANNOUNCED = expression(
+    r"\b(?:ERROR|CRITICAL|FATAL)\b[\s:|\]-]{1,6}(?:root:)?(?P<words>[A-Za-z].{15,})"
+)
+_OF_DATA = expression(
+    r"(?i)\b(?:shards?|samples?|data ?sets?|data ?loaders?|annotations?|labels?|tokens? in|records?|manifest)\b"
+)
 _WORKER = expression(
     r"Caught \w+ in (?P<who>[A-Za-z ]*?(?:worker process|thread|replica)) (?P<number>\d+)"
 )
@@ -151,6 +159,8 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
         return Category.COMMUNICATION
     if _NOT_FINITE.search(message):
         return Category.NUMERICAL
+    if place is Category.CODE_BUG and message.startswith("logged") and _OF_DATA.search(message):
+        return Category.DATA
     if _PLAIN_BUG.search(traceback.type) and place is Category.CHECKPOINT:
         return Category.CODE_BUG
     return place
@@ -204,6 +214,7 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
             message = hit.captures.get("message", "")
             told.add((hit.line.file, hit.line.number))
             out.append(Traceback(hit.line.number, hit.line, kind, message, (), False))
+    out = [t if t.message else _with_announcement(incident, t) for t in out]
     return [
         t
         for t in sorted(out, key=lambda t: (t.line.file, t.line.number))
@@ -211,6 +222,19 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
         and place not in ignored
         and not (wraps_worker(t) and place in originals)
     ]
+
+
+def _with_announcement(incident: LogIncident, traceback: Traceback) -> Traceback:
+    """An exception without a word of its own, with what its process logged as an error just before."""
+    for line in islice(
+        incident.lines_before(replace(traceback.line, number=traceback.start), 4), 4
+    ):
+        if line.speaker.key == traceback.line.speaker.key and (
+            told := _ANNOUNCED.search(line.text)
+        ):
+            words = " ".join(told["words"].split())
+            return replace(traceback, message=f"logged just before it: {words}")
+    return traceback
 
 
 def _sets_off(text: str) -> bool:

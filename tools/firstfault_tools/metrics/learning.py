@@ -103,7 +103,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
             make_finding(
                 "grad_norm_zero",
                 f"The gradient norm is exactly 0 since {series.label(row)} ({len(grad) - start} "
-                "rows): no gradient reaches the weights",
+                f"rows): no gradient reaches the weights{_loss_at_zero(view, row)}",
                 Level.CAUSE,
                 Category.NUMERICAL,
                 view.evidence([row - 1, row, int(grad.rows[-1])]),
@@ -135,6 +135,29 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 )
             )
     return found
+
+
+def _loss_at_zero(view: View, row: int) -> str:
+    """What the loss says about a gradient of zero: a uniform output, or a run that had left its course."""
+    import numpy as np
+
+    loss = view.curve("loss")
+    early, late = loss.values[loss.rows < row], loss.values[loss.rows >= row]
+    if len(late) < FEW:
+        return ""
+    level = float(np.median(late))
+    if len(early) >= FEW and level > 2 * float(early.min()) + 0.2:
+        at = view.lead.label(int(loss.rows[int(np.argmin(early))]))
+        return (
+            f"; the loss had left {number(float(early.min()))} ({at}) and stands at {number(level)}: the run "
+            "diverged first and its output is saturated, a learning rate too high is the usual reason"
+        )
+    if not len(early) and 9.8 <= level <= 12.6 and float(np.ptp(late)) < 0.02 * level:
+        return (
+            f"; the loss stays at {number(level)}, the logarithm of about {np.exp(level):,.0f}, as of equal "
+            "logits for every token: the weights are empty or zero, they were not loaded or initialised"
+        )
+    return ""
 
 
 def _grouped_loss(view: View, row: int, gradient: float) -> Finding:

@@ -173,7 +173,7 @@ def judge_spikes(view: View) -> list[Finding]:
     rest = values - smooth
     noise = max(float(np.median(np.abs(rest))) * 1.4826, noise_of(values), 1e-9)
     # Batches of one sample scatter widely to both sides; a spike is one-sided and far out.
-    width = max(10 * noise, 0.5 * float(np.median(np.abs(smooth))), 2.5 * float(-np.min(rest)))
+    width = max(10 * noise, 0.25 * float(np.median(np.abs(smooth))), 2.5 * float(-np.min(rest)))
     high = np.flatnonzero(rest > width)
     high = high[high >= 3]
     if not len(high):
@@ -217,7 +217,9 @@ def _occasion(view: View, row: int) -> str:
 
     steps = view.lead.steps()
     near = steps[max(0, row - 4) : row + 1]
-    if len(near) > 1 and np.any(np.diff(near) < 0):
+    epochs = view.lead.values("epoch")[max(0, row - 4) : row + 1]
+    # a batch counter starts anew in every epoch
+    if len(near) > 1 and np.any((np.diff(near) < 0) & (np.diff(epochs) <= 0)):
         return ", right after a resume"
     rate = view.curve("lr")
     if len(rate) > 10:
