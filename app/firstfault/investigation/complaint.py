@@ -57,6 +57,12 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\bnothing happens for\b|\bGPUs? (?:are |is |sit |sits )?(?:at (?:0|\d) ?%|idle)|"
             r"\b(?:most|half|\d+(?:\.\d+)? ?%|two thirds|three quarters) of (?:each|every|the|a) (?:training )?(?:step|iteration|time|epoch)\b|"
             r"\bbandwidth\b[^.?!]{0,20}\d(?:\.\d+)? ?[GM]i?[Bb]\w*/s|"
+            r"\b(?:pass|passes|gaps?|delays?|takes?|lost|lose)\b[^.?!]{0,40}\bbetween\b[^.?!]{0,12}\b(?:epochs?|steps?|iterations?)\b|"
+            r"\b(?:stood still|stands? still|froze|freezes|freeze|halted|hiccups?)\b[^.?!]{0,20}\b(?:for|every|at|after)\b|"
+            rf"\d ?{_RATE} (?:per|a|for each) (?:step|iteration|epoch|batch)|\bothers? (?:report|get|reach|need|have)\b[^.?!]{{0,20}}\d|"
+            r"\b(?:train\w*|run|job|it|everything|step\w*|loading) (?:\w+ )?(?:slow|slower|slowly|crawls)\b|"
+            r"\butili[sz]ation\b[^.?!\d]{0,20}\b[0-4]?\d ?%|\bsits? at (?:0|\d|1\d) ?%|\b(?:low|lower) (?:usage|load|utili[sz]ation)\b|\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
+            r"\bat (?:0|\d|1\d) ?% (?:utili[sz]ation|usage|load)|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
         ),
     ),
@@ -103,6 +109,17 @@ _MAKES_HANG = frozenset({"signature.rccl-iommu", "signature.old-kernel-notice"})
 
 LEAST_WEIGHT, STALL_WEIGHT = 0.15, 0.82
 """Share of the time that a setting must cost to explain slowness; and to explain that nothing advances."""
+
+_OUTLIVED = frozenset(
+    {
+        "signature.nfs-server-not-responding", "signature.ethernet-link-down",
+        "signature.lustre-client-evicted", "kernel.nic_link_down", "kernel.eth_link_down",
+    }
+)  # fmt: skip
+"""Faults that a run got over, and that made it stand still meanwhile."""
+
+_TELLING = {"signature.dataloader-too-many-workers": 0.7}
+"""Warnings that are harmless where nobody complains, with the share of the time they may cost."""
 
 _TITLES = {
     Complaint.STALLED: "the run does not advance, as the question says",
@@ -186,6 +203,17 @@ def _explanation(
             return replace(hint, level=Level.FAILURE, confidence=Confidence.POSSIBLE)
     least = LEAST_WEIGHT if complaint is Complaint.SLOW else STALL_WEIGHT
     facts = [f for f in examination.chain.context if f.facts.get("explains") == "slow"]
+    known = (*examination.chain.context, *examination.chain.benign)
+    facts += [
+        replace(f, facts={**f.facts, "weight": _TELLING[f.kind]}, category=Category.PERFORMANCE)
+        for f in known
+        if f.kind in _TELLING
+    ]
+    facts += [
+        replace(f, facts={**f.facts, "weight": 0.6}, category=Category.PERFORMANCE)
+        for f in examination.chain.survived
+        if f.kind in _OUTLIVED
+    ]
     found = sorted((f for f in facts if _weight(f) >= least), key=_weight, reverse=True)
     if not found:
         return None

@@ -32,7 +32,7 @@ _OF_A_DISK = frozenset(
 _WHOLE_HOST = frozenset(
     {
         "hardware.sel_power", "hardware.cpu_heat", "network.port_rate",
-        "signature.tensorflow-holds-gpus",
+        "signature.tensorflow-holds-gpus", "signature.tpu-node-unhealthy",
     }
 )  # fmt: skip
 """Faults of a whole host: not that of the rank which happens to print for it."""

@@ -125,8 +125,10 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     if len(own) > 1 or any(raised_by_launcher(t) for t in raised):
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
-    if not codes and _are_aborts(incident, hits):
-        codes = [e for e in incident.exits if e.signal == ABORTED]
+    aborted = [e for e in incident.exits if e.signal == ABORTED]
+    # no watchdog ended it: the one process that aborted is the one that failed
+    if not codes and (_are_aborts(incident, hits) or (len(aborted) == 1 and not incident.work)):
+        codes = aborted
     ranks = {e.rank for e in codes if e.rank is not None}
     if len(ranks) == 1:
         return ranks.pop()

@@ -147,11 +147,14 @@ def _check_one(one: DmonSeries, file: str) -> list[Finding]:
 def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
     """A GPU whose clock under load lies well under that of all others."""
     loaded: dict[int, float] = {}
+    told = any("sm" in sample for one in series for sample in one.samples)
     for one in series:
-        clocks = [s["pclk"] for s in one.samples if s.get("sm", 0.0) >= 50 and "pclk" in s]
+        clocks = [s["pclk"] for s in one.samples if (s.get("sm", 0.0) >= 50 or not told) and "pclk" in s]  # fmt: skip
         if len(clocks) >= 3:
             loaded[one.index] = median(clocks)
-    if len(loaded) < 2:
+    if len(loaded) < (2 if told else 4):
+        return []
+    if not told and sum(c < _ODD_SHARE * max(loaded.values()) for c in loaded.values()) != 1:
         return []
     found = []
     for one in series:
@@ -163,15 +166,20 @@ def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
             Finding(
                 kind="hardware.clock_odd",
                 title=(
-                    f"GPU {one.index}: {mine:.0f} MHz under load, its peers run at "
+                    f"GPU {one.index}: {mine:.0f} MHz{' under load' if told else ''}, its peers run at "
                     f"{median(others):.0f} MHz"
                 ),
-                level=Level.CAUSE,
+                # without a load the low clock may be that of a GPU that has nothing to do
+                level=Level.CAUSE if told else Level.CONTEXT,
                 category=Category.PERFORMANCE,
                 confidence=Confidence.LIKELY,
                 evidence=(quote_line(file, *one.lines[-1]),),
                 gpu=f"GPU {one.index}",
-                facts={"gpu_index": one.index, "sm_clock_mhz": mine},
+                facts={
+                    "gpu_index": one.index,
+                    "sm_clock_mhz": mine,
+                    **({} if told else {"explains": "slow", "weight": 0.8}),
+                },
             )
         )
     return found

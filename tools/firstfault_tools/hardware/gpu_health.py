@@ -30,6 +30,9 @@ _FLAGS = {
     "channel_repair": ("repair_pending", "a memory channel repair is pending", Level.FAILURE),
     "tpc_repair": ("repair_pending", "a compute unit repair is pending", Level.FAILURE),
 }
+HALF_IDLE = 40
+"""Percent of utilisation up to which a GPU among spinning ones counts as the late one."""
+
 FULL_FRACTION = 0.98
 
 
@@ -217,13 +220,30 @@ def _find_idle_odd(gpus: Sequence[GpuState], file: str) -> Iterator[Finding]:
     loads = [(gpu, value) for gpu in gpus if (value := gpu.first("utilisation"))]
     idle = [(gpu, value) for gpu, value in loads if value.number is not None and value.number <= 5]
     spinning = [gpu for gpu, value in loads if value.number is not None and value.number >= 95]
-    if len(loads) < 2 or not idle or len(idle) > len(loads) // 3 + (len(loads) == 2):
+    if len(loads) < 2 or len(idle) > len(loads) // 3 + (len(loads) == 2):
         return
-    if len(spinning) + len(idle) != len(loads):
+    if len(spinning) + len(idle) != len(loads) or not idle:
+        yield from _find_half_idle(loads, len(spinning), file)
         return
     for gpu, value in idle:
         title = f"idle while the other {len(spinning)} run at full utilisation: they may be waiting for it"
         yield _make(gpu, file, value, "idle_odd", title, Level.SYMPTOM, Category.COMMUNICATION)
+
+
+def _find_half_idle(
+    loads: Sequence[tuple[GpuState, Value]], spinning: int, file: str
+) -> Iterator[Finding]:
+    """One GPU with little to do among busy ones: its process is late, and the others spin for it."""
+    low = [(gpu, v) for gpu, v in loads if v.number is not None and v.number <= HALF_IDLE]
+    if len(low) != 1 or len(loads) < 3 or spinning != len(loads) - 1:
+        return
+    gpu, value = low[0]
+    title = (
+        f"only {value.number:.0f} % busy while the other {spinning} spin at full utilisation: they wait in "
+        "collectives for its process, which is held up on the CPU (data loading, cores, a slow host path)"
+    )
+    found = _make(gpu, file, value, "half_idle", title, Level.CONTEXT, Category.PERFORMANCE)
+    yield replace(found, facts={**found.facts, "explains": "slow", "weight": 0.6})
 
 
 def _describe_inventory(gpus: Sequence[GpuState], file: str, found: Sequence[Finding]) -> Finding:

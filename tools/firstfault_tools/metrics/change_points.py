@@ -22,6 +22,9 @@ BLOCKS = 200
 SHIFT = 1.15
 DRIFT = 1.15
 SIGMAS = 7.0
+CLIMB, CLIMB_ROWS, CLIMB_STEADY = 1.4, 9, 0.88
+"""Of a curve too short for a fitted drift: rise, rows, and share of the steps that go up."""
+
 SHORT_GAP, SHORT_SPREAD = 1.35, 1.25
 """Of a short curve: the lowest slow value over the highest fast one; the spread within a level."""
 
@@ -125,8 +128,10 @@ def find_drift(values: NDArray[np.float64]) -> Shift | None:
     """A slow, steady change over the whole of a positive curve, or None."""
     import numpy as np
 
-    if len(values) < LEAST or np.any(values <= 0):
+    if np.any(values <= 0):
         return None
+    if len(values) < LEAST:
+        return _find_climb(values)
     least = DRIFT if len(values) >= 48 else SHORT_GAP
     blocks = block_medians(np.log(values), 24 if len(values) >= 48 else 12)
     noise = max(noise_of(blocks), 1e-4)
@@ -143,3 +148,14 @@ def find_drift(values: NDArray[np.float64]) -> Shift | None:
         return None
     before, after = float(np.exp(fitted[0])), float(np.exp(fitted[-1]))
     return Shift(0, before, after, after / before)
+
+
+def _find_climb(values: NDArray[np.float64]) -> Shift | None:
+    """A rise of a short curve in which nearly every value lies above the one before."""
+    import numpy as np
+
+    size = len(values)
+    if size < CLIMB_ROWS or np.sum(np.diff(values) > 0) < CLIMB_STEADY * (size - 1):
+        return None
+    before, after = float(np.median(values[: size // 3])), float(np.median(values[-(size // 3) :]))
+    return Shift(0, before, after, after / before) if after >= CLIMB * before else None

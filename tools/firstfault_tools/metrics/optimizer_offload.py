@@ -14,13 +14,13 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("time (ms) |", "offload", "pipeline_read", "swap_folder")
+MARKERS = ("time (ms) |", "offload", "Using CPU Offload", "pipeline_read", "swap_folder")
 _TIMER = expression(
     r"\b(?P<name>(?:forward|fwd|backward|bwd|step)(?:_inner|_allreduce)?(?:_microstep)?): (?P<ms>\d+(?:\.\d+)?)"
 )
 _OFFLOAD = expression(
     r"(?i)offload_(?:optimizer|param)\w*['\"]?\s*[:=]?.{0,40}?\bdevice\w*['\"]?\s*[:=]\s*['\"]?(?:\w+\.)?(?P<device>nvme|cpu)\b"
-    r"|offload_optimizer_device['\"]?\s*[:=]\s*['\"]?(?P<other>nvme|cpu)"
+    r"|offload_optimizer_device['\"]?\s*[:=]\s*['\"]?(?P<other>nvme|cpu)|Using (?P<said>CPU) Offload: True"
 )
 _SLOW_IO = expression(r"(?i)pipeline_(?:read|write)['\"]?\s*[:=]\s*['\"]?false")
 HIGH = 0.5
@@ -42,7 +42,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 rows.append(row)
                 place = (number, text)
         elif found := _OFFLOAD.search(text):
-            device = (found["device"] or found["other"]).lower()
+            device = (found["device"] or found["other"] or found["said"]).lower()
             offload.setdefault(device, (number, text))
         if _SLOW_IO.search(text):
             unpiped = unpiped or (number, text)

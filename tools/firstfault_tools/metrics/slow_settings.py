@@ -34,6 +34,7 @@ class Setting:
     weight: float
     title: str
     page: str
+    category: Category
 
 
 @cache
@@ -49,6 +50,7 @@ def load_settings() -> tuple[Setting, ...]:
             float(r["weight"]),
             r["title"],
             r["page"],
+            Category(r.get("category", "performance")),
         )
         for r in rows
     )
@@ -89,7 +91,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 kind=f"setting.{setting.id}",
                 title=setting.title,
                 level=Level.CONTEXT,
-                category=Category.PERFORMANCE,
+                category=setting.category,
                 confidence=Confidence.POSSIBLE,
                 evidence=tuple(
                     Evidence(file, n, t.strip()[:400])

@@ -40,6 +40,11 @@ def pace_of(view: View) -> Pace | None:
         ("samples_per_s", True),
     ):
         values = series.values(metric)
+        if metric == "step_time_ms":
+            # a progress bar turns from it/s to s/it where a step takes a second
+            rate = series.values("iterations_per_s")
+            told = (values == MISSING) & (rate != MISSING) & np.isfinite(rate) & (rate > 0)
+            values = np.where(told, 1000.0 / np.where(told, rate, 1.0), values)
         rows = np.flatnonzero((values != MISSING) & np.isfinite(values) & (values > 0))
         if len(rows) < 7:
             continue
@@ -368,13 +373,14 @@ def judge_pace(view: View) -> list[Finding]:
     drift = find_drift(pace.ms)
     if drift is not None and drift.ratio > 1:
         first, last = int(pace.rows[0]), int(pace.rows[-1])
+        meant = _load_changed(view.text(series, first), view.text(series, last))
         found.append(
             make_finding(
-                "throughput_drift",
+                "step_load_changed" if meant else "throughput_drift",
                 f"Steps slowly became {drift.ratio:.2f} times as long, from {shown(drift.before)}"
                 f" around {series.label(first)} to {shown(drift.after)} around "
-                f"{series.label(last)}",
-                Level.FAILURE,
+                f"{series.label(last)}" + (f"; {meant}, so that is meant" if meant else ""),
+                Level.CONTEXT if meant else Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
                 page="throughput-drop",

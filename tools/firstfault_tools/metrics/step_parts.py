@@ -1,0 +1,85 @@
+"""Which named part takes most of a step, by step lines that print the times of their parts?
+
+`step 14 rollout 231.4 s train 9.8 s`, `fwd 141 ms | bwd 296 ms | grad allreduce wait 633 ms | data 2 ms`.
+A large part that is no computation explains a slow step; by itself it is no fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+
+MARKERS = ("step", "iter", "Step", "Iter")
+MAX_LINE, MOST, LEAST = 2_000, 20_000, 3
+SHARE = 0.5
+_PART = expression(
+    r"(?P<name>[A-Za-z][A-Za-z_/-]{1,30}(?: [a-z]{2,20}){0,2})[ :=]{1,3}(?P<value>\d{1,7}(?:\.\d{1,6})?) ?(?P<unit>ms|s|sec)\b(?!/)"
+)
+_WHOLE = expression(r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt)$")
+_COMPUTE = expression(r"(?i)\b(?:fwd|bwd|forward|backward|compute|train(?:ing)?|step|iter(?:ation)?|model|update\w*|eta|remaining|epoch)$")  # fmt: skip
+_PAGES = (
+    (expression(r"(?i)rollout|gen(?:erat\w*)?\b|sampl|sample"), "rollout-long-tail", "the trainer waits for the rollouts"),
+    (expression(r"(?i)data|load|batch|input|fetch|read"), "dataloader-stall", "the GPUs wait for the input pipeline"),
+    (expression(r"(?i)reduce|comm|gather|sync|nccl|wait|barrier"), "communication-stall", "the GPUs wait for communication or for a slower rank"),
+    (expression(r"(?i)save|ckpt|checkpoint"), "training-stall", "the GPUs wait for the checkpoint"),
+    (expression(r"(?i)opt(?:im\w*)?\b|adam"), "low-mfu", "the update of the optimizer bounds the step"),
+    (expression(r"(?i)reward|env|verif|judge|log|eval"), "training-stall", "the GPUs wait for it"),
+)  # fmt: skip
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The part that takes most of the steps of one log."""
+    rows: list[dict[str, float]] = []
+    places: list[tuple[int, str]] = []
+    for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:MOST]):
+        if index >= 400 and not rows:
+            break  # such lines come from the first step on
+        parts = _read_parts(text) if len(text) <= MAX_LINE else {}
+        if len(parts) >= 2:
+            rows.append(parts)
+            places.append((number, text))
+    if len(rows) < LEAST:
+        return ()
+    values: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            values[name].append(value)
+    steady = {n: median(v) for n, v in values.items() if len(v) * 2 > len(rows)}
+    whole = max((v for n, v in steady.items() if _WHOLE.search(n)), default=0.0)
+    own = {n: v for n, v in steady.items() if not _WHOLE.search(n)}
+    total = max(whole, sum(own.values()))
+    if len(own) < 2 or total <= 0:
+        return ()
+    name, value = max(own.items(), key=lambda one: one[1])
+    page = next(((p, w) for pattern, p, w in _PAGES if pattern.search(name)), None)
+    if page is None or _COMPUTE.search(name) or value < SHARE * total:
+        return ()
+    share = value / total
+    return (
+        Finding(
+            kind="metrics.step_part",
+            title=f"'{name}' takes {value:g} of {total:g} s, {share:.0%} of every step: {page[1]}",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(
+                Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys([places[0], places[-1]])
+            ),
+            page=page[0],
+            facts={"share": round(share, 3), "explains": "slow", "weight": round(0.9 * share, 3)},
+        ),
+    )
+
+
+def _read_parts(text: str) -> dict[str, float]:
+    """Seconds by name of a line that names a step."""
+    out: dict[str, float] = {}
+    for found in _PART.finditer(text):
+        value = float(found["value"]) / (1000.0 if found["unit"] == "ms" else 1.0)
+        out.setdefault(found["name"].strip().lower(), value)
+    return out
