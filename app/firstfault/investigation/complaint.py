@@ -61,7 +61,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\b(?:stood still|stands? still|froze|freezes|freeze|halted|hiccups?)\b[^.?!]{0,20}\b(?:for|every|at|after)\b|"
             rf"\d ?{_RATE} (?:per|a|for each) (?:step|iteration|epoch|batch)|\bothers? (?:report|get|reach|need|have)\b[^.?!]{{0,20}}\d|"
             r"\b(?:train\w*|run|job|it|everything|step\w*|loading) (?:\w+ )?(?:slow|slower|slowly|crawls)\b|"
-            r"\butili[sz]ation\b[^.?!\d]{0,20}\b[0-4]?\d ?%|\bsits? at (?:0|\d|1\d) ?%|\b(?:low|lower) (?:usage|load|utili[sz]ation)\b|\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
+            r"\butili[sz]ation\b[^.?!\d]{0,20}\b[0-4]?\d ?%|\bsits? at (?:0|\d|1\d) ?%|\b(?:low|lower) (?:usage|load|utili[sz]ation)\b|"
+            r"\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
             r"\bat (?:0|\d|1\d) ?% (?:utili[sz]ation|usage|load)|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
         ),

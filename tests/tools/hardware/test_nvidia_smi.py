@@ -219,6 +219,26 @@ def test_one_command_for_several_hosts_and_the_limit_of_one() -> None:
     assert "400 W, the others run with 700 W: it holds the SM clock at 1100 MHz" in odd.title
 
 
+def test_clocks_without_loads_are_told_but_no_fault() -> None:
+    head = "# gpu    pwr  gtemp   pclk\n"
+    rows = "".join(
+        f"    {g}    300     50   {345 if g == 2 else 1980}\n" for _ in range(4) for g in range(4)
+    )
+    odd = [f for f in find(head + rows) if f.kind == "hardware.clock_odd"]
+    assert [(f.gpu, f.level.value, f.facts["explains"]) for f in odd] == [
+        ("GPU 2", "context", "slow")
+    ]
+
+
+def test_one_half_idle_gpu_among_spinning_ones() -> None:
+    rows = ["index, utilization.gpu [%], memory.used [MiB]"]
+    rows += [f"{g}, {12 if g == 2 else 97} %, 7911 MiB" for g in range(4)]
+    kinds = {f.kind: f for f in find("\n".join(rows))}
+    assert kinds["hardware.half_idle"].gpu == "GPU 2"
+    even = "\n".join([rows[0], *(f"{g}, 60 %, 7911 MiB" for g in range(4))])
+    assert not [f for f in find(even) if f.kind == "hardware.half_idle"]
+
+
 def test_entities_in_xml_are_refused() -> None:
     bomb = (
         '<?xml version="1.0"?><!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'

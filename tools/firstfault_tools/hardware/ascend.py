@@ -21,8 +21,12 @@ MARKERS = ("error code is ", "RankID:", "aicore error exception")
 NEAR, MOST = 4, 400
 """Lines between a code and the rank it belongs to; code lines looked at."""
 
-_CODE = expression(r"(?i)\bNPU\b.{0,200}?error code is (?P<code>\d{6})\b|ERR\d{5}.{0,80}error code is (?P<other>\d{6})\b")
-_SEAT = expression(r"\(PID:(?P<pid>\d{1,9}), Device:(?P<device>\d{1,4}), RankID:(?P<rank>-?\d{1,6})\)")
+_CODE = expression(
+    r"(?i)\bNPU\b.{0,200}?error code is (?P<code>\d{6})\b|ERR\d{5}.{0,80}error code is (?P<other>\d{6})\b"
+)
+_SEAT = expression(
+    r"\(PID:(?P<pid>\d{1,9}), Device:(?P<device>\d{1,4}), RankID:(?P<rank>-?\d{1,6})\)"
+)
 _CORE = expression(r"error from device\(chipId:(?P<device>\d{1,4}),.{0,80}?there is an? (?P<what>[\w ]{2,40}?) (?:error )?exception")  # fmt: skip
 _PREFIX = expression(r"^(?:[\w.-]{1,60}[:|] ?|\[[\w.:-]{1,60}\]:? ?|\(\w[^)]{1,60}\) )")
 
@@ -61,7 +65,14 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             continue
         rank, device = _find_seat(number, text, seats)
         faults.append(
-            Fault(found["code"] or found["other"], row["kind"], row["what"], rank, device, (number, text))
+            Fault(
+                found["code"] or found["other"],
+                row["kind"],
+                row["what"],
+                rank,
+                device,
+                (number, text),
+            )
         )
         if len(faults) >= MOST:
             break

@@ -15,12 +15,14 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("step", "iter", "Step", "Iter")
-MAX_LINE, MOST, LEAST = 2_000, 20_000, 3
+MAX_LINE, MOST, TRIED, LEAST = 2_000, 1_500, 200, 3
 SHARE = 0.5
 _PART = expression(
     r"(?P<name>[A-Za-z][A-Za-z_/-]{1,30}(?: [a-z]{2,20}){0,2})[ :=]{1,3}(?P<value>\d{1,7}(?:\.\d{1,6})?) ?(?P<unit>ms|s|sec)\b(?!/)"
 )
-_WHOLE = expression(r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt)$")
+_WHOLE = expression(
+    r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt)$"
+)
 _COMPUTE = expression(r"(?i)\b(?:fwd|bwd|forward|backward|compute|train(?:ing)?|step|iter(?:ation)?|model|update\w*|eta|remaining|epoch)$")  # fmt: skip
 _PAGES = (
     (expression(r"(?i)rollout|gen(?:erat\w*)?\b|sampl|sample"), "rollout-long-tail", "the trainer waits for the rollouts"),
@@ -37,7 +39,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     rows: list[dict[str, float]] = []
     places: list[tuple[int, str]] = []
     for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:MOST]):
-        if index >= 400 and not rows:
+        if index >= TRIED and not rows:
             break  # such lines come from the first step on
         parts = _read_parts(text) if len(text) <= MAX_LINE else {}
         if len(parts) >= 2:
@@ -68,7 +70,8 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             category=Category.PERFORMANCE,
             confidence=Confidence.LIKELY,
             evidence=tuple(
-                Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys([places[0], places[-1]])
+                Evidence(file, n, t.strip()[:400])
+                for n, t in dict.fromkeys([places[0], places[-1]])
             ),
             page=page[0],
             facts={"share": round(share, 3), "explains": "slow", "weight": round(0.9 * share, 3)},

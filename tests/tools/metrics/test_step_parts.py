@@ -1,0 +1,40 @@
+"""The part that takes most of a step, and steps in which nothing stands out."""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault_tools.findings import Level
+from firstfault_tools.metrics.step_parts import find_in_lines
+
+
+def number(line: str, count: int = 6) -> list[tuple[int, str]]:
+    return [(i, line.format(i=i)) for i in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "page"),
+    [
+        ("step {i} rollout 231.4 s train 9.8 s", "'rollout' takes 231.4", "rollout-long-tail"),
+        ("step {i} | fwd 141 ms | bwd 296 ms | grad allreduce wait 933 ms | total 1402 ms", "67%", "communication-stall"),
+        ("iter {i}: data_load 2.10 s forward 0.30 s backward 0.61 s", "data_load", "dataloader-stall"),
+    ],
+)  # fmt: skip
+def test_the_largest_part_is_named(line: str, words: str, page: str) -> None:
+    (found,) = find_in_lines(number(line), "a.log")
+    assert found.level is Level.CONTEXT
+    assert words in found.title
+    assert found.page == page
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step {i} loss 2.1 fwd 141 ms bwd 296 ms data 3 ms",
+        "step {i} train 9.8 s data 1.2 s",
+        "step {i} loss 2.1 time 0.41 s",
+        "step {i} data 0.9 s",
+    ],
+)
+def test_computation_and_even_parts_explain_nothing(line: str) -> None:
+    assert find_in_lines(number(line), "a.log") == ()
