@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -231,6 +231,16 @@ class LogIncident:
             if traceback.ignored:
                 found[traceback.line.file].update(range(traceback.start, traceback.line.number + 1))
         return {file: frozenset(numbers) for file, numbers in found.items()}
+
+    def lines_with(self, words: Sequence[str]) -> Iterator[tuple[FileDigest, int, str]]:
+        """(log, number, text) of every kept line that holds one of the words; runs without them are not split."""
+        for digest in self.digests:
+            for run in digest.kept.runs:
+                if not run.holds(words):
+                    continue
+                for number, text in enumerate(run.texts(), run.first):
+                    if any(word in text for word in words):
+                        yield digest, number, text
 
     def lines_before(self, line: Line, limit: int) -> Iterator[Line]:
         """Kept lines before `line`, nearest first."""

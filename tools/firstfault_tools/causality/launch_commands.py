@@ -81,12 +81,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
 def _find_unused_nodes(incident: LogIncident) -> Finding | None:
     """A batch script that asks for several nodes and starts the program on one of them."""
     asked: tuple[int, Line] | None = None
-    for digest in incident.digests:
-        for number, text in digest.kept:
-            match = _ASKED.match(text) if "SBATCH" in text else None
-            if match is not None and int(match["nodes"][:6]) > 1:
-                line = make_line(digest.file, number, text, digest.year)
-                asked = (int(match["nodes"][:6]), line)
+    for digest, number, text in incident.lines_with(("#SBATCH",)):
+        match = _ASKED.match(text)
+        if match is not None and int(match["nodes"][:6]) > 1:
+            line = make_line(digest.file, number, text, digest.year)
+            asked = (int(match["nodes"][:6]), line)
     if asked is None:
         return None
     commands = list(_read(incident))
@@ -110,28 +109,23 @@ def _did_not_meet(findings: Sequence[Finding]) -> bool:
 
 
 def _read(incident: LogIncident) -> Iterator[Command]:
-    left = MOST_COMMANDS
-    for digest in incident.digests:
-        for number, text in digest.kept:
-            if not any(word in text for word in LITERALS) or text.lstrip().startswith("#"):
-                continue
-            match = _COMMAND.search(text[:4000])
-            if match is None:
-                continue
-            left -= 1
-            if left < 0:
-                return
-            line = make_line(digest.file, number, text, digest.year)
-            options: dict[str, str] = {}
-            spelt: dict[str, str] = {}
-            for option in _OPTION.finditer(match["options"]):
-                name = _NAMES.get(option["name"].replace("_", "-"))
-                if name is not None and "$" not in option["value"]:
-                    options.setdefault(name, option["value"].strip("'\""))
-                    spelt.setdefault(name, option["name"])
-            shell = _REMOTE_SHELL.search(text)
-            place = shell["host"] if shell is not None else line.speaker.host or digest.file
-            yield Command(line, place, options, spelt)
+    for count, (digest, number, text) in enumerate(incident.lines_with(LITERALS)):
+        if count >= MOST_COMMANDS:
+            return
+        match = None if text.lstrip().startswith("#") else _COMMAND.search(text[:4000])
+        if match is None:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        options: dict[str, str] = {}
+        spelt: dict[str, str] = {}
+        for option in _OPTION.finditer(match["options"]):
+            name = _NAMES.get(option["name"].replace("_", "-"))
+            if name is not None and "$" not in option["value"]:
+                options.setdefault(name, option["value"].strip("'\""))
+                spelt.setdefault(name, option["name"])
+        shell = _REMOTE_SHELL.search(text)
+        place = shell["host"] if shell is not None else line.speaker.host or digest.file
+        yield Command(line, place, options, spelt)
 
 
 def _same_rank(commands: Sequence[Command]) -> Finding | None:
@@ -187,11 +181,10 @@ def _on_localhost(incident: LogIncident, commands: Sequence[Command]) -> Finding
 
 def _fallback(incident: LogIncident) -> tuple[str, list[Line]]:
     """The command that should have given the first host's name, and was not there."""
-    for digest in incident.digests:
-        for number, text in digest.kept:
-            if "scontrol" in text and _NO_LIST.search(text):
-                line = make_line(digest.file, number, text, digest.year)
-                return "; scontrol was not found, so the script fell back to localhost", [line]
+    for digest, number, text in incident.lines_with(("scontrol",)):
+        if _NO_LIST.search(text):
+            line = make_line(digest.file, number, text, digest.year)
+            return "; scontrol was not found, so the script fell back to localhost", [line]
     return "", []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -30,29 +31,26 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     ranks: Counter[int] = Counter()
     world = 0
     lines: list[Line] = []
-    script: Line | None = None
-    for digest in incident.digests:
-        for number, text in digest.kept:
-            if "registered" in text and _ALL.search(text):
-                return []
-            if "python" in text or "#SBATCH" in text:
-                if script is None and _TASKS.search(text):
-                    script = make_line(digest.file, number, text, digest.year)
-                continue
-            if "MEMBER: " not in text:
-                continue
-            match = _MEMBER.search(text[:400])
-            if match is None or len(lines) >= MOST:
-                continue
-            ranks[int(match["rank"])] += 1
-            world = max(world, int(match["world"]))
-            lines.append(make_line(digest.file, number, text, digest.year))
+    for digest, number, text in incident.lines_with(("MEMBER: ", "processes registered")):
+        if _ALL.search(text):
+            return []
+        match = _MEMBER.search(text[:400])
+        if match is None or len(lines) >= MOST:
+            continue
+        ranks[int(match["rank"])] += 1
+        world = max(world, int(match["world"]))
+        lines.append(make_line(digest.file, number, text, digest.year))
     if world < 2 or any(r.trained() for r in incident.progress.values()):
         return []
     title = _read_title(ranks, world)
     if title is None:
         return []
-    evidence = [lines[0], lines[-1], *([script] if script is not None else [])]
+    script = (
+        make_line(digest.file, number, text, digest.year)
+        for digest, number, text in incident.lines_with(("python", "#SBATCH"))
+        if _TASKS.search(text)
+    )
+    evidence = [lines[0], lines[-1], *islice(script, 1)]
     return [
         Finding(
             kind="launch.members",

@@ -70,28 +70,26 @@ def _read(
     networks: dict[str, set[str]] = defaultdict(set)
     settings: dict[str, dict[str, str]] = defaultdict(dict)
     lines: dict[tuple[str, str], Line] = {}
-    left = MOST_LINES
-    for digest in incident.digests:
-        for number, text in digest.kept:
-            if "NCCL INFO" not in text or left <= 0:
-                continue
-            told, uses = _SET.search(text[:600]), _USES.search(text[:600])
-            if told is None and uses is None:
-                continue
-            left -= 1
-            line = make_line(digest.file, number, text, digest.year)
-            own = _HOST.search(text[:600])
-            host = own["host"] if own is not None else line.speaker.host
-            if host is None:
-                continue
-            if told is not None:
-                settings[host].setdefault(told["name"], told["value"])
-                lines.setdefault((host, told["name"]), line)
-            elif uses is not None:
-                network = uses["net"] or uses["named"]
-                if network in _NETWORKS:
-                    networks[host].add(network)
-                    lines.setdefault((host, network), line)
+    marks = ("set by environment to", "Using ")
+    for count, (digest, number, text) in enumerate(incident.lines_with(marks)):
+        if count >= MOST_LINES:
+            break
+        told, uses = _SET.search(text[:600]), _USES.search(text[:600])
+        if told is None and uses is None:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        own = _HOST.search(text[:600])
+        host = own["host"] if own is not None else line.speaker.host
+        if host is None:
+            continue
+        if told is not None:
+            settings[host].setdefault(told["name"], told["value"])
+            lines.setdefault((host, told["name"]), line)
+        elif uses is not None:
+            network = uses["net"] or uses["named"]
+            if network in _NETWORKS:
+                networks[host].add(network)
+                lines.setdefault((host, network), line)
     return networks, settings, lines
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.speaker import read_speaker
 
 LOOK_BACK, MOST = 80, 64
@@ -26,7 +27,9 @@ _START = expression(r"Traceback \(most recent call last\)|NCCL error in:|DistBac
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """One finding for the first last error that nothing else knows."""
-    for index, (_, text) in enumerate(lines[:-1]):
+    if not keep_marked(lines, ("Last error:",)):
+        return ()
+    for index, (_, text) in enumerate(lines):
         if "Last error:" not in text:
             continue
         label = _label(text)

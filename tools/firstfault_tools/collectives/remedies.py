@@ -16,7 +16,9 @@ from pathlib import Path
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
 
+MARKERS = ("NCCL_", "_SOCKET_IFNAME=")
 LOOKED_AHEAD = 40
 QUESTION = 2_000
 _PASTED = expression(
@@ -89,8 +91,10 @@ def read_question(question: str) -> tuple[Remedy, str] | None:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """A command pasted with a setting in front, whose output goes well after something that did not."""
+    if not keep_marked(lines, MARKERS):
+        return ()
     for index, (number, text) in enumerate(lines):
-        if "_" not in text or "=" not in text:
+        if "=" not in text or not any(mark in text for mark in MARKERS):
             continue
         match = _PASTED.match(text[:2000])
         if match is None:
