@@ -281,6 +281,8 @@ def find_worker(incident: LogIncident, traceback: Traceback) -> str | None:
 
 def is_echo(traceback: Traceback) -> bool:
     """The pipe of a helper process ended: the other end of it failed first and says why."""
+    if "one or more processes exited with non-zero status" in traceback.message:
+        return True
     pipe = traceback.short_type in ("EOFError", "BrokenPipeError", "ConnectionResetError")
     return pipe and any("multiprocessing/" in f.path for f in traceback.frames)
 

@@ -24,12 +24,16 @@ _SET = expression(
 _USES = expression(
     r"NCCL INFO (?:NET/(?P<net>IB|Socket|OFI) ?: ?Using |Using network (?P<named>\S+))"
 )
+_ADDRESS = expression(
+    r"(?:^|\s)(?P<host>[\w][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO Bootstrap ?: ?Using [\w.-]+:(?P<address>\d+\.\d+\.\d+\.\d+)<"
+)
 _FAILED = (
     "signature.nccl-",
     "signature.ib-",
     "collective.",
     "nccl.last_error",
     "signature.watchdog",
+    "signature.store-",
 )
 _NETWORKS = {"IB": "InfiniBand/RoCE", "Socket": "TCP sockets", "OFI": "libfabric"}
 _BY_NETWORK = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN"})
@@ -41,6 +45,9 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     live = [f for f in findings if not f.facts.get("survived") and f.level is not Level.CONTEXT]
     if not any(f.kind.startswith(_FAILED) for f in live):
         return []
+    twice = _same_address(incident)
+    if twice is not None:
+        return [twice]
     networks, settings, lines = _read(incident)
     if len(networks) < 2:
         return []
@@ -62,6 +69,31 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             )
         ]
     return []
+
+
+def _same_address(incident: LogIncident) -> Finding | None:
+    """Two hosts (or containers) that announce one address: behind a bridge each has the same."""
+    users: dict[str, dict[str, Line]] = defaultdict(dict)
+    for count, (digest, number, text) in enumerate(incident.lines_with(("Bootstrap",))):
+        if count >= MOST_LINES:
+            break
+        match = _ADDRESS.search(text[:600])
+        if match is not None and not match["address"].startswith("127."):
+            line = make_line(digest.file, number, text, digest.year)
+            users[match["address"]].setdefault(match["host"], line)
+    for address, hosts in users.items():
+        if len(hosts) < 2:
+            continue
+        names = ", ".join(list(hosts)[:4])
+        return _describe(
+            f"{names} all announce the same address {address} to NCCL: that of a container bridge network, which is "
+            "valid on its own host only, so a connection to a peer ends at home; start the containers with the host "
+            "network (--network host) or name another interface with NCCL_SOCKET_IFNAME",
+            list(hosts.values())[:3],
+            None,
+            "socket-interface-selection",
+        )
+    return None
 
 
 def _read(
@@ -124,7 +156,9 @@ def _name(kinds: frozenset[str]) -> str:
     return " and ".join(_NETWORKS[k] for k in sorted(kinds))
 
 
-def _describe(title: str, lines: Sequence[Line], host: str | None) -> Finding:
+def _describe(
+    title: str, lines: Sequence[Line], host: str | None, page: str = "nccl-settings-mismatch"
+) -> Finding:
     return Finding(
         kind="nccl.host_differences",
         title=title,
@@ -133,6 +167,6 @@ def _describe(title: str, lines: Sequence[Line], host: str | None) -> Finding:
         confidence=Confidence.LIKELY,
         evidence=tuple(line.evidence() for line in lines[:4]),
         host=host,
-        page="nccl-settings-mismatch",
+        page=page,
         facts={"survived": False},
     )
