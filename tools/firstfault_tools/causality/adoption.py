@@ -33,6 +33,7 @@ _WHOLE_HOST = frozenset(
     {
         "hardware.sel_power", "hardware.cpu_heat", "network.port_rate",
         "signature.tensorflow-holds-gpus", "signature.tpu-node-unhealthy",
+        "signature.ray-node-memory-kill",
     }
 )  # fmt: skip
 """Faults of a whole host: not that of the rank which happens to print for it."""

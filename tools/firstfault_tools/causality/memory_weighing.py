@@ -21,6 +21,7 @@ FRAGMENTED, SHARED, GROWTH = (
     "signature.cuda-oom-shared-gpu",
     "metrics.host_memory_growth",
 )
+RESTORED = "signature.oom-at-checkpoint-load"
 COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
@@ -87,6 +88,8 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _doubt_fragmentation(incident, finding)
         elif finding.kind == SHARED:
             finding = _name_peers(finding)
+        elif finding.kind == RESTORED:
+            finding = _name_first_device(incident, finding)
         elif finding.kind == COMPILED:
             finding = _read_assignment(incident, finding)
         elif (
@@ -120,6 +123,19 @@ def _place_by_device(incident: LogIncident, finding: Finding) -> Finding:
         "on rank 0", f"on rank {rank}" if rank is not None else "on one rank"
     )
     return replace(finding, rank=rank, title=title)
+
+
+def _name_first_device(incident: LogIncident, finding: Finding) -> Finding:
+    """Ranks other than 0 that run out of memory of GPU 0 while loading restore to the device saved from."""
+    messages = [(e.rank, m) for e in finding.evidence if (m := _message(e)) is not None]
+    on_first = {rank for rank, m in messages if m.gpu == 0}
+    if not on_first - {0, None} or any(m.gpu for _, m in messages):
+        return finding
+    return replace(
+        finding,
+        title=f"{finding.title}; every rank restores to GPU 0 (cuda:0), the device it was saved from, because torch.load was "
+        "called without map_location: load to the CPU or to the rank's own device",
+    )
 
 
 def _revive_after_end(incident: LogIncident, finding: Finding) -> Finding:

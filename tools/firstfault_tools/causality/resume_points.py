@@ -35,6 +35,7 @@ _BAR = expression(r"\d{1,3}%\|[^|]{0,200}\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9
 _NOT_TRAINING = expression(
     r"(?i)loading|shards|download|map|tokeniz|evaluat|generat|saving|example"
 )
+_HOST = expression(r"\s*(\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*): ")
 LEAST_STEP = 2
 """A resumed step below this may as well be a count from 0 beside one from 1."""
 
@@ -102,6 +103,8 @@ def _read_starts(incident: LogIncident) -> dict[str, Start]:
             who = line.speaker.host or (
                 f"rank {line.speaker.rank}" if line.speaker.rank is not None else None
             )
+            if who is None and (prefix := _HOST.match(text)) is not None:
+                who = prefix[1]  # a bar's own name and a launcher's label look alike
             if who is None or (who in starts and (starts[who].told or told is None)):
                 continue
             match = told or bar

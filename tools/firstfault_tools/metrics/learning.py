@@ -262,21 +262,34 @@ def judge_rate_schedule(view: View) -> list[Finding]:
             continue
         again = series.step[row] < series.step[int(curve.rows[i - 1])]  # another run in the log
         harm = None if again else _rise_after(view, row)
+        seam = (series.line[int(curve.rows[i - 1])], series.line[row])
+        resumed = [
+            e
+            for kind in ("checkpoint_loaded", "resume_requested")
+            for e in view.events(kind)
+            if seam[0] < e.line < seam[1]
+        ]
         title = f"The learning rate jumped from {number(before)} to {number(value)} at {series.label(row)}"
         if harm is not None:
             title += (
-                f" and the loss has risen from {number(harm[0])} to {number(harm[1])} since: the "
-                "learning rate schedule was restarted or changed (scheduler state not restored at a "
-                "resume, or another schedule)"
+                f" and the loss has risen from {number(harm[0])} to {number(harm[1])} since: "
+                + (
+                    "the run resumed there with the weights, but the learning rate schedule (and with it "
+                    "usually the optimizer state) was not restored and started again"
+                    if resumed
+                    else "the learning rate schedule was restarted or changed (scheduler state not "
+                    "restored at a resume, or another schedule)"
+                )
             )
         found.append(
             make_finding(
                 "lr_jump",
                 title,
                 Level.CONTEXT if harm is None else Level.CAUSE,
-                Category.NUMERICAL,
-                view.evidence([int(curve.rows[i - 1]), row, len(series) - 1]),
-                page="learning-rate-schedules",
+                Category.CHECKPOINT if resumed else Category.NUMERICAL,
+                view.evidence([int(curve.rows[i - 1]), row, len(series) - 1])
+                + view.event_evidence(resumed[:1]),
+                page="resume-state" if resumed else "learning-rate-schedules",
                 facts={"from": before, "to": value, "at": series.label(row)},
             )
         )
