@@ -21,6 +21,7 @@ FRAGMENTED, SHARED, GROWTH = (
     "signature.cuda-oom-shared-gpu",
     "metrics.host_memory_growth",
 )
+PLAIN = "signature.cuda-oom"
 RESTORED = "signature.oom-at-checkpoint-load"
 COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
@@ -32,17 +33,17 @@ GIB = 1 << 30
 
 _PHASES = (
     (
+        expression(r"^load_\w*|^_load\w*|from_pretrained|restore_location"),
+        "while a checkpoint was loaded",
+        "oom-at-checkpoint",
+    ),
+    (
         expression(
             r"state_dict|save_checkpoint|save_model|save_pretrained|save_ckpt|_save\b|\bsave_|_unshard_fsdp_state_params|"
             r"summon_full_params"
         ),
         "while weights were gathered for a checkpoint: they are put together unsharded on the GPU; save "
         "sharded, or gather with CPU offload and rank0_only",
-        "oom-at-checkpoint",
-    ),
-    (
-        expression(r"load_checkpoint|load_state_dict|from_pretrained|restore_location|load_model"),
-        "while a checkpoint was loaded",
         "oom-at-checkpoint",
     ),
     (
@@ -86,6 +87,8 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
         finding = _revive_after_end(incident, finding)
         if finding.kind == FRAGMENTED:
             finding = _doubt_fragmentation(incident, finding)
+        elif finding.kind == PLAIN:
+            finding = _name_phase(incident, finding)
         elif finding.kind == SHARED:
             finding = _name_peers(finding)
         elif finding.kind == RESTORED:
@@ -187,6 +190,23 @@ def _doubt_fragmentation(incident: LogIncident, finding: Finding) -> Finding:
         + (tail[1] + tail[2]),
         page=page,
     )
+
+
+def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
+    """A cap set on the process, or what the process was doing, where the message alone says neither."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None:
+        return finding
+    if message.limit is not None and message.free is not None and message.free > message.tried:
+        return replace(
+            finding,
+            title=f"{finding.title}; the card is not full: a cap lets this process hold {message.limit / GIB:.2f} GiB only "
+            "(set_per_process_memory_fraction)",
+        )
+    told = _phase(incident, finding)
+    if told is None or told[1] != "oom-at-checkpoint":
+        return finding
+    return replace(finding, title=f"{finding.title} {told[0]}", page=told[1])
 
 
 def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:

@@ -48,11 +48,11 @@ def _climb(
     import numpy as np
 
     host = metric in HOSTS
-    least = 8 if host else 16
+    least = 7 if host else 16
     if len(values) < least:
         return None
     # The first steps allocate optimizer state, caches and workers; that is no leak.
-    skip = max(2, len(values) // 10)
+    skip = max(2 if len(values) >= 8 else 1, len(values) // 10)
     whole = rows, values
     rows, values = rows[skip:], values[skip:]
     blocks = block_medians(values, 64)
@@ -157,7 +157,13 @@ def _describe(
                 hours = left / per_step * took / span / 3600
                 facts["hours_to_full"] = hours
                 title += f" ({hours:.1f} h)"
-    if host:
+    staged = [e for e in view.events("checkpoint_staged") if e.line < series.line[last]]
+    if host and len(staged) >= len(growth.rows) - 1:
+        title += (
+            ". A checkpoint is staged before every one of these rows: buffers of the asynchronous save "
+            "that are not given back are the first thing to look at"
+        )
+    elif host:
         title += (
             ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
             "reference counts defeat copy-on-write"
