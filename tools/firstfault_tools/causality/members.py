@@ -75,7 +75,9 @@ def _read_title(ranks: Counter[int], world: int) -> str | None:
             "NODE_RANK on each node"
         )
     missing = sorted(set(range(world)) - set(ranks))
-    if not twice and missing and len(missing) * 4 >= world:
+    # members that are pasted here and there are an excerpt, not a node that never came
+    gap = len(missing) > 1 and missing[-1] - missing[0] + 1 != len(missing)
+    if not twice and missing and not gap and len(missing) * 4 >= world:
         return (
             f"only {len(ranks)} of {world} processes started: global ranks {missing[0]} to {missing[-1]} never "
             "registered, so the run waits for them; the script was started on one node only (without srun), or Slurm "

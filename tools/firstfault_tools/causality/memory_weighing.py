@@ -104,8 +104,27 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _explain_kill(incident, finding)
         if finding.kind.startswith("signature.") and finding.category is Category.OOM:
             finding = _place_by_device(incident, finding)
+        if finding.category is Category.CHECKPOINT and finding.rank == 0:
+            finding = _unname_loader(incident, finding)
         out.append(finding)
     return out
+
+
+_SHARED_FAULTS = expression(
+    r"^signature\.(?:state-dict-|optimizer-|zero3-|checkpoint-file-corrupt|weights-|megatron-|deepspeed-dp|orbax-|sharded-load|"
+    r"checkpoint-args|checkpoint-not-found|dcp-|adapter-|load-on-missing|pickle-file)"
+)
+"""What is wrong with the file or the model's shape strikes every rank alike."""
+
+
+def _unname_loader(incident: LogIncident, finding: Finding) -> Finding:
+    """No rank for a fault of the file that rank 0 only printed for all, where no label names it."""
+    place = finding.evidence[0] if finding.evidence else None
+    if place is None or place.rank is not None or not _SHARED_FAULTS.search(finding.kind):
+        return finding
+    if any(e.rank == 0 or e.local_rank == 0 for e in incident.exits):
+        return finding
+    return replace(finding, rank=None)
 
 
 def _place_by_device(incident: LogIncident, finding: Finding) -> Finding:

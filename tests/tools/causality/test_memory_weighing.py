@@ -1,0 +1,195 @@
+"""What do out-of-memory, kill and checkpoint findings mean beside what the process was doing?"""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault.workspace import Workspace
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace()
+
+
+def told(workspace: Workspace, *lines: str) -> dict[str, object]:
+    return workspace.diagnose_text("train.log", ("\n".join(lines) + "\n").encode()).to_json()
+
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried} GiB. GPU {gpu} has a total capacity of "
+    "79.15 GiB of which {free} GiB is free. Including non-PyTorch memory, this process has 68.12 GiB memory in use. "
+    "Of the allocated memory 59.90 GiB is allocated by PyTorch, and 6.71 GiB is reserved by PyTorch but unallocated."
+)
+
+
+def stack(*names: str) -> list[str]:
+    return [
+        "[rank3]: Traceback (most recent call last):",
+        *(
+            f'[rank3]:   File "/w/{name}.py", line {n + 5}, in {name}'
+            for n, name in enumerate(names)
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tried", "fragmented"),
+    [("9.00", True), ("17.00", True), ("27.30", False)],
+)
+def test_fragmentation_needs_room_enough(
+    workspace: Workspace, tried: str, fragmented: bool
+) -> None:
+    message = "[rank3]: " + OOM.format(tried=tried, gpu=3, free="11.02")
+    row = told(workspace, *stack("main", "forward"), message)
+    assert ("through fragmentation" in str(row["root_cause"])) is fragmented
+    assert row["first_failing_rank"] == 3
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [("state_dict", "gathered for a checkpoint"), ("load_checkpoint", "checkpoint was loaded")],
+)
+def test_the_stack_names_the_phase(workspace: Workspace, frame: str, words: str) -> None:
+    message = "[rank3]: " + OOM.format(tried="27.30", gpu=3, free="1.02")
+    row = told(workspace, *stack("main", frame, "unshard"), message)
+    assert words in str(row["root_cause"])
+
+
+def killed(*before: str) -> list[str]:
+    return [
+        *before,
+        "Traceback (most recent call last):",
+        '  File "/w/train.py", line 9, in main',
+        "    mp.spawn(work, nprocs=2)",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "category"),
+    [
+        (
+            ["Loading & Quantizing Model Shards:  73%|#######   | 11/15 [06:12<02:14, 33.6s/it]"],
+            "oom",
+        ),
+        (["starting workers"], None),
+        (
+            ["Loading checkpoint shards: 100%|####| 4/4 [00:12<00:00, 3s/it]"]
+            + [f"step {i} loss 2.{i}" for i in range(5)],
+            None,
+        ),
+    ],
+)
+def test_a_kill_while_loading_is_host_memory(
+    workspace: Workspace, before: list[str], category: str | None
+) -> None:
+    assert told(workspace, *killed(*before))["category"] == category
+
+
+def test_a_cap_is_named(workspace: Workspace) -> None:
+    message = (
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 1 has a total capacity of "
+        "79.18 GiB of which 22.90 GiB is free. 35.63 GiB allowed; Of the allocated memory 33.31 GiB is allocated by "
+        "PyTorch, and 1.10 GiB is reserved by PyTorch but unallocated."
+    )
+    assert "a cap lets this process hold 35.63 GiB" in str(told(workspace, message)["root_cause"])
+
+
+def test_an_unlabelled_message_is_placed_by_its_device(workspace: Workspace) -> None:
+    lines = [line.replace("[rank3]: ", "") for line in stack("main", "forward")]
+    row = told(workspace, *lines, OOM.format(tried="27.30", gpu=5, free="1.02"))
+    assert row["first_failing_rank"] == 5
+
+
+def test_like_processes_on_one_gpu_are_ranks_of_the_job(workspace: Workspace) -> None:
+    message = (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 90.00 MiB. GPU 0 has a total capacity of "
+        "15.90 GiB of which 33.75 MiB is free. Process 20112 has 4.11 GiB memory in use. Process 20113 has 3.90 GiB "
+        "memory in use. Process 20114 has 3.88 GiB memory in use. Including non-PyTorch memory, this process has 3.97 "
+        "GiB memory in use. Of the allocated memory 3.42 GiB is allocated by PyTorch, and 91.50 MiB is reserved by "
+        "PyTorch but unallocated."
+    )
+    row = told(workspace, message)
+    assert "4 processes of like size" in str(row["root_cause"])
+    assert row["first_failing_rank"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("previous attempt: job 70112 ended by NODE_FAIL at 05:58:40", None),
+        ("70112  train  gpu  acct  64  NODE_FAIL  1:0", "scheduler"),
+    ],
+)
+def test_an_earlier_attempt_is_history(
+    workspace: Workspace, line: str, category: str | None
+) -> None:
+    assert told(workspace, "starting", line)["category"] == category
+
+
+KEYS = (
+    "RuntimeError: Error(s) in loading state_dict for Net:",
+    "\tMissing key(s) in state_dict: {missing}. ",
+    "\tUnexpected key(s) in state_dict: {extra}. ",
+)
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "prefix"),
+    [
+        ('"module.a.weight", "module.b.bias"', '"a.weight", "b.bias"', "module."),
+        ('"a.weight", "b.bias"', '"_orig_mod.a.weight", "_orig_mod.b.bias"', "_orig_mod."),
+        ('"net.x.weight"', '"net.y.weight"', None),
+    ],
+)
+def test_keys_that_differ_by_a_prefix(
+    workspace: Workspace, missing: str, extra: str, prefix: str | None
+) -> None:
+    row = told(workspace, *(k.format(missing=missing, extra=extra) for k in KEYS))
+    assert row["category"] == "checkpoint"
+    assert ("by the prefix" in str(row["root_cause"])) is (prefix is not None)
+    assert prefix is None or f"'{prefix}'" in str(row["root_cause"])
+
+
+def bars(host: str, first: int) -> list[str]:
+    return [
+        f"{host}:   1%|#         | {first + i}/634 [0{i}:57<10:04:22, 57.2s/it]" for i in range(4)
+    ]
+
+
+@pytest.mark.parametrize(("other", "differs"), [(0, True), (20, False)])
+def test_nodes_that_resume_at_different_steps(
+    workspace: Workspace, other: int, differs: bool
+) -> None:
+    lines = ["10.1.4.11: >>   Continuing training from global step 20", *bars("10.1.4.11", 20)]
+    row = told(workspace, *lines, *bars("10.1.4.12", other))
+    assert (row["category"] == "checkpoint") is differs
+
+
+def straggler(event: str) -> list[str]:
+    out = []
+    for step in range(10):
+        slow = step >= 5
+        if step == 5:
+            out.append(f"[rank 0] {event}")
+        for rank in range(4):
+            compute = 2.5 if slow and rank == 0 else 0.7
+            wait = 0.1 if rank == 0 or not slow else 1.9
+            out.append(f"[rank {rank}] step {step} | fwd+bwd {compute}s | comm wait {wait}s")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("profiler: recording", "profiler began to record"),
+        ("falling back to CPU decode", "right after"),
+    ],
+)
+def test_what_a_straggler_said_when_it_became_slow(
+    workspace: Workspace, event: str, words: str
+) -> None:
+    row = told(workspace, *(line for line in straggler(event) for _ in range(1)))
+    assert words in str(row["root_cause"])
+    assert row["first_failing_rank"] == 0
