@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firstfault_tools.causality.exceptions import wraps_worker
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Hit, Line
@@ -108,7 +109,7 @@ def raised_by_launcher(traceback: Traceback) -> bool:
 
 
 ABORTED = 6
-_ABORTS = frozenset({"native-abort-unnamed", "cpp-abort"})
+_ABORTS = frozenset({"native-abort-unnamed", "heap-corruption", "cpp-abort"})
 """Signatures of lines a process prints in the moment in which it ends by SIGABRT."""
 
 
@@ -137,4 +138,5 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
         return local_ranks.pop()
     if codes or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
-    return 0 if len({t.line.number for t in incident.tracebacks if not t.chained}) == 1 else None
+    first = {t.line.number for t in incident.tracebacks if not t.chained and not wraps_worker(t)}
+    return 0 if len(first) == 1 else None

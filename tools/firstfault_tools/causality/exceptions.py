@@ -16,7 +16,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.log.traceback import Frame, Traceback
+from firstfault_tools.log.traceback import EDGE, Frame, Traceback
 
 GENERIC = frozenset(
     {
@@ -87,6 +87,11 @@ _PLAIN_BUG = expression(
 _NOT_FINITE = expression(
     r"(?i)\bnan\b|\bnon[- ]?finite\b|\bnot finite\b|\binfinite (?:loss|grad)|\binf(?:inity)?\b(?! *\()|loss (?:is )?(?:diverg|explod)"
 )
+_REFUSED = expression(
+    r"(?i)\b(?:permission denied|operation not permitted|read-only file system|no space left on device|disk quota exceeded)\b"
+)
+"""What the operating system refused, whatever type the program wraps it in."""
+
 _LAUNCH = expression(
     r"['\"](?:(?:LOCAL_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT)|SLURM_\w+|PMI\w*_RANK|OMPI_COMM_\w+|NODE_RANK)['\"]"
 )
@@ -161,6 +166,8 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
         return Category.NUMERICAL
     if place is Category.CODE_BUG and message.startswith("logged") and _OF_DATA.search(message):
         return Category.DATA
+    if _REFUSED.search(message):
+        return Category.ENVIRONMENT
     if _PLAIN_BUG.search(traceback.type) and place is Category.CHECKPOINT:
         return Category.CODE_BUG
     return place
@@ -356,6 +363,10 @@ def _code(incident: LogIncident, traceback: Traceback) -> str:
     if text is None:
         return ""
     body = make_line(digest.file, frame.number + 1, text, digest.year).message.strip()
+    if body.startswith(EDGE):
+        from firstfault_tools.log.boxed import read_code
+
+        body = read_code(body) or ""
     return "" if body.startswith(("File ", traceback.type)) or len(body) < 4 else body[:MAX_CODE]
 
 

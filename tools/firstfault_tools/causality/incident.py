@@ -112,7 +112,8 @@ class LogIncident:
         both = [s for s in speakers if s.task is not None and s.rank is not None]
         if any(s.task != s.rank for s in both) or any(e.local_rank is not None for e in self.exits):
             return False
-        return bool(both) or len({s.task for s in speakers if s.task is not None}) > 1
+        labels = {s.task for s in speakers if s.task is not None}
+        return bool(both) or len(labels) > 1 or any(e.task in labels for e in self.exits if e.task)
 
     @cached_property
     def locals_are_ranks(self) -> bool:

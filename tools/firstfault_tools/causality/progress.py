@@ -52,6 +52,10 @@ _DEATH = expression(
     r"taking the (?:entire )?process down|terminate called|ChildFailedError|failed \(exitcode: -?\d+\)|core dumped"
 )
 _DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")
+_RAISED = "Traceback (most recent call last)"
+RAISED_WITHIN = 3
+"""Lines after the word that training is done in which the exception that ended it may stand."""
+
 DEATH_LINES = 4_000
 _PROMPT = expression(
     r"\s*(?:[\w.@:~/ \[\]()-]{0,60})?[$#>] (?:[A-Z_]+=\S+ )*(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|sbatch|mpirun|"
@@ -144,9 +148,20 @@ class ProgressReader:
             low = text[:1000].lower()
             if not any(word in low for word in _FINISH_WORDS) or not _FINISHED.search(low):
                 continue
-            if not _is_source(make_line(self._digest.file, number, text, self._digest.year)):
-                return number
+            if _is_source(make_line(self._digest.file, number, text, self._digest.year)):
+                continue
+            if last is not None and self._breaks_off(last, number):
+                continue
+            return number
         return 0
+
+    def _breaks_off(self, last: Progress, number: int) -> bool:
+        """Steps are left to do and an exception follows at once: the trainer only tidied up."""
+        planned = _COUNT.search(last.text)
+        if planned is None or int(planned["done"]) >= int(planned["total"]):
+            return False
+        after = self._digest.lines_after(number, RAISED_WITHIN)
+        return any(_RAISED in text for _, text in after)
 
     def survives(self, number: int) -> bool:
         """Training went on for several steps after line `number`, or had ended as planned before it.

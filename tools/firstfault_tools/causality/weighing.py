@@ -34,6 +34,9 @@ _NODE_LOSSES = expression(
 _ECHOES = (43, 45)
 """Xids that the driver writes when a process that failed is cleaned up."""
 
+_CRASHES = ("signature.segfault", "signature.heap-corruption")
+"""A crash of native code says what kind of code it was only where a stack is shown."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -70,7 +73,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
         ):
             level = Level.CONTEXT
-        if finding.kind == "signature.segfault" and trained and not _has_stack(incident, finding):
+        if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out

@@ -52,6 +52,9 @@ class Exit:
     first: bool = False
     """Named by the launcher as its first observed failure: a claim, not proof."""
 
+    task: int | None = None
+    """Task that srun names: a rank where every task is one process."""
+
     @property
     def signal(self) -> int | None:
         if self.code < 0:
@@ -95,9 +98,9 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
     if match is not None:
         code = int(match["code"]) if match["code"] else -_SIGNALS.get(match["how"].strip(), 0)
         task = int(match["task"]) if not match["more"] else None
-        return Exit(line, code, None, None, match["host"], None) if code else (
-            None if task is None else Exit(line, 1, None, None, match["host"], None)
-        )  # fmt: skip
+        if not code and task is None:
+            return None
+        return Exit(line, code or 1, host=match["host"], task=task)
     match = _SIGNALLED.search(text)
     if match is not None:
         return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host, int(match["pid"]))  # fmt: skip

@@ -7,11 +7,15 @@ followed to their first exception, and a DataLoader worker's original traceback 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
+
+if TYPE_CHECKING:
+    from firstfault_tools.log.boxed import BoxReader
 
 MAX_TRACEBACKS = 400
 MAX_LINES = 400
@@ -41,6 +45,9 @@ _IGNORED = expression(
     r"^\s*(?:Exception ignored (?:in|on calling|while)\b|--- Logging error ---|Error in (?:atexit\._run_exitfuncs|sys\.excepthook))"
 )
 LINES_TO_IGNORED = 2
+EDGE = "│"
+"""Edge of the box that some programs draw round a traceback."""
+
 _LIBRARY = expression(
     r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
 )
@@ -143,6 +150,7 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     told_rank = int(told[1]) if told is not None else None
     ignored = _is_ignored(digest, head, position)
     ended_at: int | None = None
+    box: BoxReader | None = None
     for number, text in digest.lines_after(start, MAX_LINES):
         line = make_line(digest.file, number, text, digest.year)
         if line.speaker.key != head.speaker.key and not _continues(line, head):
@@ -164,6 +172,10 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
             if len(frames) < MAX_FRAMES:
                 frames.append(Frame(frame["path"], int(frame["line"]), frame["name"] or "", number))
             continue
+        if stripped.startswith(EDGE):
+            box = box or _open_box()
+            _read_box_line(box, body, number, frames)
+            continue
         match = _EXCEPTION.match(stripped)
         if match is not None and frames and _is_exception(match, body, indent):
             out.append(
@@ -177,6 +189,23 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
         if ended_at is not None and number > ended_at + 6 and not chained:
             break
     return out
+
+
+def _open_box() -> BoxReader:
+    # few logs hold a box: the module is loaded for those only
+    from firstfault_tools.log.boxed import BoxReader
+
+    return BoxReader()
+
+
+def _read_box_line(box: BoxReader, body: str, number: int, frames: list[Frame]) -> None:
+    """Add the frame that a line of a boxed traceback names, or find the code of the last one."""
+    place = box.read_place(body)
+    if place is not None and len(frames) < MAX_FRAMES:
+        frames.append(Frame(*place, number))
+    elif place is None and frames and box.read_code(body) is not None:
+        # the code of a frame stands on the line after `number`
+        frames[-1] = replace(frames[-1], number=number - 1)
 
 
 def _is_ignored(digest: FileDigest, head: Line, position: int) -> bool:
