@@ -63,6 +63,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\b(?:train\w*|run|job|it|everything|step\w*|loading) (?:\w+ )?(?:slow|slower|slowly|crawls)\b|"
             r"\butili[sz]ation\b[^.?!\d]{0,20}\b[0-4]?\d ?%|\bsits? at (?:0|\d|1\d) ?%|\b(?:low|lower) (?:usage|load|utili[sz]ation)\b|"
             r"\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
+            rf"\d[^.?!]{{0,4}} ?{_RATE}[^?!]{{0,50}}\b(?:expected|should be|one node|single|normally|others?)\b[^?!]{{0,25}}\d|"
+            r"\bcrawl\w*\b|\btakes? \d[^.?!]{0,40}\bexpected\b|"
             r"\bat (?:0|\d|1\d) ?% (?:utili[sz]ation|usage|load)|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
         ),
@@ -119,7 +121,13 @@ _OUTLIVED = frozenset(
 )  # fmt: skip
 """Faults that a run got over, and that made it stand still meanwhile."""
 
-_TELLING = {"signature.dataloader-too-many-workers": 0.7}
+_STATES = frozenset({"hardware.nvlink_inactive", "hardware.nvlink_slow", "hardware.pcie_width"})
+"""Faults read from the output of a command, which may stand anywhere in a log."""
+
+_TELLING = {
+    "signature.dataloader-too-many-workers": 0.7,
+    "signature.tf-function-retracing": 0.7,
+}
 """Warnings that are harmless where nobody complains, with the share of the time they may cost."""
 
 _TITLES = {
@@ -214,6 +222,12 @@ def _explanation(
         replace(f, facts={**f.facts, "weight": 0.6}, category=Category.PERFORMANCE)
         for f in examination.chain.survived
         if f.kind in _OUTLIVED
+    ]
+    # what a command shows is a state: steps printed below it did not get over it
+    facts += [
+        replace(f, facts={**f.facts, "weight": 0.75})
+        for f in examination.chain.survived
+        if f.kind in _STATES and complaint is Complaint.SLOW
     ]
     found = sorted((f for f in facts if _weight(f) >= least), key=_weight, reverse=True)
     if not found:
