@@ -21,6 +21,7 @@ FRAGMENTED, SHARED, GROWTH = (
     "signature.cuda-oom-shared-gpu",
     "metrics.host_memory_growth",
 )
+KERNEL, RAW = "kernel.oom_kill", "signature.cuda-error-out-of-memory"
 PLAIN = "signature.cuda-oom"
 RESTORED = "signature.oom-at-checkpoint-load"
 COMPILED = "signature.xla-oom"
@@ -32,6 +33,14 @@ BEFORE_KILL = 60
 GIB = 1 << 30
 
 _PHASES = (
+    (
+        expression(
+            r"^(?:gather_object|all_gather_object|broadcast_object_list|scatter_object_list)$"
+        ),
+        "while objects were exchanged between the ranks (as for the plan of a checkpoint): over NCCL they travel as GPU "
+        "tensors, so even a sharded save needs GPU memory; give it a gloo group",
+        "oom-at-checkpoint",
+    ),
     (
         expression(r"^load_\w*|^_load\w*|from_pretrained|restore_location"),
         "while a checkpoint was loaded",
@@ -52,7 +61,7 @@ _PHASES = (
         "oom-evaluation",
     ),
     (
-        expression(r"evaluat|validat|prediction_step|\beval_"),
+        expression(r"evaluat|validat|prediction_step|^eval_|^test(?:_\w+)?$|^val(?:_\w+)?$|^infer"),
         "in evaluation: outputs or a larger batch are kept on the GPU",
         "oom-evaluation",
     ),
@@ -75,6 +84,9 @@ _TEMPORARY = expression(
 )
 _OPERATOR = expression(r'Operator: op_name="(?P<op>[^"]{1,200})"')
 _SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
+_ENDED_PID = expression(r"launch\.py:\d+:\w+\] Killing subprocess (\d{2,8})")
+_LOCAL_RANK = expression(r"--local_rank[='\", ]+(\d{1,3})")
+LAUNCHER_LINES = 400
 _RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
 
 
@@ -87,6 +99,10 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
         finding = _revive_after_end(incident, finding)
         if finding.kind == FRAGMENTED:
             finding = _doubt_fragmentation(incident, finding)
+        elif finding.kind == RAW:
+            finding = _name_raw_phase(incident, finding)
+        elif finding.kind == KERNEL and finding.rank is None:
+            finding = _seat_killed(incident, finding)
         elif finding.kind == PLAIN:
             finding = _name_phase(incident, finding)
         elif finding.kind == SHARED:
@@ -223,9 +239,47 @@ def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
             "(set_per_process_memory_fraction)",
         )
     told = _phase(incident, finding)
-    if told is None or told[1] != "oom-at-checkpoint":
+    if told is None or told[1] not in ("oom-at-checkpoint", "oom-evaluation"):
         return finding
     return replace(finding, title=f"{finding.title} {told[0]}", page=told[1])
+
+
+def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
+    """CUDA's own error in the middle of loading: this rank's card is too small for what is put on it."""
+    told = _phase(incident, finding) if finding.evidence else None
+    if told is None or told[1] != "oom-at-checkpoint":
+        return finding
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    tail = finding.title.partition(", raised in ")
+    return replace(
+        finding,
+        title=f"GPU out of memory{where} {told[0]}: what was put on this card did not fit{tail[1]}{tail[2]}",
+        page=told[1],
+    )
+
+
+def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
+    """Local rank of a killed pid that a launcher of one node does not list: its pids follow each other."""
+    pid = str(finding.facts.get("pid") or "")
+    if not pid.isdigit():
+        return finding
+    pids = {int(pid)}
+    last = 0
+    for digest in incident.digests:
+        for _, text in digest.kept[-LAUNCHER_LINES:]:
+            if (ended := _ENDED_PID.search(text)) is not None:
+                pids.add(int(ended[1]))
+            elif "launch.py" in text and (local := _LOCAL_RANK.search(text)) is not None:
+                last = max(last, int(local[1]))
+    ordered = sorted(pids)
+    if len(ordered) < 3 or ordered[-1] - ordered[0] + 1 != len(ordered) or last + 1 != len(ordered):
+        return finding
+    rank = ordered.index(int(pid))
+    return replace(
+        finding,
+        rank=rank,
+        title=f"{finding.title}; by the order of the launcher's pids it was rank {rank}",
+    )
 
 
 def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:
@@ -270,7 +324,7 @@ def _explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     """A kill while the model was being loaded, before any step: host memory is what loading fills."""
     place = finding.evidence[0] if finding.evidence else None
     digest = next((d for d in incident.digests if place and d.file == place.file), None)
-    if place is None or digest is None or incident.progress[place.file].trained():
+    if place is None or digest is None:
         return finding
     line = _last_loading(digest, place.line)
     if line is None:

@@ -15,6 +15,12 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 
 KIND = "signature.state-dict-keys-mismatch"
+SHAPES = ("signature.state-dict-vocab-mismatch", "signature.state-dict-size-mismatch")
+LEAST_SHAPES = 3
+_SHAPE = expression(
+    r"size mismatch for [\w.]+: copying a param with shape torch\.Size\(\[([\d, ]+)\]\) from checkpoint, the shape in "
+    r"current model is torch\.Size\(\[([\d, ]+)\]\)"
+)
 NEAR = 40
 MOST_KEYS = 400
 _LIST = expression(r"(Missing|Unexpected) key\(s\) in state_dict: (.{3,40000})")
@@ -38,8 +44,44 @@ def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
             told = _explain(incident, finding)
             if told is not None:
                 finding = replace(finding, title=f"{finding.title.split(': ')[0]}: {told}")
+        elif finding.kind in SHAPES and finding.evidence:
+            told = _explain_shapes(incident, finding)
+            if told is not None:
+                finding = replace(
+                    finding, title=f"{finding.title.split(': the checkpoint')[0]}: {told}"
+                )
         out.append(finding)
     return out
+
+
+def _explain_shapes(incident: LogIncident, finding: Finding) -> str | None:
+    """All shapes differ by one whole factor: one side is split over that many ranks, the other is not."""
+    place = finding.evidence[0]
+    digest = next((d for d in incident.digests if d.file == place.file), None)
+    if digest is None:
+        return None
+    at = digest.position(place.line)
+    factors: list[tuple[int, str, str, bool]] = []
+    for _, text in digest.kept[at : at + NEAR]:
+        for saved, model in _SHAPE.findall(text[:4_000]):
+            a, b = ([int(x) for x in side.split(",")] for side in (saved, model))
+            odd = [(x, y) for x, y in zip(a, b, strict=False) if x != y]
+            if len(a) != len(b) or len(odd) != 1 or min(odd[0]) == 0 or max(odd[0]) % min(odd[0]):
+                return None
+            factors.append((max(odd[0]) // min(odd[0]), saved, model, odd[0][0] > odd[0][1]))
+    if (
+        len(factors) < LEAST_SHAPES
+        or len({(f[0], f[3]) for f in factors}) != 1
+        or factors[0][0] < 2
+    ):
+        return None
+    factor, saved, model, whole = factors[0]
+    split, full = ("the model", "the checkpoint") if whole else ("the checkpoint", "the model")
+    return (
+        f"the checkpoint has [{saved}], the model [{model}], and every shape differs by the same factor {factor}: {split} "
+        f"is split over {factor} ranks (tensor parallel, sharded initialisation) and {full} is not, or they are split "
+        "differently; load before splitting, or convert the checkpoint to the parallel sizes of this run"
+    )
 
 
 def _explain(incident: LogIncident, finding: Finding) -> str | None:

@@ -93,9 +93,12 @@ def looks_like_stacks(head: bytes) -> bool:
     start = head[:4096].decode("utf-8", errors="replace")
     if start.lstrip()[:1] in ("[", "{"):
         return '"frames"' in start and '"thread_id"' in start and '"owns_gil"' in start
-    lines = [line for line in start.splitlines() if line.strip()][:8]
+    every = [line for line in start.splitlines() if line.strip()]
+    lines = every[:8]
     if any(_FATAL.match(line) or _FAULT_THREAD.match(line) for line in lines[:4]):
-        return True
+        # a log may begin with the end of a crash: then most of its lines are something else
+        own = sum(1 for line in every if _FAULT_FRAME.match(line) or _FAULT_THREAD.match(line))
+        return 2 * own >= len(every) - 2 and own > 0
     if any(_PROCESS.match(line) for line in lines) and "Python v" in start:
         return True
     return any(_GDB_THREAD.match(line) for line in lines) and "\n#0 " in start
