@@ -32,7 +32,14 @@ def trl(loss: float, grad: float, spread: float) -> str:
     ],
 )
 def test_runs_that_have_something_to_learn_from(text: str) -> None:
-    assert find_in_lines(number(text), "t.log") == ()
+    assert all(f.level is Level.BENIGN for f in find_in_lines(number(text), "t.log"))
+
+
+def test_a_reward_that_grows_is_well_whatever_the_loss_does() -> None:
+    (found,) = find_in_lines(number(trl(0.4, 0.2, 0.3)), "t.log")
+    assert found.kind == "metrics.rl_reward_grows"
+    wild = trl(0.4, 0.2, 0.3).replace("'kl': 0.0004", "'kl': 9.1")
+    assert find_in_lines(number(wild), "t.log") == ()
 
 
 def test_equal_rewards_teach_nothing() -> None:

@@ -76,10 +76,10 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             if rank is None and finding.kind == _TAKEN_BACK:
                 rank = _evicted_rank(incident, findings)
             own = not shared and finding.kind not in _WHOLE_HOST
+            # the first rank prints what was averaged over all
+            own = own and finding.category is not Category.NUMERICAL
             if rank is None and own and finding.category not in _NOBODYS:
                 rank = _sole_rank(incident)
-            if rank == 0 and finding.category is Category.NUMERICAL:
-                rank = None  # the first rank prints what was averaged over all
             if rank is not None:
                 finding = replace(finding, rank=rank)
         if finding.rank is not None and finding.host is None:

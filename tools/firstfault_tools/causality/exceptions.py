@@ -66,7 +66,7 @@ _BY_TYPE: tuple[tuple[re.Pattern[str], Category], ...] = tuple(
         (r"InstantiationException|UnsupportedInterpolationType", Category.CODE_BUG),
         (r"ArgumentError|ScannerError|ParserError|MisconfigurationException", Category.CODE_BUG),
         (r"UnicodeDecode|JSONDecode|Parquet|ArrowInvalid|ArrowTypeError|UnidentifiedImage|DecompressionBomb|DatasetGeneration|DataFilesNotFound", Category.DATA),
-        (r"SchemaInferenceError|CastError|ReadError|BadGzipFile|LZMAError|VideoReader|DecordError", Category.DATA),
+        (r"DataLossError|OutOfRangeError|SchemaInferenceError|CastError|ReadError|BadGzipFile|LZMAError|VideoReader|DecordError", Category.DATA),
         (r"SafetensorError|UnpicklingError|CheckpointException|CheckpointingException|CheckpointError", Category.CHECKPOINT),
         (r"PermissionError|BlockingIOError", Category.ENVIRONMENT),
         (r"Timeout", Category.COMMUNICATION),

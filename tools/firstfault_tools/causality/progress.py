@@ -27,7 +27,8 @@ _BAR = expression(
 )
 _COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
 _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
-_METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?)?loss['\"]?\s*[:= ]\s*[-\d.]+")
+_EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
+_METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
 _FINISHED = expression(
@@ -282,7 +283,7 @@ def read_progress(number: int, text: str) -> Progress | None:
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
         return Progress(number, text, int(step["step"]), None, training)
-    if training and (_DICT.search(text) or step is not None):
+    if training and (_DICT.search(text) or step is not None or _EPOCH.search(text)):
         return Progress(number, text, None, None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):

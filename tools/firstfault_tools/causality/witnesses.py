@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from itertools import islice
 
 from firstfault_tools.causality.absence import read_absence
 from firstfault_tools.causality.attribution import attribute_rank, first_place, host_of, rank_of
@@ -119,6 +120,8 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
 
 STANDING = 3
 """`at_least` from which on a signature tells of a state of the run, which steps alone do not end."""
+SHARE, MOST_STEPS = 5, 5_000
+"""Steps on one such line that are too many for it to tell of the run; steps that are counted."""
 
 _WORTHLESS = (Category.DATA, Category.NUMERICAL)
 
@@ -175,6 +178,9 @@ def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bo
     if signature.at_least < STANDING or signature.category not in _WORTHLESS:
         return False
     last = hits[-1].line
+    steps = sum(p.training for p in islice(incident.progress[last.file].after(0), MOST_STEPS))
+    if SHARE * sum(d.hit_counts.get(hits[0].index, 0) for d in incident.digests) < steps:
+        return False
     return 3 * last.number >= 2 * incident.digest_of(last.file).lines_total
 
 

@@ -1,4 +1,4 @@
-"""Does a reinforcement-learning run learn anything? Groups of answers that all get the same reward.
+"""Does a reinforcement-learning run learn anything? A reward that grows, or is the same for all answers.
 
 Advantages are differences to the mean of a group: where all rewards are equal they are zero, and with
 them every gradient. Names as logged by TRL and verl; the fall of a reward is policy_collapse.py's.
@@ -16,6 +16,8 @@ from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("reward", "critic/score")
 MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 8
+LEAST_GROWTH, MOST_KL = 12, 1.0
+"""Rows that show a trend; KL (per token) above which a policy is too far off to be called well."""
 
 _NAMES = {
     "reward": r"reward|critic/score/mean|critic/rewards/mean|train/reward|rewards/mean|objective/scores?|env/reward/total|reward/mean",
@@ -23,6 +25,7 @@ _NAMES = {
     "highest": r"critic/score/max|critic/rewards/max",
     "lowest": r"critic/score/min|critic/rewards/min",
     "grad_norm": r"grad_norm|actor/grad_norm",
+    "kl": r"kl|actor/kl_loss|actor/ppo_kl|objective/kl",
     "step": r"step|global_step|training/global_step",
     "epoch": r"epoch",
 }
@@ -53,7 +56,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     rows = _read(lines)
     if len(rows) < LEAST:
         return ()
-    found = judge_signal(rows, file)
+    found = judge_signal(rows, file) or judge_growth(rows, file)
     return (found,) if found is not None else ()
 
 
@@ -84,6 +87,38 @@ def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
 
 def _column(rows: Sequence[Row], name: str) -> list[float]:
     return [r.values[name] for r in rows if name in r.values]
+
+
+def judge_growth(rows: Sequence[Row], file: str) -> Finding | None:
+    """A reward that rises with KL and gradients in bounds: the policy learns, whatever its loss does."""
+    if len(rows) < LEAST_GROWTH:
+        return None
+    third = len(rows) // 3
+    rewards = _column(rows, "reward")
+    before, after = median(rewards[:third]), median(rewards[-third:])
+    kl, grads = _column(rows, "kl"), _column(rows, "grad_norm")
+    lowest = min(after, *rewards[-third:])
+    if after - before < 0.1 * max(abs(before), abs(after), 1e-9) or lowest < before:
+        return None
+    if any(abs(v) > MOST_KL for v in kl[-third:]) or (
+        len(grads) >= third and median(grads[-third:]) > 5 * max(median(grads[:third]), 1e-9)
+    ):
+        return None
+    return Finding(
+        kind="metrics.rl_reward_grows",
+        title=(
+            f"The reward rises from {before:.3g} to {after:.3g} ({rows[0].label} to {rows[-1].label})"
+            + (f" with a KL of {kl[-1]:.3g}" if kl else "")
+            + ": the policy learns; the loss that PPO or GRPO prints is no measure of it, it may start at 0, rise or be "
+            "negative, and answers that get shorter or a slowly falling entropy are normal with it"
+        ),
+        level=Level.BENIGN,
+        category=Category.NUMERICAL,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
+        page="policy-collapse",
+        facts={"reward_before": before, "reward_after": after},
+    )
 
 
 def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:

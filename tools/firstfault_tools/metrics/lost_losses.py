@@ -66,8 +66,11 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
 def read_tracks(digest: FileDigest) -> dict[str, Track]:
     """Losses of one log by speaker and name, as their last lines leave them."""
     found: dict[tuple[int | None, str], Track] = {}
-    for number, text in digest.kept[:MOST_LINES]:
-        if not any(mark in text for mark in _MARKS) or len(text) > 8_000:
+    lines = [line for line in digest.kept[:MOST_LINES] if any(mark in line[1] for mark in _MARKS)]
+    if not any("nan" in text or "NaN" in text or "inf" in text for _, text in lines):
+        return {}
+    for number, text in lines:
+        if len(text) > 8_000:
             continue
         rank = read_speaker(text)[0].rank
         for told in _LOSS.finditer(text):
@@ -85,7 +88,11 @@ def read_tracks(digest: FileDigest) -> dict[str, Track]:
                 track.finite, track.good = told["value"], (number, text)
                 track.bad, track.times = None, 0
     out: dict[str, Track] = {}
+    # a head that is switched off prints NaN from the start beside losses that are well
+    well = any(t.bad is None for t in found.values())
     for (_, name), track in found.items():
+        if well and not track.finite:
+            continue
         if track.bad is not None and (name not in out or _line(track) < _line(out[name])):
             out[name] = track
     return out

@@ -1,0 +1,22 @@
+"""Which lines are a step of training?"""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault_tools.causality.progress import read_progress
+
+
+@pytest.mark.parametrize(
+    ("text", "training"),
+    [
+        ("Epoch 3/40 - train_loss: 1.7400 - val_loss: 1.4700 - lr: 0.0003", True),
+        ("Epoch [3/100] Batch 10/938 D_loss: 0.6912 G_loss: 0.7412", True),
+        ("Epoch 12 train_acc 0.86 train_loss 0.4000 test_acc 0.8", True),
+        ("epoch_size: 400, loss: cross_entropy", False),
+        ("Epoch 3 finished in 12 s", False),
+    ],
+)
+def test_lines(text: str, training: bool) -> None:
+    found = read_progress(1, text)
+    assert (found is not None and found.training) is training
