@@ -64,7 +64,7 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\butili[sz]ation\b[^.?!\d]{0,20}\b[0-4]?\d ?%|\bsits? at (?:0|\d|1\d) ?%|\b(?:low|lower) (?:usage|load|utili[sz]ation)\b|"
             r"\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
             rf"\d[^.?!]{{0,4}} ?{_RATE}[^?!]{{0,50}}\b(?:expected|should be|one node|single|normally|others?)\b[^?!]{{0,25}}\d|"
-            r"\bcrawl\w*\b|\btakes? \d[^.?!]{0,40}\bexpected\b|"
+            r"\bcrawl\w*\b|\btakes? \d[^.?!]{0,40}\b(?:expected|although)\b|"
             r"\bat (?:0|\d|1\d) ?% (?:utili[sz]ation|usage|load)|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"
         ),
@@ -100,7 +100,7 @@ _PAST = expression(
 """A comparison with an earlier run that the question gives no figure of."""
 
 _GUESS = expression(
-    r"(?i)^\s*(?:is|are|was|were|do|does|did|should|could|can|why is it|or|which)\b.*\?$"
+    r"(?i)^\s*(?:is|are|was|were|do|does|did|should|could|can|will|would|might|may|why is it|or|which)\b.*\?$"
 )
 _CLASS = {
     Complaint.SLOW: Category.PERFORMANCE,

@@ -38,3 +38,25 @@ def test_the_largest_part_is_named(line: str, words: str, page: str) -> None:
 )
 def test_computation_and_even_parts_explain_nothing(line: str) -> None:
     assert find_in_lines(number(line), "a.log") == ()
+
+
+BAR = "{name}: 100%|##########| {n}/{n} [{took}<00:00, 1.3it/s]"
+
+
+def test_evaluation_that_outlasts_training() -> None:
+    lines = [
+        BAR.format(name="Epoch 3", n=812, took="10:11"),
+        BAR.format(name="Validation", n=50, took="22:40"),
+    ]
+    (found,) = find_in_lines(list(enumerate(lines, start=1)), "a.log")
+    assert found.kind == "metrics.evaluation_part"
+    assert "1360 s after every 611 s" in found.title
+
+
+@pytest.mark.parametrize(("train", "evaluate"), [("10:11", "01:40"), ("00:11", "00:40")])
+def test_short_evaluation_is_no_matter(train: str, evaluate: str) -> None:
+    lines = [
+        BAR.format(name="Epoch 3", n=812, took=train),
+        BAR.format(name="Validation", n=50, took=evaluate),
+    ]
+    assert find_in_lines(list(enumerate(lines, start=1)), "a.log") == ()

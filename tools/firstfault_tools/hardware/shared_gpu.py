@@ -32,14 +32,19 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         found = _CSV.match(text) or _BOX.match(text)
         if found is not None:
             rows[found["gpu"]].setdefault(found["pid"], ((number, text), found["name"].strip(), int(found["mib"])))  # fmt: skip
-    if len(rows) < 2:
+    if len(rows) == 1:
+        # one GPU of a grep: two programs of different names on it
+        own = next(iter(rows.values()))
+        if len({name for _, name, _ in own.values()}) < 2:
+            return ()
+    elif not rows:
         return ()
     largest = max(mib for own in rows.values() for _, _, mib in own.values())
     counts = {gpu: [r for r in own.items() if r[1][2] >= SHARE * largest] for gpu, own in rows.items()}  # fmt: skip
     usual = Counter(len(own) for own in counts.values()).most_common(1)[0][0]
     names = Counter(name for own in counts.values() for _, (_, name, _) in own)
-    shared = [gpu for gpu, own in counts.items() if len(own) > usual or (len(rows) == 2 and len(own) > 1)]  # fmt: skip
-    if not shared or len(shared) * 2 > len(rows):
+    shared = [gpu for gpu, own in counts.items() if len(own) > usual or (len(rows) <= 2 and len(own) > 1)]  # fmt: skip
+    if not shared or (len(rows) > 1 and len(shared) * 2 > len(rows)):
         return ()
     gpu = shared[0]
     pid, (place, name, mib) = min(counts[gpu], key=lambda r: (names[r[1][1]], r[1][2]))

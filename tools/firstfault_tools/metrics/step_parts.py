@@ -20,6 +20,8 @@ SHARE = 0.5
 _PART = expression(
     r"(?P<name>[A-Za-z][A-Za-z_/-]{1,30}(?: [a-z]{2,20}){0,2})[ :=]{1,3}(?P<value>\d{1,7}(?:\.\d{1,6})?) ?(?P<unit>ms|s|sec)\b(?!/)"
 )
+_BAR = expression(r"100%\|[^|]{0,80}\| ?\d{1,9}/\d{1,9} \[(?P<took>\d{1,3}:\d\d(?::\d\d)?)<")
+_EVALUATION = expression(r"(?i)^(?:\S{1,40} )?(?:valid\w*|eval\w*|test\w*|predict\w*)\b")
 _WHOLE = expression(
     r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt)$"
 )
@@ -35,7 +37,44 @@ _PAGES = (
 
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
-    """The part that takes most of the steps of one log."""
+    """The part that takes most of the steps of one log; evaluation that outlasts training."""
+    return (*_find_part(lines, file), *_find_evaluation(lines, file))
+
+
+def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Evaluation whose progress bar takes longer than the epoch's."""
+    took: dict[bool, list[tuple[float, int, str]]] = {True: [], False: []}
+    for number, text in keep_marked(lines, ("100%",))[:MOST]:
+        bar = _BAR.search(text[:400])
+        if bar is None:
+            continue
+        seconds = 0.0
+        for part in bar["took"].split(":"):
+            seconds = 60 * seconds + int(part)
+        took[_EVALUATION.match(text.strip()) is not None].append((seconds, number, text))
+    if not took[True] or not took[False]:
+        return ()
+    evaluation = median([s for s, *_ in took[True] if s > 0] or [0.0])
+    training = median(s for s, *_ in took[False])
+    if evaluation < 60 or evaluation < SHARE * (evaluation + training):
+        return ()
+    share = evaluation / (evaluation + training)
+    places = [took[False][-1][1:], took[True][-1][1:]]
+    return (
+        Finding(
+            kind="metrics.evaluation_part",
+            title=f"evaluation takes {evaluation:.0f} s after every {training:.0f} s of training, {share:.0%} of the time: validation, not training, is slow",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+            page="training-stall",
+            facts={"share": round(share, 3), "explains": "slow", "weight": round(share, 3)},
+        ),
+    )
+
+
+def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     rows: list[dict[str, float]] = []
     places: list[tuple[int, str]] = []
     for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:MOST]):
