@@ -17,7 +17,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("response_length", "completion_length", "completions/mean_length", "timing_s/gen", "#running-req", "Running: ")  # fmt: skip
-MAX_LINE, MAX_ROWS = 8_000, 50_000
+MAX_LINE, MAX_ROWS, LAST, LAST_STEPS = 8_000, 50_000, 2_000, 40
 _PAIR = expression(
     r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>\d[\d.]*(?:[eE][-+]?\d+)?)"
 )
@@ -56,14 +56,16 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         return ()
     read = Rollouts()
     names: dict[str, str | None] = {}
-    for number, text in kept:
-        if len(text) > MAX_LINE:
-            continue
-        if found := _RUNNING.search(text):
-            if not int(found["waiting"] or found["queue"] or 0):
-                count = int(found["vllm"] or found["sglang"] or 0)
-                read.running.append((number, text, count))
-            continue
+    running = [(n, t) for n, t in kept if "Running: " in t or "#running-req" in t][-LAST:]
+    for number, text in running:
+        if (found := _RUNNING.search(text[:1000])) and not int(
+            found["waiting"] or found["queue"] or 0
+        ):
+            count = int(found["vllm"] or found["sglang"] or 0)
+            read.running.append((number, text, count))
+    steps = [(n, t) for n, t in kept if "ength" in t and len(t) <= MAX_LINE]
+    # how it began, and how it is now
+    for number, text in steps if len(steps) <= LAST_STEPS else (*steps[:4], *steps[-LAST_STEPS:]):
         values = _read_values(text, names)
         if "mean" in values and "max" in values:
             read.rows.append(values)

@@ -77,8 +77,12 @@ def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Findi
 def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     rows: list[dict[str, float]] = []
     places: list[tuple[int, str]] = []
-    for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:MOST]):
-        if index >= TRIED and not rows:
+    tried = 0
+    for number, text in lines:
+        if not any(marker in text for marker in MARKERS):
+            continue
+        tried += 1
+        if tried > (MOST if rows else TRIED):
             break  # such lines come from the first step on
         parts = _read_parts(text) if len(text) <= MAX_LINE else {}
         if len(parts) >= 2:
