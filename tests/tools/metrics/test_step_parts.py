@@ -60,3 +60,16 @@ def test_short_evaluation_is_no_matter(train: str, evaluate: str) -> None:
         BAR.format(name="Validation", n=50, took=evaluate),
     ]
     assert find_in_lines(list(enumerate(lines, start=1)), "a.log") == ()
+
+
+def test_saves_that_say_how_long_they_took() -> None:
+    lines = [
+        "2025-02-11 10:00:00 step 10 loss 3.10",
+        "2025-02-11 10:31:44 Saved checkpoint step_300 in 1303.2 s",
+        "2025-02-11 11:00:00 step 301 loss 2.60",
+    ]
+    (found,) = find_in_lines(list(enumerate(lines, start=1)), "a.log")
+    assert found.kind == "metrics.save_part"
+    assert "1303 s each time, 36% of the time" in found.title
+    quick = [line.replace("1303.2", "3.2") for line in lines]
+    assert find_in_lines(list(enumerate(quick, start=1)), "a.log") == ()

@@ -17,6 +17,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
+LAST_LINES = 6
 TABLE = Path(__file__).with_name("slow_settings.json")
 _SAID = expression(
     r"^\s*#|\b(?:unset|try|consider|set\w* it|you can|should|grep|if you)\b", re.IGNORECASE
@@ -35,6 +36,7 @@ class Setting:
     title: str
     page: str
     category: Category
+    last: bool = False
 
 
 @cache
@@ -51,6 +53,7 @@ def load_settings() -> tuple[Setting, ...]:
             r["title"],
             r["page"],
             Category(r.get("category", "performance")),
+            bool(r.get("last", False)),
         )
         for r in rows
     )
@@ -78,7 +81,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             ),
             None,
         )
-        if place is None:
+        if place is None or (setting.last and not _ends_there(setting, lines)):
             continue
         also: tuple[int, str] | None = place
         if setting.needs is not None:
@@ -102,3 +105,8 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             )
         )
     return tuple(found)
+
+
+def _ends_there(setting: Setting, lines: Sequence[tuple[int, str]]) -> bool:
+    """The setting stands within the last lines of the log."""
+    return any(setting.pattern.search(text[:4000]) for _, text in lines[-LAST_LINES:])

@@ -20,6 +20,13 @@ SHARE = 0.5
 _PART = expression(
     r"(?P<name>[A-Za-z][A-Za-z_/-]{1,30}(?: [a-z]{2,20}){0,2})[ :=]{1,3}(?P<value>\d{1,7}(?:\.\d{1,6})?) ?(?P<unit>ms|s|sec)\b(?!/)"
 )
+LONG_SAVE = 60.0
+"""Seconds from which a save is worth a word."""
+
+_SAVED = expression(
+    r"(?i)(?:saved|written|wrote)\b.{0,120}?\b(?:checkpoint|ckpt|state|model|step)\w*.{0,120}?\bin (?P<took>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w*)?\b"
+)
+_CLOCK = expression(r"\b(\d\d):(\d\d):(\d\d)\b")
 _BAR = expression(r"100%\|[^|]{0,80}\| ?\d{1,9}/\d{1,9} \[(?P<took>\d{1,3}:\d\d(?::\d\d)?)<")
 _EVALUATION = expression(r"(?i)^(?:\S{1,40} )?(?:valid\w*|eval\w*|test\w*|predict\w*)\b")
 _WHOLE = expression(
@@ -38,7 +45,37 @@ _PAGES = (
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The part that takes most of the steps of one log; evaluation that outlasts training."""
-    return (*_find_part(lines, file), *_find_evaluation(lines, file))
+    return (*_find_part(lines, file), *_find_evaluation(lines, file), *_find_saves(lines, file))
+
+
+def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Saves that say how long they took, against the time that the log covers."""
+    saves = [
+        (float(found["took"]), number, text)
+        for number, text in keep_marked(lines, ("aved", "ritten", "wrote"))[:MOST]
+        if (found := _SAVED.search(text[:600])) is not None
+    ]
+    long = [save for save in saves if save[0] >= LONG_SAVE]
+    if not long:
+        return ()
+    ends = [m for m in (_CLOCK.search(t[:200]) for _, t in (*lines[:20], *lines[-20:])) if m]
+    hours = [int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3]) for m in ends]
+    covered = (max(hours) - min(hours)) if hours else 0
+    share = min(1.0, sum(s for s, *_ in saves) / covered) if covered else 0.5
+    return (
+        Finding(
+            kind="metrics.save_part",
+            title=f"saving a checkpoint takes {median(s for s, *_ in long):.0f} s each time"
+            + (f", {share:.0%} of the time" if covered else "")
+            + ": training waits for the storage meanwhile, while steps are fast",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(Evidence(file, n, t.strip()[:400]) for _, n, t in (long[0], long[-1])),
+            page="training-stall",
+            facts={"share": round(share, 3), "explains": "slow", "weight": round(share, 3)},
+        ),
+    )
 
 
 def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
