@@ -30,7 +30,8 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
     labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
     ranks = {r for h in labelled if (r := rank_of(incident, h.line)) is not None}
     if len(ranks) == 1:
-        return ranks.pop(), labelled[0]
+        only = ranks.pop()
+        return (None if _all_failed_alike(incident) else only), labelled[0]
     if len(ranks) > 1:
         first_rank = rank_of(incident, labelled[0].line)
         return (first_rank, labelled[0]) if _clearly_first(labelled) else (None, ordered[0])
@@ -116,6 +117,16 @@ _ABORTS = frozenset({"native-abort-unnamed", "heap-corruption", "cpp-abort"})
 def _are_aborts(incident: LogIncident, hits: Sequence[Hit]) -> bool:
     known = incident.signatures.signatures
     return any(h.index >= 0 and known[h.index].id in _ABORTS for h in hits)
+
+
+def _all_failed_alike(incident: LogIncident) -> bool:
+    """The launcher lists every rank with the plain exit code 1: one was pasted, all raised the same."""
+    table = [e for e in incident.exits if e.rank is not None]
+    world = max((e.rank or 0 for e in table), default=0) + 1
+    waited = any(w.timed_out for w in incident.work)
+    if waited or world < 2 or any(e.code != 1 for e in table):
+        return False
+    return len({e.rank for e in table}) == max(world, incident.world_size or 0)
 
 
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
