@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.metrics.changed_settings import find_in_incident
+from firstfault_tools.metrics.passed_over import find_in_incident
 
 
 def incident(lines: Sequence[str]) -> SimpleNamespace:
@@ -51,8 +51,8 @@ def test_the_setting_is_named(line: str, words: str) -> None:
     ],
 )
 def test_settings_that_explain_nothing(lines: list[str], at: int) -> None:
-    assert find_in_incident(incident(lines), [diverged(at)]) == ()
+    assert find_in_incident(incident(lines), [diverged(at)]) == []
     assert (
         find_in_incident(incident([" > overriding learning rate value to 0.0006", "step"]), [])
-        == ()
+        == []
     )

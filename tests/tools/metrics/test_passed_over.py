@@ -68,9 +68,9 @@ def test_ray_counts_what_it_does_not_print() -> None:
     ],
 )
 def test_lookalikes(lines: list[str]) -> None:
-    assert find_in_incident(incident(lines), [flat()]) == ()
+    assert find_in_incident(incident(lines), [flat()]) == []
 
 
 def test_a_run_that_learns_is_left_alone() -> None:
     lines = between("Error in reward_fn: bad key")
-    assert find_in_incident(incident(lines), [flat("metrics.epoch_stairs")]) == ()
+    assert find_in_incident(incident(lines), [flat("metrics.epoch_stairs")]) == []

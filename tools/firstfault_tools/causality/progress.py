@@ -283,7 +283,8 @@ def read_progress(number: int, text: str) -> Progress | None:
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
         return Progress(number, text, int(step["step"]), None, training)
-    if training and (_DICT.search(text) or step is not None or _EPOCH.search(text)):
+    epoch = "train_runtime" not in text and _EPOCH.search(text) is not None
+    if training and (_DICT.search(text) or step is not None or epoch):
         return Progress(number, text, None, None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):

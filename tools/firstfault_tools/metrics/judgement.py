@@ -24,8 +24,8 @@ JUDGES = (
     ("resume", "judge_resume_seam"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
-    ("memory_level", "judge_memory_step"),
-    ("memory_level", "judge_settled_peak"),
+    ("planned_rises", "judge_memory_step"),
+    ("planned_rises", "judge_settled_peak"),
     ("throughput", "judge_straggler"),
     ("rank_pace", "judge_rank_data"),
     ("rank_pace", "judge_rank_pauses"),
@@ -46,7 +46,7 @@ RUN_JUDGES = (
     ("throughput", "judge_data_stall"),
     ("throughput", "judge_pauses"),
     ("throughput", "judge_pace"),
-    ("work_load", "judge_planned_load"),
+    ("planned_rises", "judge_planned_load"),
 )
 
 
