@@ -65,7 +65,11 @@ def main() -> None:
         text += "\n" + metrics_alarms.write_table(arguments.alarms)
     print(text)
     if arguments.verbose:
-        print_failures(results["firstfault, no model"])
+        rows = results["firstfault, no model"]
+        shown = [r for r in rows if r.case.split == arguments.split or r.case.split != "held"]
+        print_failures(shown)
+        if len(shown) < len(rows):
+            print(f"{len(rows) - len(shown)} held cases are counted and not shown")
     if not arguments.no_write and not arguments.case and not arguments.split:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "summary.md").write_text(text, encoding="utf-8")
