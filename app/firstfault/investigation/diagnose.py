@@ -25,7 +25,7 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
 from firstfault.investigation.receipt import write_receipt
-from firstfault.investigation.remedy import weigh_remedy
+from firstfault.investigation.remedy import name_setting, weigh_remedy
 from firstfault.investigation.verdict import (
     Judgement,
     choose_category,
@@ -65,6 +65,7 @@ def diagnose(
         judgement = _suggest(judgement, knowledge, question)
     judgement = weigh_complaint(examination, judgement, knowledge, question)
     judgement = weigh_remedy(examination, judgement, question)
+    examination, judgement = name_setting(examination, judgement, question)
     unread: dict[str, SkippedInput] = {}
     book = CitationBook(_log_check(artefacts, examination, unread))
     diagnosis = _assemble(examination, judgement, knowledge, book, skipped)

@@ -22,6 +22,9 @@ _VAGUE = frozenset(
 )
 """Signatures that name what failed and leave several reasons open."""
 
+MOST_LOGS = 8
+"""Logs in which the settings of a run are looked for: every rank prints the same ones."""
+
 
 def weigh_remedy(examination: Examination, judgement: Judgement, question: str) -> Judgement:
     """The verdict with the reason that the question's experiment shows, where none stands yet."""
@@ -39,6 +42,33 @@ def weigh_remedy(examination: Examination, judgement: Judgement, question: str) 
     seen = f"; what the log shows of it: {first.title}" if first is not None else ""
     finding = replace(finding, title=f"{finding.title}, as the question says{seen}")
     return Judgement(Verdict.FAULT, finding, finding.confidence, judgement.suspicious)
+
+
+_BY_SETTINGS = frozenset(
+    {Category.NUMERICAL, Category.DATA, Category.CODE_BUG, Category.CHECKPOINT}
+)
+
+
+def name_setting(
+    examination: Examination, judgement: Judgement, question: str
+) -> tuple[Examination, Judgement]:
+    """The verdict with the printed setting behind a fault of numbers or indices in its title."""
+    first = judgement.finding
+    if first is None or judgement.verdict is Verdict.HEALTHY or first.category not in _BY_SETTINGS:
+        return examination, judgement
+    from firstfault_tools.metrics.fault_settings import explain_by_settings, groups_of
+
+    if not groups_of(first):
+        return examination, judgement
+    few = examination.logs.digests[:MOST_LOGS]
+    lines = [(d.file, list(d.kept)) for d in few]
+    told = explain_by_settings(first, lines, question, examination.findings)
+    if told is first:
+        return examination, judgement
+    chain = examination.chain
+    if chain.first is first:
+        examination = replace(examination, chain=replace(chain, first=told))
+    return examination, replace(judgement, finding=told)
 
 
 def _is_open(judgement: Judgement) -> bool:

@@ -25,6 +25,7 @@ JUDGES = (
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
     ("planned_rises", "judge_memory_step"),
+    ("planned_rises", "judge_first_peak"),
     ("planned_rises", "judge_settled_peak"),
     ("throughput", "judge_straggler"),
     ("rank_pace", "judge_rank_data"),
@@ -36,6 +37,7 @@ JUDGES = (
 RUN_JUDGES = (
     ("learning", "judge_zero_rate"),
     ("learning", "judge_dead_gradients"),
+    ("learning", "judge_group_loss"),
     ("learning", "judge_never_learning"),
     ("learning", "judge_rate_as_written"),
     ("loss_shape", "judge_divergence"),
@@ -78,7 +80,14 @@ def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tu
 
 
 def _settle(found: list[Finding]) -> list[Finding]:
-    """A divergence that ended in NaN is one fault: the NaN stands, the way there is context."""
+    """A divergence that ended in NaN is one fault: the NaN stands, the way there is context.
+
+    So is one that began with a jump of the learning rate: the jump stands.
+    """
+    if any(f.kind == "metrics.lr_jump" and f.level is Level.CAUSE for f in found):
+        found = [
+            replace(f, level=Level.CONTEXT) if f.kind == "metrics.divergence" else f for f in found
+        ]
     if not any(f.kind.startswith("metrics.nan_") and f.level is Level.CAUSE for f in found):
         return found
     return [

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A change of data may lift the loss by a quarter for good; more than a third is not that.
 RISE = 0.35
+EXPLOSION = 50.0
+"""Times its best level that a loss must have reached where the log ends while it still grows."""
 
 
 def usable_loss(view: View) -> Curve:
@@ -101,7 +103,7 @@ def judge_divergence(view: View) -> list[Finding]:
         # A smaller rise is a divergence too where the gradients exploded just then.
         found = next((f for f in (_find_rise(values, size, 0.15) for size in sizes) if f), None)
         if found is None or not _exploded(view, int(curve.rows[found[0]])):
-            return []
+            return _judge_explosion(view, curve)
     onset, best, tail = found
     high = float(np.median(tail))
     rise = high - best
@@ -126,7 +128,7 @@ def judge_divergence(view: View) -> list[Finding]:
     rates = view.curve("lr")
     at = rates.values[rates.rows <= first]
     if len(at):
-        facts["lr"] = float(at[-1])
+        facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
         title += f" at learning rate {number(float(at[-1]))}"
     if view.events("lora"):
         facts["lora"] = True
@@ -148,6 +150,45 @@ def judge_divergence(view: View) -> list[Finding]:
             confidence=Confidence.CONFIRMED
             if count - onset >= 8 and rise > best
             else Confidence.LIKELY,
+            facts=facts,
+        )
+    ]
+
+
+def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
+    """A loss that grows by powers of ten up to the last line: the run ended before it could settle."""
+    import numpy as np
+
+    values = curve.values
+    best_at = int(np.argmin(values))
+    best, last = float(values[best_at]), float(values[-1])
+    rising = bool(np.all(np.diff(values[-3:]) > 0))
+    if not rising or best <= 0 or last < max(EXPLOSION * best, best + 10) or len(values) < best_at + 4:
+        return []
+    series = view.lead
+    near = np.flatnonzero(values[best_at:] < 1.5 * best)
+    onset = best_at + int(near[-1])
+    row, end = int(curve.rows[onset]), int(curve.rows[-1])
+    facts: dict[str, Json] = {"last_good": series.label(row), "loss_before": best, "loss_after": last}
+    title = (
+        f"The loss left {number(float(values[onset]))} after {series.label(row)} and exploded to "
+        f"{number(last)} at {series.label(end)}, the last step there is: the run diverged"
+    )
+    rates = view.curve("lr")
+    at = rates.values[rates.rows <= end]
+    if len(at):
+        facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
+        title += f" at learning rate {float(at[-1]):.4g}"
+    shown = [row, int(curve.rows[onset + 1]), end]
+    return [
+        make_finding(
+            "divergence",
+            title,
+            Level.CAUSE,
+            Category.NUMERICAL,
+            view.evidence(shown),
+            page="loss-divergence",
+            confidence=Confidence.CONFIRMED,
             facts=facts,
         )
     ]

@@ -231,6 +231,12 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
             f"the loss had jumped from about {number(jump[2])} to {number(jump[1])} at "
             f"{series.label(jump[0])}"
         )
+    rates = view.curve("lr")
+    known_rates = rates.values[rates.rows <= first]
+    if len(known_rates):
+        steps |= {"lr": float(known_rates[-1]), "lr_first": float(known_rates[0])}
+        if rate is None and (spike is not None or (jump is not None and jump[0] != first)):
+            parts.append(f"the run diverged at learning rate {float(known_rates[-1]):.4g}")
     denied = _denied(view, first)
     if denied:
         parts.append(denied)

@@ -64,6 +64,39 @@ def judge_memory_step(view: View) -> list[Finding]:
     return []
 
 
+def judge_first_peak(view: View) -> list[Finding]:
+    """A peak in the first row only, then a much lower level: start-up work, no leak."""
+    import numpy as np
+
+    series = view.lead
+    for metric in GPU:
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        if len(rows) < 5 or series.step[int(rows[0])] > 2:
+            continue
+        level = values[rows]
+        settled = level[1:]
+        top, usual = float(level[0]), float(np.median(settled))
+        if top < 1.3 * usual + 0.3 or float(np.ptp(settled)) > max(0.03 * usual, 0.05):
+            continue
+        return [
+            make_finding(
+                "memory_first_peak",
+                f"{NAMES[metric]} was {number(top)} GiB at {series.label(int(rows[0]))} only and is constant at "
+                f"{number(usual)} GiB since, up to {series.label(int(rows[-1]))}: no leak. The first step holds what "
+                "is needed once (cuDNN benchmark workspaces, compilation, set-up), and PyTorch's caching allocator "
+                "keeps the freed memory reserved, so nvidia-smi goes on showing the peak",
+                Level.BENIGN,
+                Category.OOM,
+                view.evidence([int(rows[0]), int(rows[1]), int(rows[-1])]),
+                page="memory-growth",
+                confidence=Confidence.CONFIRMED,
+                facts={"first_gib": top, "level_gib": usual},
+            )
+        ]
+    return []
+
+
 def judge_settled_peak(view: View) -> list[Finding]:
     """Peak GPU memory that climbed for a while and has stood still for a good part of the run."""
     import numpy as np

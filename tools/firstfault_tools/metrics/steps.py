@@ -29,7 +29,7 @@ MAX_SHAPES = 20_000
 MAX_EVENTS = 20_000
 BATCH = 4_096
 STREAK, BLOCK = 48, 512
-STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem"
+STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem|sec/tick"
 """What a line must hold to be a step line; a caller may scan for it first."""
 
 _HEADING = expression(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
@@ -52,6 +52,7 @@ def holds_step_word(lower: str) -> bool:
         or "rss" in lower
         or "ram" in lower
         or "host mem" in lower
+        or "sec/tick" in lower
     )
 
 
