@@ -159,8 +159,14 @@ class _Facts:
                 value = _value(match)
                 if entry.get("count"):
                     value = str(len(_NAMES.findall(value)))
-                quoted = text if number + 1 not in after or len(text) <= len(after[number]) else after[number]
-                fact = Fact(value, _words(match[0]), (Evidence(file, number, quoted.strip()[:400]),))
+                quoted = (
+                    text
+                    if number + 1 not in after or len(text) <= len(after[number])
+                    else after[number]
+                )
+                fact = Fact(
+                    value, _words(match[0]), (Evidence(file, number, quoted.strip()[:400]),)
+                )
                 if take == "first":
                     return fact
                 out.append(fact)

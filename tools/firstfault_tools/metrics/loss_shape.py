@@ -163,13 +163,22 @@ def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
     best_at = int(np.argmin(values))
     best, last = float(values[best_at]), float(values[-1])
     rising = bool(np.all(np.diff(values[-3:]) > 0))
-    if not rising or best <= 0 or last < max(EXPLOSION * best, best + 10) or len(values) < best_at + 4:
+    if (
+        not rising
+        or best <= 0
+        or last < max(EXPLOSION * best, best + 10)
+        or len(values) < best_at + 4
+    ):
         return []
     series = view.lead
     near = np.flatnonzero(values[best_at:] < 1.5 * best)
     onset = best_at + int(near[-1])
     row, end = int(curve.rows[onset]), int(curve.rows[-1])
-    facts: dict[str, Json] = {"last_good": series.label(row), "loss_before": best, "loss_after": last}
+    facts: dict[str, Json] = {
+        "last_good": series.label(row),
+        "loss_before": best,
+        "loss_after": last,
+    }
     title = (
         f"The loss left {number(float(values[onset]))} after {series.label(row)} and exploded to "
         f"{number(last)} at {series.label(end)}, the last step there is: the run diverged"
