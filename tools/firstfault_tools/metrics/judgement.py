@@ -37,7 +37,6 @@ JUDGES = (
 RUN_JUDGES = (
     ("learning", "judge_zero_rate"),
     ("learning", "judge_dead_gradients"),
-    ("learning", "judge_group_loss"),
     ("learning", "judge_never_learning"),
     ("learning", "judge_rate_as_written"),
     ("loss_shape", "judge_divergence"),

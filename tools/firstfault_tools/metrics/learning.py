@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 from firstfault_tools.metrics.view import PLACEHOLDER_LOSS, View, make_finding, noise_of, number
@@ -136,46 +135,6 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 )
             )
     return found
-
-
-_KL = expression(r"(?i)\bkl['\"]?\s{0,2}[:=]\s{0,2}(-?\d[\d.]*(?:e-?\d+)?)")
-_REWARD = expression(r"(?i)(?<![\w/])reward['\"]?\s{0,2}[:=]\s{0,2}(-?\d[\d.]*(?:e-?\d+)?)")
-_GROUP_LOSS = 1e-2
-"""The printed loss of a group-relative method stays below this while only the KL term is in it."""
-
-
-def judge_group_loss(view: View) -> list[Finding]:
-    """A loss that begins at 0 and rises with the KL term, as GRPO prints it, while the reward is there."""
-    import numpy as np
-
-    loss, grad = view.curve("loss"), view.curve("grad_norm")
-    if len(loss) < FEW or len(grad) < FEW or not np.any(grad.values[-FEW:] > 0.0):
-        return []
-    if float(np.max(np.abs(loss.values[:2]))) > 1e-4 or float(np.max(loss.values)) > _GROUP_LOSS:
-        return []
-    if np.all(loss.values[-FEW:] == 0.0):
-        return []  # told by judge_dead_gradients
-    first, last = int(loss.rows[0]), int(loss.rows[-1])
-    texts = view.text(view.lead, first), view.text(view.lead, last)
-    drift = [_KL.search(text) for text in texts]
-    reward = [_REWARD.search(text) for text in texts]
-    if drift[0] is None or drift[1] is None or reward[0] is None or reward[1] is None:
-        return []
-    if float(reward[1][1]) < float(reward[0][1]):
-        return []
-    return [
-        make_finding(
-            "rl_loss_zero",
-            f"The printed loss starts at 0 and rises to {float(loss.values[-1]):.4g} as expected: the advantages of "
-            f"a group average to zero (GRPO), so it shows the KL term alone (beta x KL; KL {drift[0][1]} to "
-            f"{drift[1][1]}); the gradient norm is not zero ({number(float(grad.values[-1]))}) and the reward goes "
-            f"from {reward[0][1]} to {reward[1][1]}: the policy learns, watch the reward and the KL",
-            Level.BENIGN,
-            Category.NUMERICAL,
-            view.evidence([first, last]),
-            confidence=Confidence.CONFIRMED,
-        )
-    ]
 
 
 def _loss_at_zero(view: View, row: int) -> str:

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 MISSING = -1.7976931348623157e308
 NO_STEP = -1
 NO_RANK = -1
+MAX_COUNTER, MAX_RANK = 2**62, 2**31 - 1
+"""What the columns can hold; a larger number in a log is damage, not a step."""
+
+
+def read_counter(value: str | float) -> int:
+    """A step or total as a whole number within bounds. Raises ValueError for no number."""
+    number = float(value)
+    return int(min(max(number, -MAX_COUNTER), MAX_COUNTER)) if number == number else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,16 @@ from collections.abc import Iterable
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.columns import ColumnTable, read_numbers, read_stamp, read_stamps
-from firstfault_tools.metrics.counters import MAX_RANK, read_counter
 from firstfault_tools.metrics.events import matters_later, may_hold_event, read_events
 from firstfault_tools.metrics.series import (
+    MAX_RANK,
     MISSING,
     NO_RANK,
     NO_STEP,
     Event,
     RankOf,
     StepSeries,
+    read_counter,
 )
 from firstfault_tools.metrics.templates import BAR, MAX_LINE, STAMP, Template, make_template
 from firstfault_tools.metrics.tokens import Field, LineReading, read_line, to_number
