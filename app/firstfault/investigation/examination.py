@@ -22,6 +22,7 @@ from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding, Level
+from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.hardware.placement import join_storage, join_stragglers
 from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
@@ -97,7 +98,7 @@ def _sort_artefacts(
         for reader in readers():
             if _recognises(reader.name, reader.recognise, artefact.name, head):
                 owned[reader.name].append(artefact)
-                claimed = claimed or reader.owns
+                claimed = claimed or (reader.owns and not _is_transcript(reader.name, head))
         if claimed:
             continue
         if _is_binary(head):
@@ -111,6 +112,19 @@ def _sort_artefacts(
         plain.append(describe_log(artefact.name, artefact.path, head))
         years[artefact.name] = find_year(head.decode("utf-8", errors="replace"))
     return owned, _share_year(plain, years), skipped
+
+
+PROMPTS = 2
+"""Shell prompts from which on a saved dump is a session with more in it than its reader knows."""
+
+
+def _is_transcript(reader: str, head: bytes) -> bool:
+    """A stack dump that was copied from a terminal together with other commands: a log as well."""
+    if reader != "stacks":
+        return False
+    lines = head[:65536].decode("utf-8", errors="replace").splitlines()
+    signs = (read_sign(line[:400]) for line in lines if "$ " in line or "# " in line)
+    return sum(1 for sign in signs if sign is not None and sign[0] is not None) >= PROMPTS
 
 
 def _share_year(logs: list[LogFile], years: Mapping[str, int | None]) -> list[LogFile]:

@@ -27,6 +27,11 @@ _NOISE = expression(
     r"Traceback|File \"|errors\.py|elastic|^\s*frame #"
 )
 
+_STARTS = expression(
+    r"\b(?:docker|podman|nerdctl) run\b|\b(?:torchrun|sbatch|accelerate launch|torch\.distributed\.(?:run|launch))\s"
+)
+"""Commands that start the job: what follows them is its log and no answer to a question."""
+
 
 def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
     """(command, lines of its output) of shell snippets that the user pasted beside the log."""
@@ -36,7 +41,7 @@ def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
         for index in range(len(rows)):
             number, text = rows[index]
             match = _PROMPT.match(text) if text.lstrip()[:1] in "$#[" or "@" in text[:40] else None
-            if match is None:
+            if match is None or _STARTS.search(match["command"]) is not None:
                 continue
             output: list[Line] = []
             for later in range(index + 1, min(index + 1 + MAX_OUTPUT, len(rows))):

@@ -62,8 +62,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
     out = []
     for finding in findings:
         finding = _mark_survivor(incident, finding)
-        # who prints a metric or reports a mismatch is not who caused it
-        shared = finding.kind.startswith(("metrics.", "collective."))
+        # who prints a metric, reports a mismatch or fails to meet the others is not who caused it
+        shared = finding.kind.startswith(("metrics.", "collective.", "launch.", "nccl.host_"))
         if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
             rank = _rank_by_seat(incident, finding)
             local = finding.category in _LOCAL or finding.kind in _SHOWN_BY_FAILED

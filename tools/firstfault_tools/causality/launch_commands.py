@@ -11,8 +11,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.meeting import NOT_MET, find_homes, find_place
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
@@ -40,14 +42,20 @@ _MUST_AGREE = {
 }  # fmt: skip
 _LOCAL = expression(r"^(?:localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0)(?::\d+)?$")
 _NO_LIST = expression(r"\bscontrol: (?:command )?not found|\bscontrol: No such file")
-_ALONE = frozenset(
-    {
-        *("store-clients-missing", "store-connect-timeout", "rendezvous-timeout"),
-        *("rendezvous-connection", "rendezvous-closed", "master-port-in-use"),
-        *("store-wait-timeout", "store-get-timeout", "gloo-timeout", "nccl-bootstrap-connect"),
-    }
+_EXPORTS = {
+    "NNODES": "nodes", "NODE_RANK": "node_rank", "MACHINE_RANK": "node_rank", "RANK": "node_rank",
+    "PET_NODE_RANK": "node_rank", "GROUP_RANK": "node_rank", "MASTER_ADDR": "address", "MASTER_PORT": "port",
+    "PET_NNODES": "nodes", "PET_MASTER_ADDR": "address", "PET_MASTER_PORT": "port", "NUM_NODES": "nodes",
+}  # fmt: skip
+"""Variables in front of a command, by what launchers take from them. RANK counts only beside a number of nodes."""
+
+EXPORT_LITERALS = ("MASTER_ADDR=", "NODE_RANK=", "NNODES=")
+_EXPORT = expression(r"(?:^|[\s;'\"])(?P<name>[A-Z][A-Z_]{3,20})=['\"]?(?P<value>[\w.:-]+)")
+_TOLD_RANK = expression(
+    r"\bnnodes[=:] ?(?P<nodes>\d+),.{0,80}\bnode_rank[=:] ?(?P<rank>\d+)|"
+    r"^\W*(?:export )?(?:NODE_RANK|node_rank|machine_rank|MACHINE_RANK)\W{0,3}[=:] ?(?P<alone>\d+)\s*$"
 )
-"""Signatures of nodes that did not meet."""
+"""A node's own rank as DeepSpeed's launcher prints it, or as a script echoes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +73,34 @@ class Command:
         found = re.findall(r"\d+", self.options.get("nodes", "1"))
         return max((int(n[:6]) for n in found), default=1)
 
+    def flag(self, name: str) -> str:
+        """An option as it was written: with its dashes, or as a variable."""
+        spelt = self.spelt[name]
+        return spelt if spelt.isupper() else f"--{spelt}"
+
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """What is wrong with the launch commands of a job whose nodes did not meet."""
     if any(r.trained() for r in incident.progress.values()):
         unused = _find_unused_nodes(incident)
         return [unused] if unused is not None else []
+    crowded = _find_crowded(incident)
+    if crowded is not None:
+        return [crowded]
     if not _did_not_meet(findings):
         return []
-    commands = [c for c in _read(incident) if c.nodes > 1]
-    found = _same_rank(commands) or _on_localhost(incident, commands) or _differ(commands)
+    homes = find_homes(incident)
+    commands = [c for c in _read(incident, homes) if c.nodes > 1]
+    exports = [c for c in _read_exports(incident, homes) if c.nodes > 1]
+    found = (
+        _unread_rank(exports, commands)
+        or _same_rank(commands)
+        or _same_rank(exports)
+        or _same_told_rank(incident, homes)
+        or _on_localhost(incident, [*commands, *exports])
+        or _differ(commands)
+        or _differ(exports)
+    )
     return [found] if found is not None else []
 
 
@@ -88,7 +114,7 @@ def _find_unused_nodes(incident: LogIncident) -> Finding | None:
             asked = (int(match["nodes"][:6]), line)
     if asked is None:
         return None
-    commands = list(_read(incident))
+    commands = list(_read(incident, {}))
     if len(commands) != 1 or commands[0].nodes > 1 or "nodes" not in commands[0].options:
         return None
     (command,) = commands
@@ -96,19 +122,79 @@ def _find_unused_nodes(incident: LogIncident) -> Finding | None:
         return None
     found = _describe(
         f"the job holds {asked[0]} nodes, and the program was started on one of them only: the launch command says "
-        f"--{command.spelt['nodes']} 1 and runs without srun, so the GPUs of the other {asked[0] - 1} idle",
+        f"{command.flag('nodes')} 1 and runs without srun, so the GPUs of the other {asked[0] - 1} idle",
         [command],
         [asked[1]],
     )
     return replace(found, level=Level.FAILURE, facts={**found.facts, "severity": "warning"})
 
 
+_ORDINAL = expression(
+    r"invalid device ordinal|StreamExecutor for CUDA:\d|CUDA_ERROR_INVALID_DEVICE|Duplicate GPU detected"
+)
+_PER_NODE = expression(
+    r"--n?tasks-per-node[= ](?P<tasks>\d+)|--nproc[-_]per[-_]node[= ](?P<each>\d+)|\s-ppn (?P<ppn>\d+)"
+)
+_GPUS = expression(
+    r"--gpus-per-node[= ](?:[\w.]+:)?(?P<node>\d+)|--gres[= ]gpu:(?:[\w.]+:)?(?P<gres>\d+)|"
+    r"CUDA_VISIBLE_DEVICES\W{1,3}(?P<visible>\d(?:,\d)*)\b|nvidia\.com/gpu['\"]?: ?['\"]?(?P<pod>\d+)|"
+    r"(?i:\bdevice_count(?:\(\))?|visible GPUs|GPUs visible|number of GPUs)\W{1,4}(?P<count>\d{1,2})\b"
+)
+
+
+def _find_crowded(incident: LogIncident) -> Finding | None:
+    """More processes on a node than it has GPUs, where devices that do not exist are asked for."""
+    words = ("ordinal", "StreamExecutor", "INVALID_DEVICE", "Duplicate GPU")
+    failed = [
+        make_line(d.file, n, t, d.year)
+        for d, n, t in islice(incident.lines_with(words), MOST_COMMANDS)
+        if _ORDINAL.search(t[:1000])
+    ]
+    if not failed:
+        return None
+    tasks: tuple[int, Line] | None = None
+    gpus: tuple[int, Line] | None = None
+    marks = (
+        "per-node",
+        "per_node",
+        "-ppn",
+        "gres",
+        "VISIBLE_DEVICES",
+        "gpu",
+        "GPU",
+        "device_count",
+    )
+    for digest, number, text in islice(incident.lines_with(marks), 20 * MOST_COMMANDS):
+        line = make_line(digest.file, number, text, digest.year)
+        if (asked := _PER_NODE.search(text[:2000])) is not None and not text.lstrip().startswith(
+            "# "
+        ):
+            count = int(next(g for g in asked.groups() if g)[:4])
+            tasks = max(tasks or (0, line), (count, line), key=lambda pair: pair[0])
+        for match in _GPUS.finditer(text[:2000]):
+            value = next(g for g in match.groups() if g)
+            count = value.count(",") + 1 if match["visible"] else int(value[:4])
+            gpus = max(gpus or (0, line), (count, line), key=lambda pair: pair[0])
+    if tasks is None or gpus is None or not 0 < gpus[0] < tasks[0]:
+        return None
+    over = f"{gpus[0]}-{tasks[0] - 1}" if tasks[0] - gpus[0] > 1 else f"{gpus[0]}"
+    told = sorted({line.speaker.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
+    who = f" (tasks {', '.join(map(str, told[:12]))})" if told else ""
+    return _describe(
+        f"{tasks[0]} processes are started on each node and it has {gpus[0]} GPUs: each takes its local rank as its device "
+        f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'; start one "
+        f"process for each GPU ({gpus[0]} tasks per node), or map local ranks to devices modulo {gpus[0]}",
+        [],
+        [failed[0], tasks[1], gpus[1]],
+    )
+
+
 def _did_not_meet(findings: Sequence[Finding]) -> bool:
     live = [f for f in findings if not f.facts.get("survived")]
-    return any(f.kind.removeprefix("signature.") in _ALONE for f in live)
+    return any(f.kind.removeprefix("signature.") in NOT_MET for f in live)
 
 
-def _read(incident: LogIncident) -> Iterator[Command]:
+def _read(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:
     for count, (digest, number, text) in enumerate(incident.lines_with(LITERALS)):
         if count >= MOST_COMMANDS:
             return
@@ -124,8 +210,72 @@ def _read(incident: LogIncident) -> Iterator[Command]:
                 options.setdefault(name, option["value"].strip("'\""))
                 spelt.setdefault(name, option["name"])
         shell = _REMOTE_SHELL.search(text)
-        place = shell["host"] if shell is not None else line.speaker.host or digest.file
+        place = shell["host"] if shell is not None else find_place(digest, text, line, homes)
         yield Command(line, place, options, spelt)
+
+
+def _read_exports(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:
+    """Commands that get their place in the job from variables written in front of them."""
+    for count, (digest, number, text) in enumerate(incident.lines_with(EXPORT_LITERALS)):
+        if count >= MOST_COMMANDS:
+            return
+        options: dict[str, str] = {}
+        spelt: dict[str, str] = {}
+        for match in _EXPORT.finditer(text[:4000]):
+            name = _EXPORTS.get(match["name"])
+            if name is not None and spelt.get(name, "RANK") == "RANK":
+                options[name], spelt[name] = match["value"], match["name"]
+        if "nodes" not in options or len(options) < 2:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        yield Command(line, find_place(digest, text, line, homes), options, spelt)
+
+
+def _unread_rank(exports: Sequence[Command], commands: Sequence[Command]) -> Finding | None:
+    """A node that was given one rank in a variable, and whose launcher runs with another."""
+    for export in exports:
+        meant = export.options.get("node_rank")
+        runs = [c for c in commands if c.place == export.place and "node_rank" in c.options]
+        if meant is None or not runs or any(c.options["node_rank"] == meant for c in runs):
+            continue
+        rank, name = runs[0].options["node_rank"], export.spelt["node_rank"]
+        others = [
+            e for e in exports if e.place != export.place and e.options.get("node_rank") == rank
+        ]
+        same = f"the same as {others[0].place}" if others else "the same as another node"
+        return _describe(
+            f"{export.place} was given its node rank as {name}={meant}, but its launcher runs with "
+            f"{runs[0].flag('node_rank')} {rank}, {same}: {name} is not the variable that this launcher reads, so it "
+            f"took the default (NODE_RANK or --node_rank has to be set); two nodes with node rank {rank} wait for a node "
+            f"{meant} that never registers",
+            [export, runs[0], *others],
+        )
+    return None
+
+
+def _same_told_rank(incident: LogIncident, homes: Mapping[str, str]) -> Finding | None:
+    """Nodes that print the same node rank themselves."""
+    told: dict[str, dict[str, Line]] = defaultdict(dict)
+    words = ("node_rank", "NODE_RANK", "machine_rank", "MACHINE_RANK")
+    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
+        if count >= MOST_COMMANDS:
+            break
+        match = _TOLD_RANK.search(text[:1000])
+        if match is None or int((match["nodes"] or "2")[:6]) < 2:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        told[match["rank"] or match["alone"]].setdefault(
+            find_place(digest, text, line, homes), line
+        )
+    for rank, places in told.items():
+        if len(places) > 1:
+            return _describe(
+                f"{', '.join(list(places)[:4])} all run as node rank {rank}, so they take the same place in the job and "
+                "the others never come: each node needs a node rank of its own, set on that node",
+                [],
+                list(places.values())[:3],
+            )
+    return None
 
 
 def _same_rank(commands: Sequence[Command]) -> Finding | None:
@@ -137,7 +287,7 @@ def _same_rank(commands: Sequence[Command]) -> Finding | None:
             continue
         if rank.isdigit() and int(rank[:6]) >= command.nodes:
             return _describe(
-                f"{command.place} was started with --{command.spelt['node_rank']} {rank}, but the ranks of "
+                f"{command.place} was started with {command.flag('node_rank')} {rank}, but the ranks of "
                 f"{command.nodes} nodes run from 0 to {command.nodes - 1}: this node can never join",
                 [command],
             )
@@ -153,7 +303,7 @@ def _same_rank(commands: Sequence[Command]) -> Finding | None:
             else "one of them never joins"
         )
         return _describe(
-            f"{', '.join(names[:4])} were all started with the same node rank (--{commands[0].spelt['node_rank']} "
+            f"{', '.join(names[:4])} were all started with the same node rank ({commands[0].flag('node_rank')} "
             f"{rank}), so {master}: each node needs a rank of its own, counted on that node "
             "(SLURM_NODEID evaluated inside srun, not in the batch script)",
             commands,
@@ -172,7 +322,7 @@ def _on_localhost(incident: LogIncident, commands: Sequence[Command]) -> Finding
                 continue
             why, extra = _fallback(incident)
             title = (
-                f"the launch command for {command.nodes} nodes meets at {value} (--{command.spelt[name]}): every node "
+                f"the launch command for {command.nodes} nodes meets at {value} ({command.flag(name)}): every node "
                 f"opens its own rendezvous on localhost and waits there for nodes that never come{why}"
             )
             return _describe(title, [command], extra)

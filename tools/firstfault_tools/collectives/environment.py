@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,88 @@ def _finding(kind: str, title: str, setting: Setting, confidence: Confidence) ->
         page="collective-timeout" if "TIMEOUT" in setting.name else "environment-precheck",
         facts={"variable": setting.name, "value": setting.value},
     )
+
+
+# --- settings that are known to hang collectives ---------------------------------------------------
+
+_HANGS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "CUDA_LAUNCH_BLOCKING=1",
+        expression(
+            r"(?<!passing )\bCUDA_LAUNCH_BLOCKING['\"]?\]?\s*[=:]\s*['\"]?1\b|"
+            r"--full[_-]determinism(?:[= ]+[Tt]rue)?(?:\s|$)|['\"]?full_determinism['\"]?\s*[:=]\s*[Tt]rue|\benable_full_determinism\(\d"
+        ),
+        "each kernel launch then blocks the host thread until the kernel is done: a NCCL kernel that needs the network proxy "
+        "or a second GPU of the same process waits for work that is only handed over after the launch, so the first "
+        "collective between nodes deadlocks (on one node no proxy is needed and it runs); unset it, and set the other "
+        "deterministic options one by one",
+    ),
+    (
+        "NCCL_P2P_USE_CUDA_MEMCPY=1",
+        expression(r"\bNCCL_P2P_USE_CUDA_MEMCPY\s*(?:=|set by environment to)\s*1\b"),
+        "copies of peer-to-peer channels then go through the copy engine and wait behind work of the same device, so "
+        "collectives hang; unset it",
+    ),
+)  # fmt: skip
+"""(setting, what shows it, why it hangs). NCCL issues 750, 774 and 1509."""
+
+_HANG_WORDS = ("LAUNCH_BLOCKING", "full_determinism", "full-determinism", "USE_CUDA_MEMCPY")
+_IN_COLLECTIVE = expression(
+    r"\b(?:broadcast|all_reduce|all_gather\w*|reduce_scatter\w*|barrier|_verify_params_across_processes|_sync_module_states)\b"
+    r".{0,6}(?:torch/|\().{0,120}distributed"
+)
+_STOPPED = expression(
+    r"(?i)\bno (?:more|further) output\b|\bhangs? here\b|\bnothing (?:more|after)\b|\bstuck here\b"
+)
+
+
+def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding]:
+    """A setting that is known to hang collectives, in a job of several processes that hangs unexplained.
+
+    incident: a `causality.incident.LogIncident`.
+    """
+    shown = list(islice(incident.lines_with(_HANG_WORDS), 64))
+    if not shown or not (incident.has_peers or len(incident.hosts_seen) > 1):
+        return []
+    deep = (Level.CAUSE, Level.FAILURE)
+    if any(f.level in deep and not f.facts.get("survived") for f in findings):
+        return []
+    hang = next(_find_hang(incident), None)
+    if hang is None or any(r.trained() for r in incident.progress.values()):
+        return []
+    for name, pattern, why in _HANGS:
+        for digest, number, text in shown:
+            match = pattern.search(text[:4000])
+            if match is None:
+                continue
+            by = "" if name.split("=")[0] in match[0] else f" by {match[0].strip()}"
+            return [
+                Finding(
+                    kind="environment.hangs_collectives",
+                    title=f"{name} is set{by}: {why}",
+                    level=Level.CAUSE,
+                    category=Category.ENVIRONMENT,
+                    confidence=Confidence.LIKELY,
+                    evidence=(
+                        Evidence(digest.file, number, text),
+                        Evidence(hang[0], hang[1], hang[2]),
+                    ),
+                    page="debug-settings-left-on",
+                    facts={"survived": False, "variable": name},
+                )
+            ]
+    return []
+
+
+def _find_hang(incident: Any) -> Iterator[tuple[str, int, str]]:
+    """Lines that show that processes stand in a collective."""
+    for work in incident.work:
+        if work.timed_out:
+            yield work.line.file, work.line.number, work.line.text
+    words = ("distributed", " output", "hang", "nothing", "stuck")
+    for digest, number, text in islice(incident.lines_with(words), MAX_LINES):
+        if _IN_COLLECTIVE.search(text[:400]) or _STOPPED.search(text[:400]):
+            yield digest.file, number, text
 
 
 def recognise(name: str, head: bytes) -> bool:

@@ -7,7 +7,7 @@ its start; where a job failed in NCCL and the hosts' lists differ, the differenc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.environment import known_variables
@@ -25,9 +25,21 @@ _USES = expression(
     r"NCCL INFO (?:NET/(?P<net>IB|Socket|OFI) ?: ?Using |Using network (?P<named>\S+))"
 )
 _ADDRESS = expression(
-    r"(?:^|\s)(?P<host>[\w][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO Bootstrap ?: ?Using [\w.-]+:(?P<address>\d+\.\d+\.\d+\.\d+)<"
+    r"(?:^|\s)(?P<host>[\w][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO Bootstrap ?: ?Using (?:\[0\])?(?P<nic>[\w.-]+):(?P<address>\d+\.\d+\.\d+\.\d+)<"
 )
+_CHANNEL = expression(
+    r"(?:^|\s)(?P<host>[A-Za-z0-9][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO Channel \d+.{0,120} via NET/IB/\d+(?P<rdma>(?:\(\d+\))?/GDRDMA)?"
+)
+_UNREACHED = expression(
+    r"[Cc]onnect(?:ion)? to (?P<address>\d+\.\d+\.\d+\.\d+)<\d+> (?:failed|returned)|"
+    r"onnect.{0,200}remote=\[?(?:::ffff:)?(?P<remote>\d+\.\d+\.\d+\.\d+)\]?:\d"
+)
+_CONTAINER = expression(r"^[0-9a-f]{12}$")
+DOCKER_BRIDGE, AWS_DEFAULT = 17, 31
+"""Docker takes its networks from 172.17.0.0/16 on; 172.31.0.0/16 is the usual network of a cloud."""
+MOST_NODES_LISTED = 512
 _FAILED = (
+    "signature.gloo-",
     "signature.nccl-",
     "signature.ib-",
     "collective.",
@@ -42,12 +54,17 @@ _BY_NETWORK = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN"})
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """One finding where hosts that failed together started NCCL in different ways."""
+    staged = _without_rdma(incident)
     live = [f for f in findings if not f.facts.get("survived") and f.level is not Level.CONTEXT]
     if not any(f.kind.startswith(_FAILED) for f in live):
-        return []
-    twice = _same_address(incident)
-    if twice is not None:
-        return [twice]
+        return staged
+    wrong = _same_address(incident) or _bridge_address(incident) or _other_subnet(incident)
+    if wrong is not None:
+        return [wrong, *staged]
+    return [*_compare(incident), *staged]
+
+
+def _compare(incident: LogIncident) -> list[Finding]:
     networks, settings, lines = _read(incident)
     if len(networks) < 2:
         return []
@@ -69,6 +86,140 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             )
         ]
     return []
+
+
+def _without_rdma(incident: LogIncident) -> list[Finding]:
+    """Hosts none of whose InfiniBand channels use GPUDirect RDMA, beside hosts whose channels do."""
+    channels: dict[str, dict[bool, list[Line]]] = defaultdict(lambda: {True: [], False: []})
+    for count, (digest, number, text) in enumerate(incident.lines_with(("via NET/IB/",))):
+        if count >= MOST_LINES:
+            break
+        match = _CHANNEL.search(text[:600])
+        if match is not None:
+            line = make_line(digest.file, number, text, digest.year)
+            channels[match["host"]][match["rdma"] is not None].append(line)
+    without = {
+        h: own[False] for h, own in channels.items() if len(own[False]) > 1 and not own[True]
+    }
+    direct = {h: own[True] for h, own in channels.items() if own[True]}
+    if not without or not direct:
+        return []
+    names, other = ", ".join(list(without)[:4]), next(iter(direct))
+    missing, lines = _read_modules(incident, set(without))
+    why = (
+        "the peer-memory module (nvidia-peermem) is not loaded there, as lsmod shows"
+        if missing
+        else "the peer-memory module (nvidia-peermem) is not loaded there, or the PCIe topology forbids it"
+    )
+    return [
+        Finding(
+            kind="nccl.gdr_missing",
+            title=(
+                f"{names} does not use GPUDirect RDMA (its channels go via NET/IB without /GDRDMA), {other} does: {why}, so "
+                f"all traffic of {names} is staged through host memory and every job with it has slower collectives; "
+                "modprobe nvidia-peermem there and load it at boot"
+            ),
+            level=Level.CAUSE,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(
+                line.evidence()
+                for line in (*next(iter(without.values()))[:2], direct[other][0], *lines[:1])
+            ),
+            host=next(iter(without)) if len(without) == 1 else None,
+            page="gpudirect-rdma",
+            facts={
+                "explains": "slow",
+                "weight": 0.8,
+                "survived": False,
+                "hosts": list(without)[:64],
+            },
+        )
+    ]
+
+
+def _read_modules(incident: LogIncident, hosts: set[str]) -> tuple[bool, list[Line]]:
+    """Whether a count of the peer-memory module is 0 on one of the hosts, with its line."""
+    asked = 0
+    for digest, number, text in incident.lines_with(("peer", ": 0")):
+        if "lsmod" in text and "peer" in text:
+            asked = number
+        elif asked and number - asked <= MOST_NODES_LISTED:
+            host, _, value = text.strip().partition(": ")
+            if host in hosts and value.strip() == "0":
+                return True, [make_line(digest.file, number, text, digest.year)]
+    return False, []
+
+
+def _announced(incident: LogIncident) -> dict[str, tuple[str, str, Line]]:
+    """(host, interface, line) of each address that a host announces to NCCL, by address."""
+    found: dict[str, tuple[str, str, Line]] = {}
+    for count, (digest, number, text) in enumerate(incident.lines_with(("Bootstrap",))):
+        if count >= MOST_LINES:
+            break
+        match = _ADDRESS.search(text[:600])
+        if match is not None:
+            line = make_line(digest.file, number, text, digest.year)
+            found.setdefault(match["address"], (match["host"], match["nic"], line))
+    return found
+
+
+def _refused(incident: LogIncident) -> Iterator[tuple[str, Line]]:
+    """Addresses that a peer could not be reached at."""
+    for count, (digest, number, text) in enumerate(incident.lines_with(("onnect",))):
+        if count >= MOST_LINES:
+            return
+        match = _UNREACHED.search(text[:600])
+        if match is not None:
+            address = match["address"] or match["remote"]
+            yield address, make_line(digest.file, number, text, digest.year)
+
+
+def _bridge_address(incident: LogIncident) -> Finding | None:
+    """A peer that is looked for at the address it has on its own host's container network."""
+    known = _announced(incident)
+    boxed = any(_CONTAINER.match(h) for h, _, _ in known.values()) or any(
+        "docker run" in t or "docker exec" in t for _, _, t in incident.lines_with(("docker ",))
+    )
+    for address, line in _refused(incident):
+        second = int(address.split(".")[1]) if address.startswith("172.") else 0
+        if not (second == DOCKER_BRIDGE or (boxed and DOCKER_BRIDGE < second < AWS_DEFAULT)):
+            continue
+        host, nic, place = known.get(address, ("", "", None))
+        who = f"container {host}" if _CONTAINER.match(host) else host or "the peer"
+        return _describe(
+            f"{who} announces {address}{f' ({nic})' if nic else ''}, its address on Docker's bridge network: that is valid "
+            "on its own host only (every host has such a private network of its own, so even a ping can answer at home), and "
+            "the random ports of the collectives are not published; start the containers with --network host and "
+            "NCCL_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) set to the host's interface, or on an overlay network that "
+            "is routable between the hosts",
+            [line, *([place] if place is not None else [])],
+            None,
+            "socket-interface-selection",
+        )
+    return None
+
+
+def _other_subnet(incident: LogIncident) -> Finding | None:
+    """Hosts that announce addresses of different networks, where one cannot reach the other."""
+    known = _announced(incident)
+    for address, line in _refused(incident):
+        host, nic, place = known.get(address, ("", "", None))
+        if place is None:
+            continue
+        for other, (peer, own, row) in known.items():
+            near = address.split(".")[:2] == other.split(".")[:2]
+            if peer == host or near or own == nic or other.startswith("127."):
+                continue
+            return _describe(
+                f"the hosts announce addresses of different networks: {host} {address} ({nic}), {peer} {other} ({own}), and "
+                f"the connection to {address} fails: the interface of one is not reachable from the other; name the "
+                "interface that all hosts share with NCCL_SOCKET_IFNAME on each of them",
+                [line, place, row],
+                None,
+                "socket-interface-selection",
+            )
+    return None
 
 
 def _same_address(incident: LogIncident) -> Finding | None:

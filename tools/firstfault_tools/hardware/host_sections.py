@@ -39,7 +39,7 @@ _PREFIXED = expression(
     rf"^(?:(?P<a>{_NAME}):\s|(?P<b>{_NAME})\s+\|\s|\[(?P<c>{_NAME})\]:?\s|\((?P<d>{_NAME})\)\s)"
 )
 _NO_HOST = expression(
-    r"(?i)^(?:rank|gpu|port|step|error|warning|info|epoch|line|page|mlx5|eth|ens|enp|ib|nvme|tty|node \d|ca|"
+    r"(?i)^(?:rank|gpu(?![-_. ]?\d{3})|port|step|error|warning|info|epoch|line|page|mlx5|eth|ens|enp|ib|nvme|tty|node \d|ca|"
     r"cuda|driver|version|attempt|iteration|node-?info|rtx)[-_. ]?\d*$|^(?:h[12]00|a100)(?:[-_. ]?(?:40|80|141))?$"
 )
 RUN = 3
