@@ -53,6 +53,8 @@ EXPORT_LITERALS = ("MASTER_ADDR=", "NODE_RANK=", "NNODES=")
 _EXPORT = expression(r"(?:^|[\s;'\"])(?P<name>[A-Z][A-Z_]{3,20})=['\"]?(?P<value>[\w.:-]+)")
 _TOLD_RANK = expression(
     r"\bnnodes[=:] ?(?P<nodes>\d+),.{0,80}\bnode_rank[=:] ?(?P<rank>\d+)|"
+    r"(?<![a-z_])rank[=:] ?(?P<one>\d+),? +world_size[=:] ?(?P<world>\d+)|"
+    r"(?<![a-z_])world_size[=:] ?(?P<all>\d+),? +rank[=:] ?(?P<other>\d+)|"
     r"^\W*(?:export )?(?:NODE_RANK|node_rank|machine_rank|MACHINE_RANK)\W{0,3}[=:] ?(?P<alone>\d+)\s*$"
 )
 """A node's own rank as DeepSpeed's launcher prints it, or as a script echoes it."""
@@ -93,7 +95,8 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     commands = [c for c in _read(incident, homes) if c.nodes > 1]
     exports = [c for c in _read_exports(incident, homes) if c.nodes > 1]
     found = (
-        _unread_rank(exports, commands)
+        _launched_twice(incident, homes, findings)
+        or _unread_rank(exports, commands)
         or _same_rank(commands)
         or _same_rank(exports)
         or _same_told_rank(incident, homes)
@@ -138,6 +141,7 @@ _PER_NODE = expression(
 _GPUS = expression(
     r"--gpus-per-node[= ](?:[\w.]+:)?(?P<node>\d+)|--gres[= ]gpu:(?:[\w.]+:)?(?P<gres>\d+)|"
     r"CUDA_VISIBLE_DEVICES\W{1,3}(?P<visible>\d(?:,\d)*)\b|nvidia\.com/gpu['\"]?: ?['\"]?(?P<pod>\d+)|"
+    r"^\W*GPU (?P<last>\d{1,2}): (?:NVIDIA|Tesla|Quadro|GeForce|AMD).*UUID|"
     r"(?i:\bdevice_count(?:\(\))?|visible GPUs|GPUs visible|number of GPUs)\W{1,4}(?P<count>\d{1,2})\b"
 )
 
@@ -173,7 +177,9 @@ def _find_crowded(incident: LogIncident) -> Finding | None:
             tasks = max(tasks or (0, line), (count, line), key=lambda pair: pair[0])
         for match in _GPUS.finditer(text[:2000]):
             value = next(g for g in match.groups() if g)
-            count = value.count(",") + 1 if match["visible"] else int(value[:4])
+            count = (
+                value.count(",") + 1 if match["visible"] else int(value[:4]) + bool(match["last"])
+            )
             gpus = max(gpus or (0, line), (count, line), key=lambda pair: pair[0])
     if tasks is None or gpus is None or not 0 < gpus[0] < tasks[0]:
         return None
@@ -253,25 +259,60 @@ def _unread_rank(exports: Sequence[Command], commands: Sequence[Command]) -> Fin
     return None
 
 
+_BY_SSH = expression(
+    r"(?:^|[\s;&+])(?:deepspeed(?= .*(?:--hostfile|-H )| --num_nodes)|horovodrun(?= .*-H )|mpirun(?= .*(?:--hostfile|-H ))|colossalai run(?= .*--hostfile))\s"
+)
+
+
+def _launched_twice(
+    incident: LogIncident, homes: Mapping[str, str], findings: Sequence[Finding]
+) -> Finding | None:
+    """A launcher that itself starts all nodes was run on several of them: their ports collide."""
+    if not any(f.kind == "signature.master-port-in-use" for f in findings):
+        return None
+    places: dict[str, Line] = {}
+    words = ("deepspeed ", "horovodrun ", "mpirun ", "colossalai ")
+    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
+        if count >= MOST_COMMANDS:
+            break
+        if _BY_SSH.search(text[:2000]) is None:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        tag = _TAGGED.match(text)
+        places.setdefault(tag["place"] if tag else find_place(digest, text, line, homes), line)
+    if len(places) < 2:
+        return None
+    return _describe(
+        f"the launcher was started on every node ({', '.join(list(places)[:4])}), and it starts all nodes of the hostfile "
+        "by ssh itself: each node gets the job several times, and the copies collide on the master port; start it on one node "
+        "only, or use a launcher that runs once a node (torchrun with --node_rank)",
+        [],
+        list(places.values())[:3],
+    )
+
+
+_TAGGED = expression(r"^\[\d+,(?:mpirank:)?\d+,(?P<place>[A-Za-z][\w.-]*)\]")
+
+
 def _same_told_rank(incident: LogIncident, homes: Mapping[str, str]) -> Finding | None:
     """Nodes that print the same node rank themselves."""
     told: dict[str, dict[str, Line]] = defaultdict(dict)
-    words = ("node_rank", "NODE_RANK", "machine_rank", "MACHINE_RANK")
+    words = ("node_rank", "NODE_RANK", "machine_rank", "MACHINE_RANK", "world_size")
     for count, (digest, number, text) in enumerate(incident.lines_with(words)):
         if count >= MOST_COMMANDS:
             break
         match = _TOLD_RANK.search(text[:1000])
-        if match is None or int((match["nodes"] or "2")[:6]) < 2:
+        if match is None or int((match["nodes"] or match["world"] or match["all"] or "2")[:6]) < 2:
             continue
         line = make_line(digest.file, number, text, digest.year)
-        told[match["rank"] or match["alone"]].setdefault(
+        told[match["rank"] or match["alone"] or match["one"] or match["other"]].setdefault(
             find_place(digest, text, line, homes), line
         )
     for rank, places in told.items():
         if len(places) > 1:
             return _describe(
-                f"{', '.join(list(places)[:4])} all run as node rank {rank}, so they take the same place in the job and "
-                "the others never come: each node needs a node rank of its own, set on that node",
+                f"{', '.join(list(places)[:4])} all run as rank {rank}, the same rank: they take one place in the job and the "
+                "others never come; each node needs a rank (node_rank) of its own, set on that node",
                 [],
                 list(places.values())[:3],
             )

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import gmtime, strftime
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.master_address import explain_address
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.host_sections import read_sign
@@ -29,7 +30,7 @@ NOT_MET = frozenset(
         *("store-clients-missing", "store-connect-timeout", "rendezvous-timeout"),
         *("rendezvous-connection", "rendezvous-closed", "master-port-in-use"),
         *("store-wait-timeout", "store-get-timeout", "gloo-timeout", "nccl-bootstrap-connect"),
-        *("store-name-unresolved", "master-name-unresolved-at-start", "store-connect-refused-retry"),
+        *("store-name-unresolved", "master-name-unresolved-at-start", "store-connect-refused-retry", "master-host-not-found"),
     }
 )  # fmt: skip
 """Signatures of nodes that did not meet."""
@@ -44,11 +45,6 @@ _TOLD = expression(
 _SET = expression(
     r"\b(?:MASTER_ADDR|master_addr|master-addr|rdzv_endpoint|rdzv-endpoint|main_process_ip)['\"]?\s*[=: ]\s*['\"]?(?P<address>[^\s'\",]{1,200})"
 )
-_OCTAL = expression(r"^(?:\d{1,4}\.){3}\d{1,4}$")
-_PLACEHOLDER = expression(
-    r"(?i)^<.*>$|^(?:your|my|the)?[_-]?(?:master|head|node0|server|host)?[_-]?(?:ip|ip_?addr(?:ess)?|addr|address)(?:_of_\w+)?$|"
-    r"^x+(?:\.x+)*$|^(?:none|null|undefined|nan)$"
-)
 
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
@@ -58,7 +54,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     failed = [f for f in live if f.kind.removeprefix("signature.") in NOT_MET]
     if not failed or any(r.trained() for r in incident.progress.values()):
         return counted
-    looks = [_odd_address, _find_unhosted]
+    looks = [_odd_address, _find_unhosted, _find_unrecognised, _find_waiting_pod]
     deep = (Level.CAUSE, Level.FAILURE)
     if all(f in failed or f.level not in deep or f in counted for f in live):
         looks.append(_find_late)
@@ -120,37 +116,6 @@ def _odd_address(incident: LogIncident, failed: Sequence[Finding]) -> Finding | 
                     [line, *_quote_resolved(incident, address, line)],
                     Category.ENVIRONMENT,
                 )
-    return None
-
-
-def explain_address(address: str) -> str | None:
-    """What is wrong with the text of a master address (without its port), None where nothing is."""
-    bare, _, port = address.rpartition(":")
-    name = bare if bare and port.isdigit() and ":" not in bare else address
-    if name.isdigit() and int(name[:12]) < 2**32:
-        return (
-            "a host name made of digits only is parsed as one 32-bit number and not resolved as a name: it means the IP "
-            f"address {IPv4Address(int(name[:12]))}, which nobody has; give the host (or container) a name with a "
-            "letter in it, or name the master by its address (127.0.0.1 on one node)"
-        )
-    if _OCTAL.match(name) and any(len(p) > 1 and p.startswith("0") for p in name.split(".")):
-        return (
-            "numbers that begin with 0 are read as octal, so it means another address; write the address without "
-            "leading zeros"
-        )
-    if "://" in name:
-        return "it is a URL; the master address is a host name or IP address without scheme or path"
-    if re.search(r"\[\d+[-,\d]*\]|,", name) and not name.startswith("["):
-        return (
-            "it is a list of nodes and not the name of one; take the first of `scontrol show hostnames "
-            "$SLURM_JOB_NODELIST`"
-        )
-    if "$" in name or "{" in name or "%" in name:
-        return "a variable in it was not expanded, so no such host can be found"
-    if _PLACEHOLDER.match(name):
-        return "it is a placeholder or an empty value and no host; put the address of the first node there"
-    if name == "0.0.0.0":
-        return "0.0.0.0 is for listening only; on other nodes it means that node itself"
     return None
 
 
@@ -216,6 +181,42 @@ def _find_unhosted(incident: LogIncident, failed: Sequence[Finding]) -> Finding 
     return None
 
 
+_NAMED = expression(
+    r"rdzv[-_]endpoint['\"]?\s*[=: ]\s*['\"]?(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)+)(?::(?P<port>\d+))?"
+)
+
+
+def _find_unrecognised(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
+    """c10d: the endpoint's name is another form of this host's own name, which is not taken for the same."""
+    if not any(f.kind.endswith(("rendezvous-connection", "store-connect-timeout")) for f in failed):
+        return None
+    for digest, number, text in incident.lines_with(("rdzv",)):
+        match = _NAMED.search(text)
+        if match is None:
+            continue
+        own = find_homes(incident).get(digest.file, "")
+        short = match["host"].split(".")[0]
+        if own not in (short, match["host"]):
+            continue
+        for place, at, listed in incident.lines_with((short,)):
+            names = listed.split("#")[0].split()
+            full = next((n for n in names[1:] if n.startswith(f"{match['host']}.")), None)
+            if full is None or names[0].count(".") != 3 or short not in names:
+                continue
+            return _describe(
+                f"no node hosts the store of the rendezvous: the endpoint {match['host']} is this node {own} itself, but "
+                f"torchrun compares it with the host name ({short}) and the full name ({full}) and recognises neither "
+                "(is_host is false), so all nodes connect as clients and nobody listens; use the host name or full name as "
+                "endpoint, or --rdzv-conf is_host=true on this node",
+                [
+                    make_line(digest.file, number, text, digest.year),
+                    make_line(place.file, at, listed, place.year),
+                ],
+                Category.ENVIRONMENT,
+            )
+    return None
+
+
 def _find_owner(incident: LogIncident, address: str) -> tuple[str, str, Line] | None:
     """(file, interface, line) where a listing of interfaces shows the address."""
     for digest, number, text in incident.lines_with((address,)):
@@ -247,6 +248,50 @@ def _find_resolved(incident: LogIncident, file: str, endpoint: str) -> tuple[str
             return None
         return match["address"], match["name"] or "", make_line(file, number, text, digest.year)
     return None
+
+
+# --- a pod that does not run yet ------------------------------------------------------------------
+
+_POD = expression(
+    r"^\s*(?P<pod>[a-z0-9][a-z0-9.-]{2,200})\s+\d+/\d+\s+(?P<status>ContainerCreating|PodInitializing|Pending|Init:\d+/\d+|"
+    r"ImagePullBackOff|ErrImagePull)\s+\d+\s"
+)
+_WHY = expression(
+    r"\s(?P<why>Pulling|FailedScheduling|FailedMount|FailedAttachVolume|Failed|BackOff)\s"
+)
+
+
+def _find_waiting_pod(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
+    """A listing of pods shows that the master's pod had not started when the others looked for it."""
+    words = ("ContainerCreating", "PodInitializing", "Pending", "Init:", "ImagePull")
+    for digest, number, text in incident.lines_with(words):
+        match = _POD.match(text[:400])
+        if match is None or not _is_master(match["pod"]):
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        events = [
+            make_line(d.file, n, t, d.year)
+            for d, n, t in incident.lines_with(
+                ("Pulling ", "FailedScheduling", "FailedMount", "BackOff")
+            )
+            if _WHY.search(t)
+        ]
+        reason = " ".join(events[0].text.split())[:160] if events else ""
+        return _describe(
+            f"the master pod {match['pod']} is not running yet ({match['status']}{f'; {reason}' if reason else ''}), so its name "
+            "does not resolve and nothing listens there, and the workers that started before it fail; let workers wait for the "
+            "master (init container, restartPolicy OnFailure) or start all pods together (gang scheduling)",
+            [line, *events[:1], make_line_of(incident, failed[0])],
+            Category.SCHEDULER,
+        )
+    return None
+
+
+def make_line_of(incident: LogIncident, finding: Finding) -> Line:
+    """The first quoted line of a finding."""
+    evidence = finding.evidence[0]
+    digest = incident.digest_of(evidence.file)
+    return make_line(evidence.file, evidence.line, evidence.text, digest.year)
 
 
 # --- a node that came late ------------------------------------------------------------------------

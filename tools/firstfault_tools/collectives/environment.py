@@ -204,7 +204,7 @@ _HANGS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "CUDA_LAUNCH_BLOCKING=1",
         expression(
             r"(?<!passing )\bCUDA_LAUNCH_BLOCKING['\"]?\]?\s*[=:]\s*['\"]?1\b|"
-            r"--full[_-]determinism(?:[= ]+[Tt]rue)?(?:\s|$)|['\"]?full_determinism['\"]?\s*[:=]\s*[Tt]rue|\benable_full_determinism\(\d"
+            r"--full[_-]determinism(?:[= ]+[Tt]rue\b|\s*$|(?=\s+-))|['\"]?full_determinism['\"]?\s*[:=]\s*[Tt]rue|\benable_full_determinism\(\d"
         ),
         "each kernel launch then blocks the host thread until the kernel is done: a NCCL kernel that needs the network proxy "
         "or a second GPU of the same process waits for work that is only handed over after the launch, so the first "

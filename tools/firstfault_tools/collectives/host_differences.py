@@ -30,6 +30,9 @@ _ADDRESS = expression(
 _CHANNEL = expression(
     r"(?:^|\s)(?P<host>[A-Za-z0-9][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO Channel \d+.{0,120} via NET/IB/\d+(?P<rdma>(?:\(\d+\))?/GDRDMA)?"
 )
+_DIRECT = expression(
+    r"(?:^|\s)(?P<host>[A-Za-z0-9][\w.-]{0,62}):\d+:\d+ \[\d+\] NCCL INFO NET/IB ?: ?GPU Direct RDMA (?P<state>Enabled|Disabled) for"
+)
 _UNREACHED = expression(
     r"[Cc]onnect(?:ion)? to (?P<address>\d+\.\d+\.\d+\.\d+)<\d+> (?:failed|returned)|"
     r"onnect.{0,200}remote=\[?(?:::ffff:)?(?P<remote>\d+\.\d+\.\d+\.\d+)\]?:\d"
@@ -91,10 +94,16 @@ def _compare(incident: LogIncident) -> list[Finding]:
 def _without_rdma(incident: LogIncident) -> list[Finding]:
     """Hosts none of whose InfiniBand channels use GPUDirect RDMA, beside hosts whose channels do."""
     channels: dict[str, dict[bool, list[Line]]] = defaultdict(lambda: {True: [], False: []})
-    for count, (digest, number, text) in enumerate(incident.lines_with(("via NET/IB/",))):
+    for count, (digest, number, text) in enumerate(
+        incident.lines_with(("via NET/IB/", "GPU Direct RDMA "))
+    ):
         if count >= MOST_LINES:
             break
         match = _CHANNEL.search(text[:600])
+        if (told := _DIRECT.search(text[:600])) is not None:
+            line = make_line(digest.file, number, text, digest.year)
+            own = channels[told["host"]][told["state"] == "Enabled"]
+            own += [line, line] if told["state"] != "Enabled" else [line]
         if match is not None:
             line = make_line(digest.file, number, text, digest.year)
             channels[match["host"]][match["rdma"] is not None].append(line)
@@ -115,7 +124,7 @@ def _without_rdma(incident: LogIncident) -> list[Finding]:
         Finding(
             kind="nccl.gdr_missing",
             title=(
-                f"{names} does not use GPUDirect RDMA (its channels go via NET/IB without /GDRDMA), {other} does: {why}, so "
+                f"{names} does not use GPUDirect RDMA (NCCL says so at its start), {other} does: {why}, so "
                 f"all traffic of {names} is staged through host memory and every job with it has slower collectives; "
                 "modprobe nvidia-peermem there and load it at boot"
             ),
