@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firstfault_tools.causality import launch_commands, meeting
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.meeting import explain_address
+from firstfault_tools.causality.master_address import explain_address
 from firstfault_tools.collectives import environment, host_differences
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.scan import build_set, scan_file
