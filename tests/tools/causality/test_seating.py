@@ -53,3 +53,11 @@ def test_pods_follow_their_siblings(tmp_path: Path) -> None:
     assert found.by_pod("other-2") is None
     mixed = seating(tmp_path, "j-0 t [rank0]: a\nj-1 t [rank1]: b\nj-1 t [rank5]: b\n")
     assert mixed.by_pod("j-3") is None
+
+
+def test_host_that_no_seated_rank_has_is_that_of_the_rank_left_over(tmp_path: Path) -> None:
+    row = "(TorchTrainer pid=9) - (node_id=a{0}, ip=10.3.0.1{0}, pid=4{0}) world_rank={0}, local_rank=0, node_rank={0}\n"
+    found = seating(tmp_path, "world_size=4\n" + "".join(row.format(i) for i in (0, 1, 3)))
+    assert found.by_exclusion("10.3.0.77") == 2
+    assert found.by_exclusion("10.3.0.11") is None
+    assert found.by_exclusion("ip-10-3-0-11.us-west-2.compute.internal") is None

@@ -30,6 +30,8 @@ from firstfault_tools.log.speaker import read_speaker
         ),
         ("[1,2]<stdout>:nccl-worker-0:199:263 [2] NCCL INFO x", 2, "nccl-worker-0", None, None),
         ("(WorkerDict pid=31877, ip=10.88.4.13) step", None, "10.88.4.13", None, "step"),
+        ("[task 42 s2grn7] E0905 x failed", None, "s2grn7", 42, "E0905 x failed"),
+        ("[worker-1] E0905 x failed", None, None, None, None),
         ("12: RuntimeError: x", None, None, 12, "RuntimeError: x"),
         ("[pod/train-3/pytorch] hello", None, "train-3", None, "hello"),
         ("10.40.23.6: gpu-6:228460:228600 [0] NCCL INFO x", None, "10.40.23.6", None, None),

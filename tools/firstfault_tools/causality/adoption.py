@@ -11,6 +11,7 @@ from firstfault_tools.causality.pods import pod_of
 from firstfault_tools.causality.roster import same_host
 from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.log.scan import make_line
 
 _LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
 """Categories whose faults strike one process; the others lie in what the ranks share."""
@@ -39,6 +40,18 @@ _WHOLE_HOST = frozenset(
 """Faults of a whole host: not that of the rank which happens to print for it."""
 
 _TAKEN_BACK = "signature.spot-interruption"
+_MACHINE_GONE = frozenset(
+    {
+        _TAKEN_BACK, "signature.ray-node-dead", "signature.slurm-node-failure", "signature.host-rebooted",
+        "signature.host-kernel-panic", "signature.k8s-node-not-ready", "signature.slurm-node-drained",
+    }
+)  # fmt: skip
+"""A machine is gone with all that ran on it: one rank's end where it had one rank."""
+
+_OF_A_MEMBER = _MACHINE_GONE | {"signature.ray-node-memory-kill", "signature.ray-actor-died"}
+_MEMBER_LINES = 16
+"""Lines that a controller writes of one member of its group at most, below the member's heading."""
+
 _REMOVALS = frozenset({"kubernetes.tainted", "kubernetes.evicted", "kubernetes.preempted"})
 
 _SHOWN_BY_FAILED = frozenset({"signature.lustre-client-evicted", "signature.inodes-used-up"})
@@ -75,6 +88,11 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
                 rank = _victim_of_growth(finding, findings)
             if rank is None and finding.kind == _TAKEN_BACK:
                 rank = _evicted_rank(incident, findings)
+            if rank is None and finding.kind in _OF_A_MEMBER:
+                rank = _rank_of_block(incident, finding)
+            if rank is None and finding.kind in _MACHINE_GONE and (host := _host_gone(finding)):
+                rank = incident.seating.by_host(host)
+                rank = incident.seating.by_exclusion(host) if rank is None else rank
             own = not shared and finding.kind not in _WHOLE_HOST
             # the first rank prints what was averaged over all
             own = own and finding.category is not Category.NUMERICAL
@@ -92,6 +110,32 @@ def _evicted_rank(incident: LogIncident, findings: Sequence[Finding]) -> int | N
     """The one rank whose pod was removed from the machine that the cloud took back."""
     removed = {_rank_by_seat(incident, f) for f in findings if f.kind in _REMOVALS}
     return next(iter(removed)) if len(removed) == 1 else None
+
+
+def _rank_of_block(incident: LogIncident, finding: Finding) -> int | None:
+    """Rank in whose block of a controller's report all the lines stand: `[Rank 1]`, then what befell it."""
+    ranks: set[int | None] = set()
+    for evidence in finding.evidence:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        if digest is None or text is None:
+            return None
+        line = make_line(digest.file, evidence.line, text, digest.year)
+        own = (line.speaker.stream, line.speaker.pid)
+        above = (
+            x
+            for x in incident.lines_before(line, _MEMBER_LINES)
+            if (x.speaker.stream, x.speaker.pid) == own
+        )
+        heads = (x for x in above if x.speaker.rank is not None)
+        head = next(heads, None)
+        headed = head is not None and not head.text[head.body :].strip(" :")
+        ranks.add(head.speaker.rank if head is not None and headed else None)
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+def _host_gone(finding: Finding) -> str | None:
+    return finding.host or str(finding.facts.get("node") or "") or None
 
 
 def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
@@ -115,7 +159,9 @@ def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
 
 def _sole_rank(incident: LogIncident) -> int | None:
     """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
-    crashes = {(t.line.file, t.line.number) for t in incident.tracebacks if not t.chained}
+    crashes = {
+        (t.line.file, t.line.number) for t in incident.tracebacks if not t.chained and not t.ignored
+    }
     if any(t.line.speaker.task is not None or raised_by_launcher(t) for t in incident.tracebacks):
         return None
     if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
@@ -133,10 +179,24 @@ def _pod(finding: Finding) -> str | None:
     return next((pod for e in finding.evidence[:1] if (pod := pod_of(e.text)) is not None), None)
 
 
+def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | None:
+    """Rank of the GPU at an address: put together from listings, indices and hosts."""
+    seats = incident.gpu_seats
+    pid, index = seats.pid_at(bus), seats.index_at(bus)
+    rank = incident.roster.by_pid(pid, finding.host) if pid is not None else None
+    if rank is None:
+        rank = seats.rank_at(bus)
+    if rank is None and index is not None:
+        rank = incident.seating.by_gpu(finding.host, index, None)
+    return rank
+
+
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     pid = str(finding.facts.get("pid") or "")
     if pid.isdigit():
         rank = incident.roster.by_pid(int(pid), finding.host)
+        if rank is None:
+            rank = incident.gpu_seats.rank_of_pid(int(pid))
         if rank is not None:
             return rank
     seating = incident.seating
@@ -146,6 +206,8 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     index, gpus = facts.get("gpu_index"), facts.get("gpus_on_host")
     if rank is None and isinstance(index, int):
         rank = seating.by_gpu(finding.host, index, gpus if isinstance(gpus, int) else None)
+    if rank is None and bus:
+        rank = _rank_of_gpu(incident, finding, bus)
     pod = facts.get("pod") or _pod(finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)

@@ -15,6 +15,11 @@ from firstfault_tools.log.digest import Hit, Line
 from firstfault_tools.log.traceback import Traceback
 
 CLEARLY_FIRST_S = 5.0
+FEW = 4
+"""Part of the ranks, as one over this, up to which those who report a fault are few."""
+
+APART_S = 0.1
+"""Stamps of hosts with a common clock differ by less than this for what happens at once."""
 
 
 def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
@@ -34,7 +39,10 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
         return (None if _all_failed_alike(incident) else only), labelled[0]
     if len(ranks) > 1:
         first_rank = rank_of(incident, labelled[0].line)
-        return (first_rank, labelled[0]) if _clearly_first(labelled) else (None, ordered[0])
+        if _clearly_first(labelled):
+            return first_rank, labelled[0]
+        early = _first_of_few(incident, labelled)
+        return (rank_of(incident, early.line), early) if early is not None else (None, ordered[0])
     return _unlabelled_rank(incident, ordered), ordered[0]
 
 
@@ -87,6 +95,30 @@ def _clearly_first(ordered: Sequence[Hit]) -> bool:
             times.setdefault(rank, hit.line.time)
     stamps = sorted(times.values())
     return len(stamps) >= 2 and stamps[1] - stamps[0] > CLEARLY_FIRST_S
+
+
+def _first_of_few(incident: LogIncident, labelled: Sequence[Hit]) -> Hit | None:
+    """Earliest report by the clock, where a few of many ranks say the same within seconds of each other.
+
+    What strikes all ranks alike has no first; a part of a fabric that breaks is met by its neighbours
+    one after the other, and stamps of a fraction of a second tell who met it first.
+    """
+    first: dict[int, Hit] = {}
+    for hit in labelled:
+        rank = rank_of(incident, hit.line)
+        if rank is None or hit.line.time is None:
+            return None
+        if rank not in first or hit.line.time < (first[rank].line.time or 0.0):
+            first[rank] = hit
+    spoken = {
+        r for d in incident.digests for h in d.hits if (r := rank_of(incident, h.line)) is not None
+    }
+    world = max(incident.world_size or 0, *(r + 1 for r in incident.ranks_seen | spoken))
+    times = sorted((h.line.time or 0.0, r) for r, h in first.items())
+    exact = any(t % 1 for t, _ in times)
+    if FEW * len(first) > world or not exact or times[1][0] - times[0][0] < APART_S:
+        return None
+    return first[times[0][1]]
 
 
 def _ended_first(incident: LogIncident, named: Sequence[Hit]) -> Hit | None:
@@ -149,5 +181,9 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
         return local_ranks.pop()
     if codes or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
-    first = {t.line.number for t in incident.tracebacks if not t.chained and not wraps_worker(t)}
+    first = {
+        t.line.number
+        for t in incident.tracebacks
+        if not t.chained and not t.ignored and not wraps_worker(t)
+    }
     return 0 if len(first) == 1 else None

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
 from firstfault_tools.causality.roster import Roster, read_roster
@@ -18,6 +19,9 @@ from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.log.traceback import Traceback, read_tracebacks
 from firstfault_tools.log.work import WorkReport, read_work
+
+if TYPE_CHECKING:
+    from firstfault_tools.causality.gpu_seats import GpuSeats
 
 _WORLD = expression(
     r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
@@ -136,6 +140,13 @@ class LogIncident:
     def seating(self) -> Seating:
         """Ranks by host, GPU and pod, put together from all logs."""
         return read_seating(self.digests, self.roster, self.world_size)
+
+    @cached_property
+    def gpu_seats(self) -> GpuSeats:
+        """Ranks by PCI address and pid, put together from listings; read only where a fault names one."""
+        from firstfault_tools.causality.gpu_seats import GpuSeats
+
+        return GpuSeats(self)
 
     @cached_property
     def hosts_seen(self) -> frozenset[str]:

@@ -89,8 +89,16 @@ def normalise_bus(text: str) -> str:
     return text
 
 
+_ADDRESS_NAME = expression(r"(?i)^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
+"""Host names that a cloud makes of the address."""
+
+
 def same_host(one: str, other: str) -> bool:
     """Whether two names mean one host: short or full name; addresses only as a whole."""
+    one, other = (
+        ".".join(m.groups()) if (m := _ADDRESS_NAME.match(name)) is not None else name
+        for name in (one, other)
+    )
     if one[:1].isdigit() and one.count(".") == 3:
         return one == other
     return one.split(".")[0].lower() == other.split(".")[0].lower()

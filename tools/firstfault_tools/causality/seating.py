@@ -80,6 +80,15 @@ class Seating:
         whole = self.world is not None and len(seated) >= self.world
         return next(iter(own)) if len(own) == 1 and whole and len(self.ranks_on) > 1 else None
 
+    def by_exclusion(self, host: str) -> int | None:
+        """The one rank without a seat, where every other rank has a host of its own and none is this one."""
+        seated = [r for ranks in self.ranks_on.values() for r in ranks]
+        alone = all(len(ranks) == 1 for ranks in self.ranks_on.values())
+        if self.world is None or not alone or self._ranks_of(host) or len(seated) < 2:
+            return None
+        left = set(range(self.world)) - set(seated)
+        return next(iter(left)) if len(left) == 1 else None
+
     def by_pod(self, pod: str) -> int | None:
         """Rank of a pod: what it wrote, else its number where all its siblings follow one rule."""
         match = re.fullmatch(r"(?P<base>.+)-(?P<index>\d{1,5})", pod)

@@ -37,6 +37,20 @@ _ECHOES = (43, 45)
 _CRASHES = ("signature.segfault", "signature.heap-corruption")
 """A crash of native code says what kind of code it was only where a stack is shown."""
 
+_LATE = "signature.cuda-illegal-memory-access"
+"""Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
+
+_OF_A_WORKER = "signature.dataloader-worker-exited"
+_PASS = expression(r"(?i)\bepoch[ :=#\[(]{0,3}(?P<epoch>\d{1,5})\b|\bTrain: (?P<timm>\d{1,5}) \[")
+PASSES = 2
+"""Number of an epoch from which on all samples were read before."""
+
+PASS_LINES = 200
+"""Lines before a crash in which the epoch is looked for."""
+
+_BLOCKING = expression(r"^\W{0,4}(?:export |env )?CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1")
+"""Launches were made one by one: the stack is that of the kernel. A hint to set it begins no line."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -75,8 +89,39 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             level = Level.CONTEXT
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
+        elif (finding.kind == _LATE and trained and not _where_is_known(incident, findings)) or (
+            finding.kind == _OF_A_WORKER and _samples_passed(incident, finding)
+        ):
+            finding = replace(finding, category=None, rank=_rank_shown(incident, finding))
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out
+
+
+def _where_is_known(incident: LogIncident, findings: Sequence[Finding]) -> bool:
+    """The kernel log was read and has an Xid of the program only, or the launches were blocking."""
+    return any(f.facts.get("xid") for f in findings) or any(
+        _BLOCKING.match(text) for _, _, text in incident.lines_with(("LAUNCH_BLOCKING",))
+    )
+
+
+def _samples_passed(incident: LogIncident, finding: Finding) -> bool:
+    """Training is in a later pass over data that went through before: no one sample crashes the worker."""
+    for evidence in finding.evidence[:1]:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        at = digest.position(evidence.line) if digest is not None else 0
+        rows = digest.kept[max(0, at - PASS_LINES) : at] if digest is not None else ()
+        for _, text in reversed(rows):
+            if (match := _PASS.search(text)) is not None:
+                return int(match["epoch"] or match["timm"]) >= PASSES
+    return False
+
+
+def _rank_shown(incident: LogIncident, finding: Finding) -> int | None:
+    """The rank, where some line tells of ranks; not the 0 of the only process that was looked at."""
+    told = incident.ranks_seen or any(
+        e.rank is not None or e.local_rank is not None for e in incident.exits
+    )
+    return finding.rank if told else None
 
 
 def _is_history(finding: Finding) -> bool:

@@ -77,6 +77,12 @@ _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("task", expression(r"\s*(?P<task>\d{1,5}): (?!\d)")),
     ("task", expression(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),
+    (
+        "task",
+        expression(
+            r"\s*\[(?:task|process)[ :=#]?(?P<task>\d{1,5})(?:[ ,@/]+(?P<host>[a-z][\w.-]{0,62}\d[\w.-]*))?\]:? ?(?=\S)"
+        ),
+    ),
     ("compose", expression(r"\s*(?P<host>[A-Za-z][\w.-]{0,62}?)\s*\|\s(?=\S)")),
     ("host", expression(rf"\s*(?P<host>{_HOST}): (?=\S)")),
     (
