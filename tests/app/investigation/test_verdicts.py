@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ def test_verdict(row: dict[str, Any], workspace: Workspace, tmp_path: Path) -> N
     for name, text in row["logs"].items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         paths.append(tmp_path / name)
-    found = workspace.diagnose_paths(paths)
+    found = workspace.diagnose_paths(paths, row.get("question", ""))
     said = f"{found.verdict} {found.category} rank {found.first_failing_rank}: {found.root_cause}"
     assert found.verdict.value in row["verdict"], said
     if "category" in row:
         assert found.category in row["category"], said
+    if "said" in row:
+        assert re.search(row["said"], found.root_cause), said
     if "rank" in row:
         assert found.first_failing_rank == row["rank"], said
     if found.verdict is Verdict.UNKNOWN:

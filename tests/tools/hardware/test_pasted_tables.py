@@ -6,9 +6,9 @@ from firstfault_tools.findings import Level
 from firstfault_tools.hardware import (
     cpu_heat,
     cpu_limits,
-    disk_load,
+    host_pressure,
     nccl_tests,
-    pci_acs,
+    pcie,
     port_rates,
     shared_gpu,
     uplinks,
@@ -58,9 +58,9 @@ def test_acs_on_one_host() -> None:
 [root@n2 ~]# lspci -vvv | grep ACSCtl
 \t\tACSCtl:\tSrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-
 """
-    (found,) = pci_acs.find_in_lines(number(text), "x")
+    (found,) = pcie.find_in_lines(number(text), "x")
     assert (found.host, found.level) == ("n1", Level.CAUSE)
-    assert pci_acs.find_in_lines(number("\n".join(text.split("\n")[3:])), "x") == ()
+    assert pcie.find_in_lines(number("\n".join(text.split("\n")[3:])), "x") == ()
 
 
 def uplink_table(shares: list[float]) -> list[tuple[int, str]]:
@@ -79,10 +79,10 @@ def test_few_uplinks_carry_all() -> None:
 
 def test_full_drive_is_context() -> None:
     text = "Device r/s rMB/s w/s wMB/s await aqu-sz %util\nnvme0n1 10.0 1400.0 5.0 3.0 2.0 9.0 99.8\nnvme1n1 0.0 0.0 0.0 0.0 0.0 0.0 0.1"
-    (found,) = disk_load.find_in_lines(number(text), "x")
+    (found,) = host_pressure.find_in_lines(number(text), "x")
     assert found.level is Level.CONTEXT
     assert "nvme1n1 is idle" in found.title
-    assert disk_load.find_in_lines(number(text.replace("99.8", "40.0")), "x") == ()
+    assert host_pressure.find_in_lines(number(text.replace("99.8", "40.0")), "x") == ()
 
 
 def test_host_that_all_slow_pairs_share() -> None:

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
 FRAGMENTED, SHARED, GROWTH = (
@@ -27,9 +26,8 @@ RESTORED = "signature.oom-at-checkpoint-load"
 COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
+CROWD = "hardware.gpu_contexts"
 FRAMES = 24
-BEFORE_KILL = 60
-"""Lines before a kill in which the work it interrupted is looked for."""
 GIB = 1 << 30
 
 _PHASES = (
@@ -71,14 +69,6 @@ _PHASES = (
         "memory-estimation",
     ),
 )
-_LOADING = expression(
-    r"(?i)loading checkpoint shards|loading & quantizing|loading (?:the )?(?:base |pretrained )?(?:model|weights|checkpoint)|"
-    r"loading safetensors|map_location=.?cpu|synchronizing model states|sync_model_states|from_pretrained|"
-    r"converting checkpoint|merging (?:lora|adapter|shards|weights)|loaded \d+ of \d+ shards"
-)
-_WORK = expression(
-    r"(?i)\bloss\b|iteration\s+\d+|\bit/s\b.*loss|starting training|\*{3,} running training"
-)
 _TEMPORARY = expression(
     r"(?:preallocated temp allocation|[Tt]emp(?:orary)? (?:allocation|buffers?|size)): +(\S+)"
 )
@@ -87,6 +77,9 @@ _SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
 _ENDED_PID = expression(r"launch\.py:\d+:\w+\] Killing subprocess (\d{2,8})")
 _LOCAL_RANK = expression(r"--local_rank[='\", ]+(\d{1,3})")
 LAUNCHER_LINES = 400
+_RESTORING = expression(
+    r"(?i)\b(?:load(?:ed|ing)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|ckpt|state|weights|optimizer)|torch\.load\(|--resume|\.(?:pth|pt|ckpt|tar)\b"
+)
 _RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
 
 
@@ -94,6 +87,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
     """The findings with those about memory and checkpoints weighed by what surrounds them."""
     straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
     alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
+    crowd = next((f for f in findings if f.kind == CROWD), None)
     out = []
     for finding in findings:
         finding = _revive_after_end(incident, finding)
@@ -101,8 +95,8 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _doubt_fragmentation(incident, finding)
         elif finding.kind == RAW:
             finding = _name_raw_phase(incident, finding)
-        elif finding.kind == KERNEL and finding.rank is None:
-            finding = _seat_killed(incident, finding)
+        elif finding.kind == KERNEL:
+            finding = _place_kill(incident, finding)
         elif finding.kind == PLAIN:
             finding = _name_phase(incident, finding)
         elif finding.kind == SHARED:
@@ -117,9 +111,11 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             # one rank is slow and grows: both follow from what only this rank does
             finding = replace(finding, level=Level.CONTEXT)
         elif finding.kind == KILLED and finding.category is None and alone:
-            finding = _explain_kill(incident, finding)
+            from firstfault_tools.causality.killed_work import explain_kill
+
+            finding = explain_kill(incident, finding)
         if finding.kind.startswith("signature.") and finding.category is Category.OOM:
-            finding = _place_by_device(incident, finding)
+            finding = _name_crowd(_place_by_device(incident, finding), crowd, incident)
         if finding.category is Category.CHECKPOINT and finding.rank == 0:
             finding = _unname_loader(incident, finding)
         out.append(finding)
@@ -258,6 +254,44 @@ def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
     )
 
 
+def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) -> Finding:
+    """Processes of other ranks that hold a context on the GPU that ran out: what each put there first."""
+    message = _message(finding.evidence[0]) if crowd is not None and finding.evidence else None
+    if crowd is None or message is None or str(message.gpu) != crowd.gpu:
+        return finding
+    loading = next(
+        (
+            Evidence(d.file, n, t.strip()[:400])
+            for d in incident.digests
+            for n, t in d.kept[: 4 * LAUNCHER_LINES]
+            if _RESTORING.search(t[:400]) and 'File "' not in t
+        ),
+        None,
+    )
+    reason = (
+        f"torch.load without map_location puts the checkpoint of every rank on GPU {crowd.gpu} (cuda:0), the device it was "
+        "saved from: load with map_location='cpu' or the rank's own device"
+        if loading is not None
+        else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
+        "context on the first GPU"
+    )
+    title = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{title[0]}; {crowd.title}: {reason}",
+        evidence=(*finding.evidence[:2], *crowd.evidence[:3], *((loading,) if loading else ())),
+        page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
+    )
+
+
+def _place_kill(incident: LogIncident, finding: Finding) -> Finding:
+    """The rank that the kernel killed, and what the job was doing."""
+    from firstfault_tools.causality.killed_work import name_killed_work
+
+    seated = _seat_killed(incident, finding) if finding.rank is None else finding
+    return name_killed_work(incident, seated)
+
+
 def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
     """Local rank of a killed pid that a launcher of one node does not list: its pids follow each other."""
     pid = str(finding.facts.get("pid") or "")
@@ -318,39 +352,6 @@ def _name_peers(finding: Finding) -> Finding:
         rank=None,
         page="gpu-memory-held-by-another-process",
     )
-
-
-def _explain_kill(incident: LogIncident, finding: Finding) -> Finding:
-    """A kill while the model was being loaded, before any step: host memory is what loading fills."""
-    place = finding.evidence[0] if finding.evidence else None
-    digest = next((d for d in incident.digests if place and d.file == place.file), None)
-    if place is None or digest is None:
-        return finding
-    line = _last_loading(digest, place.line)
-    if line is None:
-        return finding
-    return replace(
-        finding,
-        title=f"{finding.title.split(' was killed', 1)[0]} was killed by SIGKILL while it loaded the model, before any "
-        f"step, and no CUDA error was raised: host memory (RAM) ran out is the usual reason, since every process loads "
-        "a full copy into it; the kernel log of the host decides",
-        level=Level.FAILURE,
-        category=Category.OOM,
-        confidence=Confidence.LIKELY,
-        evidence=(*finding.evidence[:2], Evidence(digest.file, *line)),
-        page="host-memory-oom-kill",
-    )
-
-
-def _last_loading(digest: FileDigest, number: int) -> tuple[int, str] | None:
-    """The last line before `number` that tells of loading, unless training had begun after it."""
-    at = digest.position(number)
-    for row, text in reversed(digest.kept[max(0, at - BEFORE_KILL) : at]):
-        if _WORK.search(text):
-            return None
-        if _LOADING.search(text) and not text.lstrip().startswith(("File ", "return ")):
-            return row, text
-    return None
 
 
 def _same_rank(growth: Finding, rank: int | None) -> bool:

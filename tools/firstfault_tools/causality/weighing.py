@@ -51,6 +51,9 @@ PASS_LINES = 200
 _BLOCKING = expression(r"^\W{0,4}(?:export |env )?CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1")
 """Launches were made one by one: the stack is that of the kernel. A hint to set it begins no line."""
 
+_REFUSALS = ("signature.permission-denied", "signature.process-limit-reached")
+"""Refusals that name rights or a limit; what was refused, and after how many, stands around them."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -87,6 +90,8 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
         ):
             level = Level.CONTEXT
+        if finding.kind in _REFUSALS or finding.kind.startswith("traceback."):
+            finding = _explain_refusal(incident, finding)
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         elif (finding.kind == _LATE and trained and not _where_is_known(incident, findings)) or (
@@ -122,6 +127,14 @@ def _rank_shown(incident: LogIncident, finding: Finding) -> int | None:
         e.rank is not None or e.local_rank is not None for e in incident.exits
     )
     return finding.rank if told else None
+
+
+def _explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
+    if not any("[Errno " in e.text for e in finding.evidence[:1]):
+        return finding
+    from firstfault_tools.causality.refused_objects import explain_refusal
+
+    return explain_refusal(incident, finding)
 
 
 def _is_history(finding: Finding) -> bool:

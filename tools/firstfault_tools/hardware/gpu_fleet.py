@@ -93,6 +93,7 @@ def compare_gpus(
             yield slow
     if len(busy) == len(gpus) and gpus:
         yield from _find_held(gpus, file)
+    yield from _find_link(gpus, file)
 
 
 def _find_low(
@@ -171,6 +172,45 @@ def _find_held(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterat
         evidence=_quote([value for *_, value in held], file),
         host=host,
         facts={"reason": "clocks_setting"},
+    )
+
+
+def _find_link(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterator[Finding]:
+    """A GPU whose PCIe link carries less than half of what its peers' links carry."""
+    rows = []
+    for host, gpu in gpus:
+        width, speed = gpu.first("pcie_width_now"), gpu.first("pcie_gen_now")
+        lanes = width.number if width is not None else None
+        if width is not None and lanes:
+            generation = (speed.number if speed is not None else None) or 0.0
+            rows.append((host, gpu, width, lanes, generation))
+    if len(rows) < 2:
+        return
+    best = max(rows, key=lambda r: r[3] * 2 ** r[4])
+    worst = min(rows, key=lambda r: r[3] * 2 ** r[4])
+    host, gpu, value, lanes, generation = worst
+    if lanes * 2**generation * 2 >= best[3] * 2 ** best[4]:
+        return
+    idle = "idle_reason" in read_reasons(gpu) or (gpu.number("utilisation") or 100.0) < 5.0
+    if lanes >= best[3] and idle:
+        return  # an idle card lowers the speed of its link, never its width
+
+    def say(row: tuple[str | None, GpuState, Value, float, float]) -> str:
+        return (f"gen {row[4]:.0f} " if row[4] else "") + f"x{row[3]:.0f}"
+
+    place = f" of {host}" if host else ""
+    yield Finding(
+        kind="hardware.pcie_link_odd",
+        title=f"the PCIe link of {gpu.label}{place} runs at {say(worst)}, that of its best peer at {say(best)}: every exchange "
+        "with that GPU waits for the narrow or slow link (degraded, badly seated, or a slot with few lanes)",
+        level=Level.CONTEXT,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=_quote([value, best[2]], file),
+        host=host,
+        gpu=gpu.label,
+        page="pcie-errors",
+        facts={"gpu_index": gpu.index, "lanes": lanes, "explains": "slow", "weight": 0.85},
     )
 
 

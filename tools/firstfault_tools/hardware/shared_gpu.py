@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
@@ -19,10 +19,37 @@ _CSV = expression(
     r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}), ?(?P<name>[^,]{1,200}), ?(?P<mib>\d{1,7}) MiB\s*$"
 )
 _BOX = expression(
-    r"^\|\s+(?P<gpu>\d{1,2})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(?P<pid>\d{2,8})\s+C\s+(?P<name>\S.{0,120}?)\s+(?P<mib>\d{1,7})MiB\s+\|"
+    r"^\|\s+(?P<gpu>\d{1,2})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{2,8})\s+C\s+(?P<name>\S.{0,120}?)\s+(?P<mib>\d{1,7})MiB\s+\|"
 )
 SHARE = 0.02
 """A process with less of the memory of the largest is a monitor."""
+
+
+def _find_contexts(
+    rows: Mapping[str, Mapping[str, tuple[NumberedLine, str, int]]], file: str
+) -> Finding | None:
+    """Processes that hold memory on a GPU beside their own: contexts opened there by ranks of other GPUs."""
+    for gpu, own in rows.items():
+        guests = {p: r for p, r in own.items() if any(p in o for g, o in rows.items() if g != gpu)}
+        home = [r[2] for g, o in rows.items() if g != gpu for p, r in o.items() if p in guests]
+        if len(guests) < 2 or max(r[2] for r in guests.values()) > max(home):
+            continue
+        index = gpu if gpu.isdigit() else str(list(rows).index(gpu))
+        sizes = sorted(r[2] for r in guests.values())
+        each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+        return Finding(
+            kind="hardware.gpu_contexts",
+            title=f"{len(guests)} processes of other ranks hold {each} MiB each on GPU {index} beside their own GPU, "
+            f"{sum(sizes) / 1024:.1f} GiB together",
+            level=Level.CONTEXT,
+            category=Category.OOM,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(quote_line(file, *r[0]) for r in list(guests.values())[:4]),
+            gpu=index,
+            page="oom-at-checkpoint",
+            facts={"processes": len(guests), "mib": sum(sizes)},
+        )
+    return None
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -32,6 +59,8 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         found = _CSV.match(text) or _BOX.match(text)
         if found is not None:
             rows[found["gpu"]].setdefault(found["pid"], ((number, text), found["name"].strip(), int(found["mib"])))  # fmt: skip
+    if crowd := _find_contexts(rows, file):
+        return (crowd,)
     if len(rows) == 1:
         # one GPU of a grep: two programs of different names on it
         own = next(iter(rows.values()))

@@ -131,10 +131,12 @@ def _choose(
             f"free {_gib(free)} and cached {_gib(unused)} together exceed the {_gib(tried)} asked for",
         )
     if non_pytorch is not None and non_pytorch - OUTSIDE_NORMAL >= short:
-        shared = "" if message.process is not None else " or other processes"
+        who = "context, NCCL and libraries hold"
+        if message.process is None:
+            who = "contexts and tensors of other processes, or libraries, hold"
         return (
             Bucket.NON_PYTORCH,
-            f"context, NCCL and libraries{shared} hold {_gib(non_pytorch)}, far above the usual 1 to 6",
+            f"{who} {_gib(non_pytorch)}, far above the usual 1 to 6",
         )
     return (
         Bucket.ALLOCATED,

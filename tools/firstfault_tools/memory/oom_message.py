@@ -138,6 +138,9 @@ def _read(raw: str) -> OomMessage:
     unallocated = size("unallocated_new")
     if allocated is None:
         allocated = size("allocated_new")
+    if reserved is not None and allocated is not None and reserved < allocated:
+        # before 1.4 `cached` was what is cached beyond the tensors
+        reserved, unallocated = allocated + reserved, reserved
     pools = size("pools")
     if pools is not None and allocated is not None and pools > allocated:
         pools = None

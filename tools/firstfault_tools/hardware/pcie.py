@@ -1,0 +1,175 @@
+"""Does a PCIe link run below what its device can, or does access control (ACS) bend the way of its traffic?
+
+Links: `lspci -vv`, LnkCap against LnkSta of each device, and devices of one kind against each other.
+
+ACS: reads `lspci -vvv | grep ACSCtl` pasted for one or several hosts. With `ReqRedir+` peer-to-peer requests
+are redirected upstream, which halves the bandwidth of GPUDirect and may stop it. NCCL's documentation
+asks for `SrcValid-` on bare metal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
+from firstfault_tools.hardware.host_name import name_host
+from firstfault_tools.hardware.host_sections import split_sections
+from firstfault_tools.hardware.pages import attach_pages
+
+MARKERS = ("ACSCtl:", "ECAP_ATS", "ECAP_ACS")
+LINK_MARKERS = ("LnkSta:",)
+_DEVICE = expression(
+    r"^\s*(?P<pci>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (?P<kind>[A-Z][^:]{3,60}): (?P<name>.{1,160})$"
+)
+_LINK = expression(
+    r"\bLnk(?P<what>Cap|Sta):.{0,40}?Speed (?P<speed>\d+(?:\.\d+)?) ?GT/s(?: \((?P<speed_word>\w+)\))?, Width x(?P<width>\d{1,2})"
+)
+POOR = 0.3
+"""Share of the bandwidth that a device can carry, below which its link is called degraded: x8 boards are usual."""
+_CONTROL = expression(r"^\s*(?:(?P<count>\d{1,4})\s+)?ACSCtl:\s+(?P<flags>\S.{10,120})$")
+_REGISTER = expression(r"^\s*(?P<value>[0-9a-f]{4})\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One device with the link it can have and the link it has, as (GT/s, lanes)."""
+
+    pci: str
+    name: str
+    host: str | None
+    can: tuple[float, int]
+    has: tuple[float, int]
+    places: tuple[NumberedLine, ...]
+
+    @property
+    def share(self) -> float:
+        return self.has[0] * self.has[1] / max(self.can[0] * self.can[1], 0.1)
+
+    def say(self) -> str:
+        return f"{self.has[0]:g} GT/s (gen {_generation(self.has[0])}) x{self.has[1]}"
+
+
+def _generation(speed: float) -> int:
+    return {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(speed, 0)
+
+
+def read_links(lines: Sequence[NumberedLine], file: str) -> list[Link]:
+    """Devices whose LnkCap and LnkSta both stand in the lines; root ports and bridges are left out."""
+    found: list[Link] = []
+    for section in split_sections(lines):
+        device: tuple[str, str, NumberedLine] | None = None
+        can: tuple[float, int] | None = None
+        for number, line in section.lines:
+            if named := _DEVICE.match(line):
+                bridge = "bridge" in named["kind"].lower()
+                device = None if bridge else (named["pci"], named["name"], (number, line))
+                can = None
+            elif device is not None and (link := _LINK.search(line[:300])):
+                value = (float(link["speed"]), int(link["width"]))
+                if link["what"] == "Cap":
+                    can = value
+                elif can is not None:
+                    host = section.host or name_host(file)
+                    found.append(
+                        Link(device[0], device[1], host, can, value, (device[2], (number, line)))
+                    )
+                    device = None
+    return found
+
+
+def _find_links(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    """The device whose link is far below what it can carry, beside those of its kind."""
+    links = read_links(keep_near(lines, LINK_MARKERS, before=30, after=1), file)
+    poor = sorted((k for k in links if k.has[1] and k.share < POOR), key=lambda k: k.share)
+    if not poor:
+        return []
+    worst = poor[0]
+    peers = [k for k in links if k is not worst and k.name == worst.name]
+    better = max(peers, key=lambda k: k.has[0] * k.has[1], default=None)
+    lanes = worst.has[1] < worst.can[1]
+    if not lanes and (better is None or better.share < 2 * worst.share):
+        return []  # an idle card lowers the speed of its link, never its width
+    order = sorted({k.pci for k in links if k.name == worst.name})
+    which = (
+        f", number {order.index(worst.pci)} of its kind counted from 0," if len(order) > 1 else ""
+    )
+    beside = ""
+    if better is not None and better.share > worst.share:
+        beside = f"; that of {better.pci} runs at {better.say()}"
+    on = f" on {worst.host}" if worst.host else ""
+    return [
+        Finding(
+            kind="hardware.pcie_link_degraded",
+            title=f"the PCIe link of {worst.pci}{on}{which} is trained at {worst.say()} of the {worst.can[0]:g} GT/s "
+            f"(gen {_generation(worst.can[0])}) x{worst.can[1]} it can have, {worst.share:.0%} of the bandwidth{beside}: every "
+            "exchange with that device waits for the link; seating, riser, slot or BIOS",
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(
+                quote_line(file, *p, host=k.host)
+                for k in (worst, *((better,) if better is not None else ()))
+                for p in k.places
+            ),
+            host=worst.host,
+            gpu=f"PCI {worst.pci}" if "NVIDIA" in worst.name else None,
+            page="pcie-errors",
+            facts={"share": round(worst.share, 3), "explains": "slow", "weight": 0.9},
+        )
+    ]
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Devices on a degraded link; hosts whose bridges redirect requests, compared with those that do not."""
+    return (*_find_links(lines, file), *_find_redirects(lines, file))
+
+
+def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Hosts whose bridges redirect peer-to-peer requests, compared with those that do not."""
+    near = keep_near(lines, MARKERS, before=4, after=2)
+    if not near:
+        return ()
+    on: dict[str | None, list[NumberedLine]] = defaultdict(list)
+    off: dict[str | None, list[NumberedLine]] = defaultdict(list)
+    bridges: dict[str | None, int] = defaultdict(int)
+    ats: dict[str | None, NumberedLine] = {}
+    for section in split_sections(near):
+        host = section.host or name_host(file)
+        for number, line in section.lines:
+            if control := _CONTROL.match(line):
+                redirects = "ReqRedir+" in control["flags"]
+                (on if redirects else off)[host].append((number, line))
+                bridges[host] += int(control["count"] or 1) if redirects else 0
+            elif (
+                "ECAP_ATS" in section.command
+                and (value := _REGISTER.match(line))
+                and not int(value["value"], 16) & 0x8000
+            ):
+                ats[host] = (number, line)
+    found = []
+    good = [h for h in off if h not in on]
+    for host, places in on.items():
+        where = f" on {host}" if host else ""
+        others = (
+            f", and off on {', '.join(h or 'the other host' for h in good[:4])}" if good else ""
+        )
+        translated = " and ATS is off" if host in ats else ""
+        quoted = [*places[:2], *([ats[host]] if host in ats else []), *(off[good[0]][:1] if good else [])]  # fmt: skip
+        found.append(
+            Finding(
+                kind="hardware.acs_redirect",
+                title=f"PCIe ACS (access control) redirect is on{where} for {bridges[host]} bridges (ReqRedir+){others}{translated}: "
+                f"transfers between GPU and NIC{where} take the way through the root complex and lose about half of their bandwidth",
+                level=Level.CAUSE if good else Level.CONTEXT,
+                category=Category.PERFORMANCE,
+                confidence=Confidence.LIKELY,
+                evidence=tuple(quote_line(file, *p, host=host) for p in quoted),
+                host=host,
+                facts={"bridges": bridges[host], "explains": "slow", "weight": 0.6},
+            )
+        )
+    return attach_pages(found[:8])
