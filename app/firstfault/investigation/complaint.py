@@ -44,7 +44,7 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             rf"{_RATE}[^?!]{{0,60}}\b(?:fell|falls|dropp?ed|drops|decreased|collapsed|went|rose|grew|increased|jumped)\b[^?!]{{0,40}}\d|"
             rf"{_RATE}[^?!]{{0,60}}\b(?:takes?|took)\b[^?!]{{0,20}}\d[^?!]{{0,20}}\b(?:longer|more|instead|as long)\b|"
             r"\b(?:two|three|four|five|six|seven|eight|ten|twice|\d+(?:\.\d+)?) ?(?:times|x|%|percent)? ?(?:slower|as slow|as long)\b|"
-            r"\bat (?:a |about )?(?:half|third|quarter|fifth|tenth|\d+ ?%)\b[^?!]{0,30}\bspeed|\bsaw-?tooth\b|"
+            r"\bat (?:a |about )?(?:half|third|quarter|fifth|tenth|one \w+|1/\d+|\d+ ?%)\b[^?!]{0,30}\bspeed|\bsaw-?tooth\b|"
             r"\bsince\b[^?!]{0,60}\b(?:takes?|take)\b[^?!]{0,10}\d|"
             rf"{_RATE}[^?!]{{0,80}}\bonly (?:about |at |reache[sd] |gets? )?\d|\bonly \d[^?!]{{0,20}}{_RATE}|"
             rf"\d ?{_RATE}[^.?!]{{0,30}}\bonly\b|{_RATE}[^?!]{{0,40}}\bof (?:the|its|our) (?:usual|normal|expected|planned|former|previous)\b|"

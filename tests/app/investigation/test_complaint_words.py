@@ -19,6 +19,7 @@ from firstfault.investigation.complaint import Complaint, read_complaint
         ("Two minutes pass between epochs.", Complaint.SLOW),
         ("22 s per step, others report 5.", Complaint.SLOW),
         ("All GPUs stood still for 6 minutes.", Complaint.SLOW),
+        ("Each rank runs at 1/8 speed since the move.", Complaint.SLOW),
         ("Is it trained between two steps?", None),
         ("Step is still 0 after an hour.", Complaint.STALLED),
         ("Reward rises until step 41, then falls.", Complaint.DIVERGED),

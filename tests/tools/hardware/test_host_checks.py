@@ -147,3 +147,15 @@ def test_records_of_racadm_are_read_too() -> None:
     worse = text + record.format(3, "Critical", "The system board Pwr lost.")
     (found,) = event_log.find_in_lines(number_lines(worse), "bmc.txt")
     assert found.level is Level.CAUSE
+
+
+def test_a_lower_open_file_limit_is_blamed_where_files_ran_out() -> None:
+    limits = "".join(f"== n{i}\nopen files                      (-n) {v}\n" for i, v in ((1, 1048576), (2, 1048576), (3, 1024)))  # fmt: skip
+    (found,) = settings_of(limits)
+    assert (found.host, found.level) == ("n3", Level.FAILURE)
+    (blamed,) = settings_of("[rank9]: OSError: [Errno 24] Too many open files\n" + limits)
+    assert (blamed.host, blamed.level, blamed.page) == (
+        "n3",
+        Level.CAUSE,
+        "file-and-process-limits",
+    )

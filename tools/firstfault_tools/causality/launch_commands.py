@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.launch_configs import read_configs
 from firstfault_tools.causality.meeting import NOT_MET, find_homes, find_place
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
@@ -21,6 +22,7 @@ from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 MOST_COMMANDS = 512
+MOST_PORT = 65_535
 LITERALS = ("torchrun", "torch.distributed", "accelerate launch", "composer ")
 _COMMAND = expression(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|composer)\s(?P<options>.*)$"
@@ -68,6 +70,8 @@ class Command:
     place: str
     options: Mapping[str, str]
     spelt: Mapping[str, str]
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """Line of each option, where they stand on lines of their own."""
 
     @property
     def nodes(self) -> int:
@@ -76,9 +80,9 @@ class Command:
         return max((int(n[:6]) for n in found), default=1)
 
     def flag(self, name: str) -> str:
-        """An option as it was written: with its dashes, or as a variable."""
+        """An option as it was written: with its dashes, as a variable, or as a key."""
         spelt = self.spelt[name]
-        return spelt if spelt.isupper() else f"--{spelt}"
+        return spelt if spelt.isupper() or name in self.lines else f"--{spelt}"
 
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
@@ -89,10 +93,14 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     crowded = _find_crowded(incident)
     if crowded is not None:
         return [crowded]
+    homes = find_homes(incident)
+    every = [*_read(incident, homes), *_read_configs(incident)]
+    wrong = _impossible(every)
+    if wrong is not None:
+        return [wrong]
     if not _did_not_meet(findings):
         return []
-    homes = find_homes(incident)
-    commands = [c for c in _read(incident, homes) if c.nodes > 1]
+    commands = [c for c in every if c.nodes > 1]
     exports = [c for c in _read_exports(incident, homes) if c.nodes > 1]
     found = (
         _launched_twice(incident, homes, findings)
@@ -218,6 +226,54 @@ def _read(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:
         shell = _REMOTE_SHELL.search(text)
         place = shell["host"] if shell is not None else find_place(digest, text, line, homes)
         yield Command(line, place, options, spelt)
+
+
+def _read_configs(incident: LogIncident) -> Iterator[Command]:
+    for config in read_configs(incident):
+        names = {name: _NAMES[name.replace("_", "-")] for name in config.values}
+        lines = {own: config.lines[name] for name, own in names.items()}
+        yield Command(
+            lines.get("processes", next(iter(lines.values()))),
+            config.place,
+            {own: config.values[name] for name, own in names.items()},
+            {own: name for name, own in names.items()},
+            lines,
+        )
+
+
+def _impossible(commands: Sequence[Command]) -> Finding | None:
+    """A value that cannot work wherever the program runs."""
+    for command in commands:
+        options = command.options
+        processes = options.get("processes", "")
+        of_all = command.spelt.get("processes", "").startswith("num")
+        if processes.isdigit() and of_all and 0 < int(processes[:6]) < command.nodes:
+            return _describe(
+                f"accelerate is asked for {processes} process{'es' if processes != '1' else ''} on {command.nodes} machines: "
+                "num_processes is the number on all machines together, so each machine gets none; set it to the number of "
+                "machines times the GPUs of each",
+                [command],
+            )
+        address, port = options.get("address", ""), options.get("port", "")
+        title, option = "", "address"
+        if "@" in address or "://" in address:
+            part = "a user name" if "@" in address else "a URL"
+            title = (
+                f"the master address is {address} ({command.flag('address')}): it holds {part}, so it is no address or "
+                "host name that a rank can resolve; give the bare address"
+            )
+        elif port.isdigit() and int(port[:9]) > MOST_PORT:
+            option = "port"
+            title = (
+                f"the master port is {port} ({command.flag('port')}): ports end at {MOST_PORT}, so nothing can listen "
+                "there; choose a free one between 1024 and 65535"
+            )
+        if title:
+            line = command.lines.get(option, command.line)
+            return replace(
+                _describe(title, [replace(command, line=line)]), category=Category.ENVIRONMENT
+            )
+    return None
 
 
 def _read_exports(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:

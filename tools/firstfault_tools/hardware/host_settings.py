@@ -7,8 +7,8 @@ Reads the same command pasted for several hosts: `mlnx_qos`, `ip link`, `ibv_dev
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
@@ -24,7 +24,7 @@ from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = (
     "PFC configuration", "trust state", " mtu ", "mtu=", "/mtu", "active_mtu:", "cma_roce_mode", "Global tclass",
-    "max locked memory", "DEV     PORT", "rx_discards_phy",
+    "max locked memory", "open files ", "DEV     PORT", "rx_discards_phy",
 )  # fmt: skip
 MOST_HOSTS = 4_096
 
@@ -39,6 +39,7 @@ _INLINE_MTU = expression(
 _ACTIVE_MTU = expression(r"^\s*active_mtu:\s+(?P<value>\d{3,4})\b")
 _TCLASS = expression(r"Global tclass=(?P<value>\d+)")
 _LOCKED = expression(r"max locked memory\s+\(kbytes, -l\)\s+(?P<value>\w+)")
+_OPEN_FILES = expression(r"open files\s+\(-n\)\s+(?P<value>\w+)")
 _GID = expression(
     r"^(?P<device>\w+)\s+\d+\s+(?P<value>\d{1,3})\s+[0-9a-f:]{30,}\s+\d+\.\d+\.\d+\.\d+\s+v2\b"
 )
@@ -63,6 +64,7 @@ _WORDS = {
     "active_mtu": ("the RDMA MTU (active_mtu) is", "large RDMA messages are lost or refused"),
     "tclass": ("the RoCE traffic class is", "its packets travel in another class than those of the peers"),
     "memlock": ("the locked-memory limit is", "RDMA memory registration fails where it is too low"),
+    "nofile": ("the open-file limit (ulimit -n) is", "sockets and files run out there (Too many open files) while the peers have room"),
     "gid": ("the RoCE v2 address is at GID index", "one NCCL_IB_GID_INDEX does not fit all hosts"),
 }  # fmt: skip
 
@@ -104,7 +106,12 @@ def _read_line(section: Section, number: int, line: str) -> list[Setting]:
             return [Setting(f"mtu {mtu['device']}", mtu["value"], host, place)]
     if "/mtu" in section.command and (number_only := _NUMBER.match(line)):
         return [Setting("mtu", number_only["value"], host, place)]
-    for name, pattern in (("active_mtu", _ACTIVE_MTU), ("tclass", _TCLASS), ("memlock", _LOCKED)):
+    for name, pattern in (
+        ("active_mtu", _ACTIVE_MTU),
+        ("tclass", _TCLASS),
+        ("memlock", _LOCKED),
+        ("nofile", _OPEN_FILES),
+    ):
         if value := pattern.search(line):
             return [Setting(name, value["value"], host, place)]
     if gid := _GID.match(line):
@@ -209,9 +216,28 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     """Findings of settings pasted for several hosts."""
     if not keep_marked(lines, MARKERS):
         return ()
-    lines = keep_near(lines, MARKERS, before=120, after=40)
+    every, lines = lines, keep_near(lines, MARKERS, before=120, after=40)
     sections = split_sections(lines)
     settings = read_settings(sections)
     if len({s.host for s in settings}) < 2:
         return ()
-    return attach_pages(compare_settings(settings, _read_drops(lines, sections), file))
+    found = compare_settings(settings, _read_drops(lines, sections), file)
+    return attach_pages(_blame_limits(found, every))
+
+
+def _blame_limits(findings: Iterable[Finding], lines: Sequence[NumberedLine]) -> Iterator[Finding]:
+    """A lower limit of open files is the cause where files ran out."""
+    ran_out = next((n for n, _ in keep_marked(lines, ("Too many open files",))), None)
+    for finding in findings:
+        names = finding.facts.get("settings")
+        if ran_out is None or not isinstance(names, list) or names[0] != "nofile":
+            yield finding
+            continue
+        facts = {**finding.facts, "starts_at": ran_out, "specificity": 2000, "survived": False}
+        yield replace(
+            finding,
+            level=Level.CAUSE,
+            category=Category.ENVIRONMENT,
+            page="file-and-process-limits",
+            facts=facts,
+        )
