@@ -194,13 +194,17 @@ def _find_crowded(incident: LogIncident) -> Finding | None:
     over = f"{gpus[0]}-{tasks[0] - 1}" if tasks[0] - gpus[0] > 1 else f"{gpus[0]}"
     told = sorted({line.speaker.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
     who = f" (tasks {', '.join(map(str, told[:12]))})" if told else ""
-    return _describe(
+    found = _describe(
         f"{tasks[0]} processes are started on each node and it has {gpus[0]} GPUs: each takes its local rank as its device "
         f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'; start one "
         f"process for each GPU ({gpus[0]} tasks per node), or map local ranks to devices modulo {gpus[0]}",
         [],
         [failed[0], tasks[1], gpus[1]],
     )
+    first = min(
+        line.number for line in (failed[0], tasks[1], gpus[1]) if line.file == failed[0].file
+    )
+    return replace(found, facts={**found.facts, "starts_at": first})
 
 
 def _did_not_meet(findings: Sequence[Finding]) -> bool:
