@@ -18,6 +18,9 @@ TABLE = """|   0  NVIDIA A100-SXM4-80GB          On  | 00000000:07:00.0 Off |   
 """
 QUERY = "0, 00000000:07:00.0\n1, 00000000:0F:00.0\n2, 00000000:47:00.0\n3, 00000000:4E:00.0\n"
 NAMED = "0, NVIDIA H100, 00000000:07:00.0\n1, NVIDIA H100, 00000000:0F:00.0\n2, NVIDIA H100, 00000000:47:00.0\n3, NVIDIA H100, 00000000:4E:00.0\n"
+ROCM = "".join(
+    f"GPU[{i}]\t\t: PCI Bus: 0000:{b}:00.0\n" for i, b in enumerate(("07", "0F", "47", "4E"))
+)
 PAIRS = "# gpus: 0 -> 00000000:07:00.0  1 -> 00000000:0F:00.0  2 -> 00000000:47:00.0  3 -> 00000000:4E:00.0\n"
 UUIDS = """GPU 0: NVIDIA A100 (UUID: GPU-aaaaaaaa-1111-2222-3333-444444444440)
 GPU 1: NVIDIA A100 (UUID: GPU-bbbbbbbb-1111-2222-3333-444444444440)
@@ -43,7 +46,7 @@ def seats(tmp_path: Path, text: str) -> GpuSeats:
     return LogIncident((scan_file(path, "run.log", signatures),), signatures).gpu_seats
 
 
-@pytest.mark.parametrize("listing", [TABLE, QUERY, NAMED, PAIRS, UUIDS])
+@pytest.mark.parametrize("listing", [TABLE, QUERY, NAMED, ROCM, PAIRS, UUIDS])
 def test_listings_give_the_rank_on_one_host(tmp_path: Path, listing: str) -> None:
     found = seats(tmp_path, RANKS + listing)
     assert found.rank_at("0000:47:00.0") == 2

@@ -10,8 +10,10 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.pods import pod_of
 from firstfault_tools.causality.roster import same_host
 from firstfault_tools.causality.weighing import weigh_findings
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.speaker import read_speaker
 
 _LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
 """Categories whose faults strike one process; the others lie in what the ranks share."""
@@ -22,6 +24,7 @@ _OF_THE_HOST = frozenset(
     {
         "kernel.nvme", "kernel.nvme_timeout", "kernel.io_error", "kernel.filesystem", "kernel.memory_ue",
         "kernel.machine_check", "kernel.memory_failure", "kernel.panic", "kernel.apei", "kernel.oom_kill",
+        "signature.ray-node-memory-kill",
     }
 )  # fmt: skip
 """Faults that strike whatever runs on the host: one rank's own where the host has one rank."""
@@ -38,6 +41,10 @@ _WHOLE_HOST = frozenset(
     }
 )  # fmt: skip
 """Faults of a whole host: not that of the rank which happens to print for it."""
+
+_TASK_END = expression(
+    r"srun: error: [\w.-]+: tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>\w[\w ]+)"
+)
 
 _TAKEN_BACK = "signature.spot-interruption"
 _MACHINE_GONE = frozenset(
@@ -176,7 +183,24 @@ def _pod(finding: Finding) -> str | None:
     """Pod that a line of Kubernetes is about."""
     if not finding.kind.startswith("signature.k8s-"):
         return None
-    return next((pod for e in finding.evidence[:1] if (pod := pod_of(e.text)) is not None), None)
+    pods = {pod for e in finding.evidence[:3] if (pod := pod_of(e.text)) is not None}
+    return next(iter(pods)) if len(pods) == 1 else None
+
+
+def _host_in_front(incident: LogIncident, finding: Finding) -> str | None:
+    """Host that a launcher or a collector put in front of the lines."""
+    hosts = {read_speaker(e.text)[0].host for e in finding.evidence[:3]}
+    return next(iter(hosts)) if len(hosts) == 1 else None
+
+
+def _task_out_of_memory(incident: LogIncident) -> int | None:
+    """The one task that srun names as out of memory, where several tasks of a host are ranks."""
+    rows = [m for _, _, t in incident.lines_with(("srun: error",)) if (m := _TASK_END.search(t))]
+    tasks = {int(m["task"]) for m in rows if m["how"].startswith("Out Of") and not m["more"]}
+    launched = any(e.local_rank is not None for e in incident.exits)
+    if len(tasks) != 1 or launched or not any(m["more"] for m in rows):
+        return None
+    return next(iter(tasks))
 
 
 def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | None:
@@ -187,7 +211,8 @@ def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | Non
     if rank is None:
         rank = seats.rank_at(bus)
     if rank is None and index is not None:
-        rank = incident.seating.by_gpu(finding.host, index, None)
+        host = finding.host or _host_in_front(incident, finding)
+        rank = incident.seating.by_gpu(host, index, None)
     return rank
 
 
@@ -213,6 +238,8 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = seating.by_pod(pod)
     if rank is None and finding.host and finding.kind in _OF_THE_HOST | _SHOWN_BY_FAILED:
         rank = seating.by_host(finding.host)
+    if rank is None and finding.kind == "signature.slurm-oom-kill":
+        rank = _task_out_of_memory(incident)
     if rank is None and finding.host and finding.kind in _OF_A_DISK:
         rank = _first_to_raise(incident, finding.host)
     return rank

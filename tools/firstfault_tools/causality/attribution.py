@@ -57,6 +57,10 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         return line.speaker.task
     if line.speaker.local_rank is not None and incident.locals_are_ranks:
         return line.speaker.local_rank
+    if line.speaker.pid is not None and line.speaker.stream:
+        seated = incident.roster.by_pid(line.speaker.pid, line.speaker.host)
+        if seated is not None:
+            return seated
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 

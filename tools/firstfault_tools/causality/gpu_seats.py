@@ -13,6 +13,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.roster import normalise_bus
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.exits import Exit
+from firstfault_tools.log.speaker import read_speaker
 
 MOST_GPUS = 16
 """GPUs of the largest host with one process for each."""
@@ -24,6 +25,7 @@ _ROW = expression(
 )
 """Row of nvidia-smi: its table, or a query that begins with the index."""
 
+_ROCM = expression(rf"^GPU\[(?P<index>\d{{1,2}})\]\s*: PCI Bus: (?P<bus>{_FULL_BUS})")
 _ROW_BACK = expression(rf"^\s*(?P<bus>{_FULL_BUS}), (?P<index>\d{{1,2}})(?:,|$)")
 _PAIR = expression(
     rf"(?i)(?:(?:gpu|cuda|device|local[_ ]?rank|local)[ :=_]*)?(?<![\w.:/])(?P<index>\d{{1,2}})\s?(?:=>|->|=|:|\()\s?(?:PCI[: ]*)?(?P<bus>{_FULL_BUS})"
@@ -90,7 +92,13 @@ class GpuSeats:
     def _read_addresses(self, text: str) -> None:
         if ":" not in text:
             return
-        rows = [m for p in (_ROW, _ROW_BACK) if (m := p.search(text)) is not None]
+        body = text[read_speaker(text)[1] :] if ":00.0" in text else text
+        rows = [
+            m
+            for p in (_ROW, _ROW_BACK, _ROCM)
+            for t in (text, body)
+            if (m := p.search(t)) is not None
+        ]
         pairs = list(_PAIR.finditer(text)) if not rows else []
         for match in (*rows, *pairs):
             self.indices.setdefault(normalise_bus(match["bus"]), set()).add(int(match["index"]))
@@ -144,7 +152,8 @@ def order_pids(ended: Sequence[int], exits: Sequence[Exit]) -> dict[int, int]:
 
 
 def _hosts_of(incident: LogIncident) -> set[str]:
-    hosts = {s.host for s in incident.roster.seats if s.host} | set(incident.hosts_seen)
+    hosts = {*incident.seating.ranks_on, *incident.hosts_seen}
+    hosts |= {s.host for s in incident.roster.seats if s.host}
     return {h if h[:1].isdigit() else h.split(".")[0] for h in hosts}
 
 

@@ -26,12 +26,13 @@ _RAY = expression(
     rf"\bip=(?P<host>{_NAME}), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
 )
 _ON_GPU = expression(
-    rf"(?i)\brank[ =:]*(?P<rank>\d{{1,6}})[,;: ]+(?:(?:on|host|node|runs on)[ =:]*)?(?P<host>{_NAME})"
+    rf"(?i)\brank[ =:]*(?P<rank>\d{{1,6}})[,;: ]+(?:(?:->|=>)\s?)?(?:(?:on|host|node|runs on)[ =:]*)?(?P<host>{_NAME})"
     r"[,;: /]+(?:local[_ ]rank|gpu|cuda|device)[ =:]*(?P<local>\d{1,3})\b"
 )
 _ON_NODE = expression(
     rf"\b[Rr]ank[ =:]+(?P<rank>\d{{1,6}})[,; ]+(?:Node|node|host|Host|hostname)[ =:]+(?P<host>{_NAME})"
 )
+_OWN_RANK = expression(r"\W{0,2}(?:global[_ ])?rank[ =:]{1,2}(?P<rank>\d{1,6})\b")
 _NODE_RANKS = expression(rf"^\s*(?:\[[^\]]*\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)")
 _RANKS = expression(r"\brank\s+(?P<rank>\d{1,6})\b")
 _BUS_PAIR = expression(
@@ -74,10 +75,11 @@ class Seating:
         return base + index
 
     def by_host(self, host: str) -> int | None:
-        """The one rank of a host, where every rank of the job is seated."""
+        """The one rank of a host, where every rank of the job is seated, or each seen has a host of its own."""
         own = self._ranks_of(host)
         seated = {r for ranks in self.ranks_on.values() for r in ranks}
-        whole = self.world is not None and len(seated) >= self.world
+        alone = all(len(ranks) == 1 for ranks in self.ranks_on.values())
+        whole = alone if self.world is None else len(seated) >= self.world
         return next(iter(own)) if len(own) == 1 and whole and len(self.ranks_on) > 1 else None
 
     def by_exclusion(self, host: str) -> int | None:
@@ -137,9 +139,15 @@ def _read_line(text: str, seating: Seating) -> None:
     if (ray := _RAY.search(text)) is not None:
         _seat(seating, int(ray["rank"]), ray["host"], int(ray["local"]), int(ray["pid"]))
         return
-    speaker, _ = read_speaker(text)
+    speaker, body = read_speaker(text)
+    if speaker.rank is None and speaker.host and (own := _OWN_RANK.match(text, body)) is not None:
+        seating.ranks_on[speaker.host].add(int(own["rank"]))
     if speaker.rank is not None and speaker.host and len(seating.ranks_on) < MAX_PAIRS:
         seating.ranks_on[speaker.host].add(speaker.rank)
+        if speaker.pid is not None and speaker.stream:
+            seat = Seat(speaker.rank, speaker.host, pid=speaker.pid)
+            if seat not in seating.roster.seats[-MAX_PAIRS:]:
+                seating.roster.seats.append(seat)
     if (pod := _POD.match(text)) is not None and speaker_rank(text) is not None:
         seating.pods[pod["base"], int(pod["index"])].add(int(str(speaker_rank(text))))
     for match in _ON_GPU.finditer(text):
