@@ -130,6 +130,13 @@ RUNS = "[root@{0} x]# ps -ef | grep torchrun\nroot 9 torchrun --nnodes 2 --node_
         ({"a": "[A] rank=0 world_size=2\n[B] rank=1 world_size=2\n"}, None),
         ({"a": "[A] nnodes=2, num_local_procs=8, node_rank=0\n[B] nnodes=2, num_local_procs=8, node_rank=0\n"}, "same rank"),
         ({"a": "[A] MASTER_PORT=1 NNODES=2 NODE_RANK=0\n[B] MASTER_PORT=2 NNODES=2 NODE_RANK=1\n"}, "master port"),
+        ({"a": "[A1] master_addr=10.0.0.1, world_size=2\n[B1] master_addr=10.0.0.2, world_size=2\n"}, "master address"),
+        ({"a": "[A1] MASTER_ADDR: 127.0.0.1\n[B1] MASTER_ADDR: 127.0.0.1\n"}, "localhost"),
+        ({"rank0": "MASTER_ADDR: 127.0.0.1\n", "rank1": "MASTER_ADDR: 127.0.0.1\n"}, None),
+        (
+            {"a": "[A1] accelerate launch --num_machines 1 x.py\n[B1] accelerate launch --num_machines 2 x.py\n"},
+            "number of nodes",
+        ),
     ],
 )  # fmt: skip
 def test_ranks_of_nodes(tmp_path: Path, files: dict[str, str], words: str | None) -> None:

@@ -101,6 +101,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     if not _did_not_meet(findings):
         return []
     commands = [c for c in every if c.nodes > 1]
+    told = _read_told(incident, homes)
     exports = [c for c in _read_exports(incident, homes) if c.nodes > 1]
     found = (
         _launched_twice(incident, homes, findings)
@@ -109,8 +110,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         or _same_rank(exports)
         or _same_told_rank(incident, homes)
         or _on_localhost(incident, [*commands, *exports])
+        or _on_localhost(incident, told)
+        or _differ([c for c in every if "nodes" in c.options] if commands else [])
         or _differ(commands)
         or _differ(exports)
+        or _differ(told)
     )
     return [found] if found is not None else []
 
@@ -295,6 +299,34 @@ def _read_exports(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[C
             continue
         line = make_line(digest.file, number, text, digest.year)
         yield Command(line, find_place(digest, text, line, homes), options, spelt)
+
+
+_TOLD_SETTING = expression(
+    r"\b(?P<name>(?i:master_addr|master_port))['\"]?\s*[=:]\s*['\"]?(?P<value>[\w.:-]+)"
+)
+
+
+def _read_told(incident: LogIncident, homes: Mapping[str, str]) -> list[Command]:
+    """Master addresses and ports that processes on several named nodes print themselves."""
+    found: dict[str, Command] = {}
+    words = ("master_addr", "MASTER_ADDR")
+    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
+        if count >= MOST_COMMANDS:
+            break
+        if "--master" in text or "$" in text.split("aster_addr")[-1][:4]:
+            continue
+        options = {"nodes": "2"}
+        spelt = {"nodes": "nodes"}
+        for match in _TOLD_SETTING.finditer(text[:4000]):
+            name = _EXPORTS[match["name"].upper()]
+            options.setdefault(name, match["value"])
+            spelt.setdefault(name, match["name"].upper())
+        line = make_line(digest.file, number, text, digest.year)
+        place = find_place(digest, text, line, homes)
+        # a file alone may be one rank of the same host
+        if place != digest.file and "address" in options:
+            found.setdefault(place, Command(line, place, options, spelt))
+    return list(found.values()) if len(found) > 1 else []
 
 
 def _unread_rank(exports: Sequence[Command], commands: Sequence[Command]) -> Finding | None:
