@@ -217,9 +217,7 @@ def _did_not_meet(findings: Sequence[Finding]) -> bool:
 
 
 def _read(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:
-    for count, (digest, number, text) in enumerate(incident.lines_with(LITERALS)):
-        if count >= MOST_COMMANDS:
-            return
+    for digest, number, text in islice(incident.lines_with(LITERALS), MOST_COMMANDS):
         match = None if text.lstrip().startswith("#") else _COMMAND.search(text[:4000])
         if match is None:
             continue
@@ -286,9 +284,7 @@ def _impossible(commands: Sequence[Command]) -> Finding | None:
 
 def _read_exports(incident: LogIncident, homes: Mapping[str, str]) -> Iterator[Command]:
     """Commands that get their place in the job from variables written in front of them."""
-    for count, (digest, number, text) in enumerate(incident.lines_with(EXPORT_LITERALS)):
-        if count >= MOST_COMMANDS:
-            return
+    for digest, number, text in islice(incident.lines_with(EXPORT_LITERALS), MOST_COMMANDS):
         options: dict[str, str] = {}
         spelt: dict[str, str] = {}
         for match in _EXPORT.finditer(text[:4000]):
@@ -310,9 +306,7 @@ def _read_told(incident: LogIncident, homes: Mapping[str, str]) -> list[Command]
     """Master addresses and ports that processes on several named nodes print themselves."""
     found: dict[str, Command] = {}
     words = ("master_addr", "MASTER_ADDR")
-    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
-        if count >= MOST_COMMANDS:
-            break
+    for digest, number, text in islice(incident.lines_with(words), MOST_COMMANDS):
         if "--master" in text or "$" in text.split("aster_addr")[-1][:4]:
             continue
         options = {"nodes": "2"}
@@ -364,9 +358,7 @@ def _launched_twice(
         return None
     places: dict[str, Line] = {}
     words = ("deepspeed ", "horovodrun ", "mpirun ", "colossalai ")
-    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
-        if count >= MOST_COMMANDS:
-            break
+    for digest, number, text in islice(incident.lines_with(words), MOST_COMMANDS):
         if _BY_SSH.search(text[:2000]) is None:
             continue
         line = make_line(digest.file, number, text, digest.year)
@@ -390,9 +382,7 @@ def _same_told_rank(incident: LogIncident, homes: Mapping[str, str]) -> Finding 
     """Nodes that print the same node rank themselves."""
     told: dict[str, dict[str, Line]] = defaultdict(dict)
     words = ("node_rank", "NODE_RANK", "machine_rank", "MACHINE_RANK", "world_size")
-    for count, (digest, number, text) in enumerate(incident.lines_with(words)):
-        if count >= MOST_COMMANDS:
-            break
+    for digest, number, text in islice(incident.lines_with(words), MOST_COMMANDS):
         match = _TOLD_RANK.search(text[:1000])
         if match is None or int((match["nodes"] or match["world"] or match["all"] or "2")[:6]) < 2:
             continue
