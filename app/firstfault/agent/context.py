@@ -52,7 +52,7 @@ class TurnContext:
         """Display name and path behind an alias or a name; None for anything else."""
         names = list(self.question.artefacts)
         wanted = self.veil.restore(alias.strip())
-        if wanted[:1] in "Ff" and wanted[1:].isdigit() and 0 < int(wanted[1:]) <= len(names):
+        if wanted[:1] in "Ff" and wanted[1:].isdecimal() and 0 < int(wanted[1:]) <= len(names):
             wanted = names[int(wanted[1:]) - 1]
         path = self.question.artefacts.get(wanted)
         return (wanted, path) if path is not None else None

@@ -120,7 +120,7 @@ class Veil:
             len(name) > 2
             and not _NO_HOSTS.match(name)
             and not _ADDRESS.fullmatch(name)
-            and not name.isdigit()
+            and not name.isdecimal()
         ):
             self._placeholder("host", name, text)
 
@@ -128,7 +128,7 @@ class Veil:
         if (
             found.startswith("127.")
             or found == "0.0.0.0"
-            or any(int(p) > 255 for p in found.split(".") if p.isdigit() and "." in found)
+            or any(int(p) > 255 for p in found.split(".") if p.isdecimal() and "." in found)
         ):
             return found
         return self._placeholder("ip", found, text)

@@ -40,7 +40,7 @@ def find_place(examination: Examination, finding: Finding) -> Place:
     host = finding.host or (roster.host_of(rank) if rank is not None else None)
     host = host or _host_in_text(finding) or _host_of_rank(examination, rank)
     gpu = finding.gpu
-    if gpu is not None and gpu.isdigit():
+    if gpu is not None and gpu.isdecimal():
         gpu = f"GPU {gpu}"
     if gpu is None and rank is not None and (bus := roster.bus_of(rank)) is not None:
         gpu = f"PCI {bus}"
@@ -90,7 +90,7 @@ def _numbered(examination: Examination, finding: Finding) -> Finding:
     indices = {
         str(row["pci_address"]): int(str(row["index"]))
         for row in (rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ())
-        if isinstance(row, Mapping) and row.get("pci_address") and str(row.get("index")).isdigit()
+        if isinstance(row, Mapping) and row.get("pci_address") and str(row.get("index")).isdecimal()
     }
     return number_gpus([finding], indices)[0]
 

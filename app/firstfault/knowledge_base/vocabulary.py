@@ -40,7 +40,7 @@ class Vocabulary:
                     weights[token] = SAID_WEIGHT
         for token in tokenize(query):
             # a number that names an error is joined to its word (xid#79); alone it is a mere amount
-            weights[token] = NUMBER_WEIGHT if token.isdigit() else 1.0
+            weights[token] = NUMBER_WEIGHT if token.isdecimal() else 1.0
         return weights
 
     @cached_property

@@ -55,7 +55,7 @@ def _calculate(name: str, **values: Any) -> Mapping[str, Any] | None:
 def write_figures(figures: Sequence[tuple[str, str, str]]) -> str:
     """Large numbers: (name, value, unit)."""
     items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd{'' if value[:1].isdigit() else ' class=words'}>{escape(value)} <small>{escape(unit)}</small></dd></div>"
+        f"<div><dt>{escape(name)}</dt><dd{'' if value[:1].isdecimal() else ' class=words'}>{escape(value)} <small>{escape(unit)}</small></dd></div>"
         for name, value, unit in figures
     )
     return f'<dl class="ff ff-figures">{items}</dl>'

@@ -218,7 +218,7 @@ def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | Non
 
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     pid = str(finding.facts.get("pid") or "")
-    if pid.isdigit():
+    if pid.isdecimal():
         rank = incident.roster.by_pid(int(pid), finding.host)
         if rank is None:
             rank = incident.gpu_seats.rank_of_pid(int(pid))

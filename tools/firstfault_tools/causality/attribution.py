@@ -25,7 +25,7 @@ APART_S = 0.1
 def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
     """Rank to blame for a group of hits of one signature (or None), and the hit to quote."""
     ordered = sorted(hits, key=lambda h: first_place(incident, h.line))
-    named = [h for h in ordered if h.captures.get("rank", "").isdigit()]
+    named = [h for h in ordered if h.captures.get("rank", "").isdecimal()]
     if named:
         ranks = {int(h.captures["rank"]) for h in named}
         if len(ranks) == 1 or _clearly_first(named):

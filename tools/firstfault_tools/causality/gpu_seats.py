@@ -154,7 +154,7 @@ def order_pids(ended: Sequence[int], exits: Sequence[Exit]) -> dict[int, int]:
 def _hosts_of(incident: LogIncident) -> set[str]:
     hosts = {*incident.seating.ranks_on, *incident.hosts_seen}
     hosts |= {s.host for s in incident.roster.seats if s.host}
-    return {h if h[:1].isdigit() else h.split(".")[0] for h in hosts}
+    return {h if h[:1].isdecimal() else h.split(".")[0] for h in hosts}
 
 
 def _count_ranks(incident: LogIncident) -> int:

@@ -253,7 +253,7 @@ def _impossible(commands: Sequence[Command]) -> Finding | None:
         options = command.options
         processes = options.get("processes", "")
         of_all = command.spelt.get("processes", "").startswith("num")
-        if processes.isdigit() and of_all and 0 < int(processes[:6]) < command.nodes:
+        if processes.isdecimal() and of_all and 0 < int(processes[:6]) < command.nodes:
             return _describe(
                 f"accelerate is asked for {processes} process{'es' if processes != '1' else ''} on {command.nodes} machines: "
                 "num_processes is the number on all machines together, so each machine gets none; set it to the number of "
@@ -268,7 +268,7 @@ def _impossible(commands: Sequence[Command]) -> Finding | None:
                 f"the master address is {address} ({command.flag('address')}): it holds {part}, so it is no address or "
                 "host name that a rank can resolve; give the bare address"
             )
-        elif port.isdigit() and int(port[:9]) > MOST_PORT:
+        elif port.isdecimal() and int(port[:9]) > MOST_PORT:
             option = "port"
             title = (
                 f"the master port is {port} ({command.flag('port')}): ports end at {MOST_PORT}, so nothing can listen "
@@ -408,7 +408,7 @@ def _same_rank(commands: Sequence[Command]) -> Finding | None:
         rank = command.options.get("node_rank")
         if rank is None or command.options.get("backend", "static") != "static":
             continue
-        if rank.isdigit() and int(rank[:6]) >= command.nodes:
+        if rank.isdecimal() and int(rank[:6]) >= command.nodes:
             return _describe(
                 f"{command.place} was started with {command.flag('node_rank')} {rank}, but the ranks of "
                 f"{command.nodes} nodes run from 0 to {command.nodes - 1}: this node can never join",

@@ -17,8 +17,8 @@ _PLACEHOLDER = expression(
 def explain_address(address: str) -> str | None:
     """What is wrong with the text of a master address (without its port), None where nothing is."""
     bare, _, port = address.rpartition(":")
-    name = bare if bare and port.isdigit() and ":" not in bare else address
-    if name.isdigit() and int(name[:12]) < 2**32:
+    name = bare if bare and port.isdecimal() and ":" not in bare else address
+    if name.isdecimal() and int(name[:12]) < 2**32:
         return (
             "a host name made of digits only is parsed as one 32-bit number and not resolved as a name: it means the IP "
             f"address {IPv4Address(int(name[:12]))}, which nobody has; give the host (or container) a name with a "

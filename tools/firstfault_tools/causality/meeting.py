@@ -121,7 +121,7 @@ def _odd_address(incident: LogIncident, failed: Sequence[Finding]) -> Finding | 
 
 def _quote_resolved(incident: LogIncident, address: str, first: Line) -> list[Line]:
     """Lines that show what a numeric name became."""
-    if not address.isdigit():
+    if not address.isdecimal():
         return []
     word = str(IPv4Address(int(address[:12])))
     found = incident.lines_with((word,))
@@ -453,7 +453,7 @@ def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
         joined, world = (str(finding.facts.get(k) or "") for k in ("joined", "world"))
         if finding.kind != COUNT_SIGNATURE or finding.facts.get("survived"):
             continue
-        if not (joined.isdigit() and world.isdigit() and int(joined) > int(world)):
+        if not (joined.isdecimal() and world.isdecimal() and int(joined) > int(world)):
             continue
         found = (
             (match["path"], make_line(digest.file, number, text, digest.year))

@@ -295,7 +295,7 @@ def _place_kill(incident: LogIncident, finding: Finding) -> Finding:
 def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
     """Local rank of a killed pid that a launcher of one node does not list: its pids follow each other."""
     pid = str(finding.facts.get("pid") or "")
-    if not pid.isdigit():
+    if not pid.isdecimal():
         return finding
     pids = {int(pid)}
     last = 0

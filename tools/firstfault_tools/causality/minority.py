@@ -98,8 +98,8 @@ def _numbers(text: str) -> set[int]:
     out: set[int] = set()
     for part in text.split(",")[:256]:
         low, _, high = part.partition("-")
-        if low.isdigit():
-            out |= set(range(int(low), min(int(high), int(low) + 4096) + 1 if high.isdigit() else int(low) + 1))  # fmt: skip
+        if low.isdecimal():
+            out |= set(range(int(low), min(int(high), int(low) + 4096) + 1 if high.isdecimal() else int(low) + 1))  # fmt: skip
     return out
 
 

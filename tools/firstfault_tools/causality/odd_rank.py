@@ -128,7 +128,7 @@ def _compare_by_step(incident: LogIncident, chorus: Chorus, moved: set[int]) -> 
     groups: dict[str, dict[tuple[int, str], tuple[Voice, list[str]]]] = defaultdict(dict)
     for voice in chorus.voices:
         tokens = _tokens(voice.text)
-        step = next((t for i, t in enumerate(tokens) if i in moved and _STEP.search(voice.text[: t.start()]) and t[0].isdigit()), None)  # fmt: skip
+        step = next((t for i, t in enumerate(tokens) if i in moved and _STEP.search(voice.text[: t.start()]) and t[0].isdecimal()), None)  # fmt: skip
         if step is None:
             return []
         groups[step[0]].setdefault(voice.who, (voice, [t[0] for t in tokens]))

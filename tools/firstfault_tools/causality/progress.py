@@ -306,7 +306,7 @@ def _clock(text: str) -> int | None:
         head, _, text = text.partition(", ")
         days = int(head.split()[0].split(":")[0])
     parts = text.split(":")
-    if not all(p.isdigit() for p in parts) or len(parts) > 3:
+    if not all(p.isdecimal() for p in parts) or len(parts) > 3:
         return None
     seconds = 0
     for part in parts:

@@ -99,7 +99,7 @@ def same_host(one: str, other: str) -> bool:
         ".".join(m.groups()) if (m := _ADDRESS_NAME.match(name)) is not None else name
         for name in (one, other)
     )
-    if one[:1].isdigit() and one.count(".") == 3:
+    if one[:1].isdecimal() and one.count(".") == 3:
         return one == other
     return one.split(".")[0].lower() == other.split(".")[0].lower()
 

@@ -151,7 +151,7 @@ def _read_line(text: str, seating: Seating) -> None:
     if (pod := _POD.match(text)) is not None and speaker_rank(text) is not None:
         seating.pods[pod["base"], int(pod["index"])].add(int(str(speaker_rank(text))))
     for match in _ON_GPU.finditer(text):
-        if any(c.isdigit() for c in match["host"]) and not match["host"].isdigit():
+        if any(c.isdecimal() for c in match["host"]) and not match["host"].isdecimal():
             _seat(seating, int(match["rank"]), match["host"], int(match["local"]), None)
     for match in _ON_NODE.finditer(text):
         seating.ranks_on[match["host"]].add(int(match["rank"]))

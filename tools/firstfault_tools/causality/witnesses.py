@@ -214,7 +214,7 @@ def _from_hits(
         rank = odd.ranks[0] if len(odd.ranks) == 1 else None
         values.update(odd=name_ranks(odd.ranks), odd_value=odd.value, others=odd.others)
     ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
-    named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdigit()]
+    named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdecimal()]
     values["who"] = name_ranks(named or ranks)
     values.setdefault("rank", rank if rank is not None else "")
     values.setdefault("host", lead.line.speaker.host or "")
@@ -259,7 +259,7 @@ def _odd_one(incident: LogIncident, hits: list[Hit]) -> OddOne | None:
         return None
     if "count_a" in captures[0]:
         return find_odd_one(captures)
-    reporters = [int(c["rank_a"]) for c in captures if c.get("rank_a", "").isdigit()]
+    reporters = [int(c["rank_a"]) for c in captures if c.get("rank_a", "").isdecimal()]
     return find_unlike_zero(
         reporters, incident.world_size or max(incident.ranks_seen, default=-1) + 1
     )

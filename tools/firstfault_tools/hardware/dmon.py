@@ -40,7 +40,7 @@ def read_dmon(lines: Sequence[NumberedLine]) -> list[DmonSeries]:
         if not columns or len(parts) != len(columns) or line.lstrip().startswith("#"):
             continue
         place = columns.index("gpu")
-        if not parts[place].isdigit() or int(parts[place][:6]) >= MAX_GPUS:
+        if not parts[place].isdecimal() or int(parts[place][:6]) >= MAX_GPUS:
             continue
         values = {}
         for name, text in zip(columns, parts, strict=True):

@@ -52,7 +52,7 @@ def _looks_like_host(text: str) -> bool:
     # A number tells node7 and gx-22 from words; a name without one is too weak a sign.
     return (
         1 < len(text) < 64
-        and any(c.isdigit() for c in text)
+        and any(c.isdecimal() for c in text)
         and _HOST.fullmatch(text) is not None
         and _NO_HOST.match(text) is None
     )

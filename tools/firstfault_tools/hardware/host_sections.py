@@ -126,7 +126,7 @@ def looks_like_host(text: str) -> bool:
     if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", text):
         return True
     return (
-        any(c.isdigit() for c in text)
+        any(c.isdecimal() for c in text)
         and any(c.isalpha() for c in text)
         and _NO_HOST.match(text) is None
         and not re.search(r"\.(?:txt|log|py|sh|json|out|cc?|cu|yaml)$", text)

@@ -150,7 +150,7 @@ def _describe_event(
         if name == "host":
             continue
         whole = name in _COUNTED or name.endswith("_kib")
-        facts[name] = int(value) if whole and value.isdigit() and len(value) < 19 else value
+        facts[name] = int(value) if whole and value.isdecimal() and len(value) < 19 else value
     if "pci_address" in values:
         facts["pci_address"] = normalise_address(values["pci_address"]) or values["pci_address"]
     if boot_s is not None:

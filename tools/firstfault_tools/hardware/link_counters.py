@@ -73,7 +73,7 @@ def read_counters(lines: Sequence[NumberedLine]) -> list[Counter]:
             continue
         if switch := _SWITCH.search(line):
             value = switch["value"].replace(",", "")
-            if value.isdigit() and int(value):
+            if value.isdecimal() and int(value):
                 link = f"{switch['switch']} {switch['port'].strip()}"
                 rising = "rising" in switch["rest"] or "increasing" in switch["rest"]
                 name = switch["what"].lower().rstrip("s")

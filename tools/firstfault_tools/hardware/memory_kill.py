@@ -56,7 +56,7 @@ def _explain(
     if kill.facts.get("scope") == "cgroup":
         for limit in limits:
             kib = str(limit.facts.get("limit_kib"))
-            if limit.host == kill.host and kib.isdigit() and int(kib) < 1 << 50:
+            if limit.host == kill.host and kib.isdecimal() and int(kib) < 1 << 50:
                 words.append(f"{int(kib) / KIB_PER_GIB:.1f} GiB allowed")
                 evidence.append(limit.evidence[0])
                 break
@@ -85,7 +85,7 @@ def _other_nodes(nodes: str, free: Sequence[Finding]) -> list[str]:
     words = []
     for node in free:
         number, kib = str(node.facts.get("device")), str(node.facts.get("free_kib"))
-        if number == nodes or not kib.isdigit():
+        if number == nodes or not kib.isdecimal():
             continue
         gib = int(kib) / KIB_PER_GIB
         if gib >= WORTH_TELLING_GIB:

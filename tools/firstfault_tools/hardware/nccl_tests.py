@@ -82,7 +82,7 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
             current.by_size[int(row["size"])] = bus
             current.place = (number, line)
             for wrong in (row["wrong"], row["wrong2"]):
-                current.wrong += int(wrong) if wrong and wrong.isdigit() else 0
+                current.wrong += int(wrong) if wrong and wrong.isdecimal() else 0
         elif average := _AVERAGE.search(line):
             if current is not None:
                 current.average_gbs = _number(average["bus"])

@@ -34,7 +34,7 @@ def _find_contexts(
         home = [r[2] for g, o in rows.items() if g != gpu for p, r in o.items() if p in guests]
         if len(guests) < 2 or max(r[2] for r in guests.values()) > max(home):
             continue
-        index = gpu if gpu.isdigit() else str(list(rows).index(gpu))
+        index = gpu if gpu.isdecimal() else str(list(rows).index(gpu))
         sizes = sorted(r[2] for r in guests.values())
         each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
         return Finding(
@@ -77,7 +77,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         return ()
     gpu = shared[0]
     pid, (place, name, mib) = min(counts[gpu], key=lambda r: (names[r[1][1]], r[1][2]))
-    index = int(gpu) if gpu.isdigit() else list(rows).index(gpu)
+    index = int(gpu) if gpu.isdecimal() else list(rows).index(gpu)
     owner = next(((n, t) for n, t in keep_marked(lines, (pid,)) if n > place[0] and re.match(rf"\s*{pid}\s+[a-z]", t)), None)  # fmt: skip
     who = f", {' '.join(owner[1].split()[1:2])}'s" if owner is not None else ""
     return (

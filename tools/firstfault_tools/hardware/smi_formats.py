@@ -134,7 +134,7 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
             continue
         gpu = GpuState()
         for name, cell in zip(columns, cells, strict=True):
-            if name == "minor" and cell.strip().isdigit() and len(cell) < 6:
+            if name == "minor" and cell.strip().isdecimal() and len(cell) < 6:
                 gpu.index = int(cell)
             elif name == "address":
                 gpu.address = normalise_address(cell)
@@ -152,7 +152,7 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
 def _is_row(columns: Sequence[str | None], cells: Sequence[str]) -> bool:
     """An index is a number and an address is one; a log line with as many commas has neither."""
     for name, cell in zip(columns, cells, strict=True):
-        if name == "minor" and not (cell.strip().isdigit() and len(cell) < 6):
+        if name == "minor" and not (cell.strip().isdecimal() and len(cell) < 6):
             return False
         if name == "address" and normalise_address(cell) is None:
             return False

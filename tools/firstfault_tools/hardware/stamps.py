@@ -67,7 +67,7 @@ class KernelLine:
 def read_month(text: str) -> int | None:
     """Number of a month name in one of the known languages, or of `2月` and `2월`."""
     name = text.strip().lower().rstrip(".月월 ")
-    if name.isdigit():
+    if name.isdecimal():
         return int(name) if 1 <= int(name) <= 12 else None
     return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3])
 
@@ -101,7 +101,7 @@ def _read_journal(line: str) -> KernelLine | None:
         return None
     micros = str(entry.get("__REALTIME_TIMESTAMP", ""))
     host = entry.get("_HOSTNAME")
-    time = int(micros) / 1e6 if micros.isascii() and micros.isdigit() and len(micros) < 20 else None
+    time = int(micros) / 1e6 if micros.isascii() and micros.isdecimal() and len(micros) < 20 else None
     return KernelLine(entry["MESSAGE"], time=time, host=host if isinstance(host, str) else None)
 
 

@@ -66,7 +66,7 @@ def read_xid(number: int, line: str, file: str) -> XidLine | None:
     pid = process = None
     detail = found["detail"].strip()
     if owner := _PROCESS.match(detail):
-        pid = int(owner["pid"]) if owner["pid"].isdigit() and len(owner["pid"]) < 12 else None
+        pid = int(owner["pid"]) if owner["pid"].isdecimal() and len(owner["pid"]) < 12 else None
         name = (owner["name"] or "").strip()
         process = name if name and not name.startswith("<unknown") else None
         detail = owner["rest"].strip()

@@ -70,7 +70,7 @@ def _with_json_context(row: dict[str, object], text: str) -> str:
     if host and " " not in host:
         head.append(f"{host}:")
     for key in ("rank", "global_rank"):
-        if str(row.get(key, "")).isdigit():
+        if str(row.get(key, "")).isdecimal():
             head.append(f"[rank{row[key]}]:")
             break
     level = _first_text(row, ("level", "levelname", "severity"))

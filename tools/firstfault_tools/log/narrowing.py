@@ -23,7 +23,7 @@ MOST_TELLING_BYTES = 384 * 1024
 _GRAM = 4
 """Bytes of a literal's ends that are looked up before the literal itself."""
 
-_FOLD = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(
+_FOLD = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(128)) + bytes(
     range(128, 256)
 )
 

@@ -96,7 +96,7 @@ def read_megatron_arguments(text: str, source: str = "command line") -> Draft:
         found[name.replace("-", "_")] = value
     if "nnodes" in found and "nproc_per_node" in found and "world_size" not in found:
         nodes, each = found["nnodes"], found["nproc_per_node"]
-        if nodes.isdigit() and each.isdigit():
+        if nodes.isdecimal() and each.isdecimal():
             found["world_size"] = str(int(nodes) * int(each))
     return read_megatron(found, source)
 

@@ -170,7 +170,7 @@ def _read_heading(text: str) -> list[str]:
     names = [n.lower() for n in _CELLS.split(_body(text).strip(" |#\t")) if n]
     if len(names) < 3 or not any(n in ("rank", "global_rank") for n in names):
         return []
-    if any(n.replace(".", "").isdigit() for n in names):
+    if any(n.replace(".", "").isdecimal() for n in names):
         return []
     waits = any(_WAIT.search(n.replace("_", " ")) for n in names)
     return names if waits else []

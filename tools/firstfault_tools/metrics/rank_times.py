@@ -136,7 +136,7 @@ def read_rank_times(
 
 
 def _read_heading(text: str) -> _Columns | None:
-    if any(c.isdigit() for c in text):
+    if any(c.isdecimal() for c in text):
         return None
     names = [name.lower() for name in _CELLS.split(text.strip(" |#\t")) if name]
     ranks = [i for i, name in enumerate(names) if name in ("rank", "global_rank")]

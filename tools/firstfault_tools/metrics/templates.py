@@ -54,13 +54,13 @@ def _generalise(text: str) -> str:
     out = []
     parts = _PART.findall(text)
     for index, part in enumerate(parts):
-        if part[0].isdigit():
+        if part[0].isdecimal():
             out.append(_OTHER)
         elif part.isspace():
             near = [parts[i] for i in (index - 1, index + 1) if 0 <= i < len(parts)]
             bar = any(n[0] in "█▏▎▍▌▋▊▉#|" for n in near)
             edge = index in (0, len(parts) - 1)
-            loose = bar or edge or any(n[0].isdigit() for n in near)
+            loose = bar or edge or any(n[0].isdecimal() for n in near)
             # one literal blank is the cheapest thing to match
             if loose:
                 out.append(_TABS if "\t" in part else _BLANK)

@@ -198,7 +198,7 @@ def read_line(text: str) -> LineReading | None:
         meaning = meaning_of(key) if key else None
         if text[end : end + 2] in ("m ", "h ", "d ") and key == "time":
             continue  # "time 1m 28s" is a clock since the start
-        if meaning is None and not text[end - 1].isdigit() and text[end - 1] != ".":
+        if meaning is None and not text[end - 1].isdecimal() and text[end - 1] != ".":
             continue  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
         if (
             unit_match

@@ -222,9 +222,9 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         elif key == "Reason" and current.ended and not current.ended[-1].reason:
             current.ended[-1].reason = value
             current.ended[-1].number, current.ended[-1].text = number, line
-        elif key == "Exit Code" and current.ended and value.lstrip("-").isdigit():
+        elif key == "Exit Code" and current.ended and value.lstrip("-").isdecimal():
             current.ended[-1].exit_code = int(value[:6])
-        elif key == "Signal" and current.ended and value.isdigit():
+        elif key == "Signal" and current.ended and value.isdecimal():
             current.ended[-1].signal = int(value[:4])
         elif key == "Finished" and current.ended:
             current.ended[-1].finished = value
@@ -276,7 +276,7 @@ def describe_container(container: Container, file: str) -> list[Finding]:
             facts["exit_code"] = ended.exit_code
         if container.memory_limit:
             facts["memory_limit"] = container.memory_limit
-        if container.restarts and container.restarts.isdigit():
+        if container.restarts and container.restarts.isdecimal():
             facts["restarts"] = int(container.restarts[:9])
         if container.node:
             facts["node"] = container.node

@@ -273,7 +273,7 @@ def _expand(names: str) -> list[str]:
             out.append(base)
         for piece in inner.rstrip("]").split(",") if inner else ():
             low, _, high = piece.partition("-")
-            if low.isdigit() and (high or low).isdigit():
+            if low.isdecimal() and (high or low).isdecimal():
                 last = min(int(high or low), int(low) + 63)
                 out += [f"{base}{n:0{len(low)}d}" for n in range(int(low), last + 1)]
     return out[:64]

@@ -149,7 +149,7 @@ def _frame(line: str, number: int) -> StackFrame | None:
     text = line.strip()[:400]
     if found := _FAULT_FRAME.match(line):
         return StackFrame(
-            found[3], found[1], int(found[2]) if found[2].isdigit() else 0, number, text
+            found[3], found[1], int(found[2]) if found[2].isdecimal() else 0, number, text
         )
     if line.startswith("#") and (found := _GDB_FRAME.match(line)):
         return StackFrame(found[1], found[2] or found[4] or "", int(found[3] or 0), number, text)

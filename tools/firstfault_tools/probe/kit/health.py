@@ -171,7 +171,7 @@ def list_visible(count: int) -> list[int]:
     if chosen is None:
         return list(range(count))
     parts = [part.strip() for part in chosen.split(",") if part.strip()]
-    if all(part.isdigit() for part in parts):
+    if all(part.isdecimal() for part in parts):
         return [int(part) for part in parts if int(part) < count]
     return list(range(count))
 

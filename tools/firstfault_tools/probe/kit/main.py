@@ -133,7 +133,7 @@ class Probe:
         visible = health.list_visible(len(gpus))
         chosen = [gpu for gpu in gpus if gpu["gpu_index"] in visible]
         if self.options.gpus:
-            asked = {int(part) for part in self.options.gpus.split(",") if part.strip().isdigit()}
+            asked = {int(part) for part in self.options.gpus.split(",") if part.strip().isdecimal()}
             for missing in sorted(asked - {gpu["gpu_index"] for gpu in chosen}):
                 self._say("health", "failed", f"GPU {missing} is not there or not visible", missing)
             chosen = [gpu for gpu in chosen if gpu["gpu_index"] in asked]

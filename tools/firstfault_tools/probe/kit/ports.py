@@ -43,7 +43,7 @@ def _counters(folder: str, names: tuple[str, ...]) -> dict[str, int]:
     found = {}
     for name in names:
         text = _read(os.path.join(folder, name))
-        if text is not None and text.isdigit() and int(text):
+        if text is not None and text.isdecimal() and int(text):
             found[name] = int(text)
     return found
 
@@ -77,7 +77,7 @@ def check_ports() -> list[dict[str, Any]]:
         values = {
             "device": device,
             "state": _read(os.path.join(place, "operstate")),
-            "speed_mbits": int(speed) if speed and speed.isdigit() else None,
+            "speed_mbits": int(speed) if speed and speed.isdecimal() else None,
             "mtu_bytes": int(_read(os.path.join(place, "mtu")) or 0),
             "counters": _counters(os.path.join(place, "statistics"), NET_COUNTERS),
         }

@@ -84,7 +84,7 @@ def check_environment() -> dict[str, Any]:
         "swap_gib": memory.get("SwapTotal"),
         "cgroup_memory_gib": (
             round(int(cgroup) / 1024**3, 2)
-            if cgroup and cgroup.isdigit() and len(cgroup) < 16
+            if cgroup and cgroup.isdecimal() and len(cgroup) < 16
             else None
         ),
         "shared_memory_gib": shared,
