@@ -65,6 +65,7 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\bGPUs? (?:\w+ ){0,3}(?:mostly |often )?idle\b|"
             rf"\d[^.?!]{{0,4}} ?{_RATE}[^?!]{{0,50}}\b(?:expected|should be|one node|single|normally|others?)\b[^?!]{{0,25}}\d|"
             rf"\b(?:one|1|single|two|2|four|4|eight|8) (?:GPUs?|nodes?|cards?)\b[^?!]{{0,20}}\d ?{_RATE}[^?!]{{0,40}}\b(?:GPUs?|nodes?|cards?)\b[^?!]{{0,20}}\d|"
+            rf"{_RATE} (?:\w+ )?halved\b|"
             r"\bcrawl\w*\b|\btakes? \d[^.?!]{0,40}\b(?:expected|although)\b|"
             r"\bat (?:0|\d|1\d) ?% (?:utili[sz]ation|usage|load)|"
             rf"\b(?:pauses?|stalls?|waits?|hiccups?)\b[^?!]{{0,40}}\b(?:every|each|between)\b"

@@ -61,6 +61,8 @@ _USED = expression(
     r"|(?i:\b(?:host|cpu|system|node|pod|container)[ _]?(?:mem(?:ory)?|ram)|\bram\b|\brss\b)(?i:[ _]?(?:used|usage|in use))?[ :=]{1,3}"
     r"(?:(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?P<used>\d+(?:\.\d+)?) ?G(?:i?B)?\b(?: ?(?:/|of) ?(?P<total>\d+(?:\.\d+)?) ?G)?)"
 )
+_KILLS = expression(r"^\s*oom_kill[ :=]+(?P<count>\d{1,9})\s*$")
+_MAX = expression(r"memory\.(?:max|limit_in_bytes)\s*$")
 _PARAMETERS = expression(
     r"(?i)(?P<n>\d+(?:\.\d+)?) ?(?P<unit>[BM])\w* (?:trainable )?param|(?:trainable|total|number of) (?:params|parameters)\s*[:=]?\s*(?P<exact>\d[\d,]{6,20})"
 )
@@ -114,6 +116,9 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     trend = _read_trend(near)
     work = _last_work(near)
     who = finding.title.split(" was killed", 1)[0]
+    limited = _name_limit(digest, finding, who)
+    if limited is not None:
+        return limited
     if work is None:
         return finding
     phase, line = work
@@ -142,6 +147,34 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
             *finding.evidence[:2],
             *(Evidence(digest.file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
         )[:7],
+        page=PAGE,
+    )
+
+
+def _name_limit(digest: FileDigest, finding: Finding, who: str) -> Finding | None:
+    """The pasted counters of the cgroup say that the kernel killed at its limit."""
+    rows = [r for r in digest.kept[-4000:] if len(r[1]) < 120]
+    killed = next((r for r in rows if (m := _KILLS.match(r[1])) and int(m["count"])), None)
+    if killed is None:
+        return None
+    limit = next((rows[i + 1] for i, r in enumerate(rows[:-1]) if _MAX.search(r[1])), None)
+    size = ""
+    if limit is not None and limit[1].strip().isdigit():
+        size = f" of {int(limit[1].strip()) / (1 << 30):.0f} GiB"
+    return replace(
+        finding,
+        title=f"{who} was killed (SIGKILL, -9) by the kernel's OOM killer at the memory limit{size} of its cgroup (container, pod "
+        "or Slurm job), as memory.events counts: that memory ran out, whatever the host has free",
+        level=Level.CAUSE,
+        category=Category.OOM,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            *finding.evidence[:2],
+            *(
+                Evidence(digest.file, n, t.strip())
+                for n, t in (killed, *((limit,) if size and limit else ()))
+            ),
+        ),
         page=PAGE,
     )
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -32,6 +33,9 @@ _NETWORK = expression(
     r"/(?P<name>weka\w*|lustre\w*|gpfs\w*|beegfs\w*|juicefs\w*|ceph\w*|fsx\w*|nfs\w*|daos\w*|vast\w*|quobyte\w*|s3\w*|gcs\w*|fuse\w*)/"
 )
 _ITEM = expression(r"/[\w.-]+/\S*\d|\d+ of \d+|\b\d{2,}\b")
+_INODES = expression(r"\s(?P<share>9[89]|100)%\s+/")
+_LIMIT = expression(r"ulimit -(?:S|H)?(?P<flag>[nu])\b|(?P<pids>pids\.max)\b")
+_VALUE = expression(r"^\s*(?P<value>\d{2,9})\s*$")
 LEAST_ALIKE, LOOKED_BACK, LOOKED_AFTER = 4, 40, 60
 
 
@@ -90,6 +94,29 @@ def explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
         evidence=tuple(quoted),
         page="file-and-process-limits",
     )
+
+
+def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
+    """A limit that was reached, with its value where the user pasted it: inodes, `ulimit -n` or `-u`, pids.max."""
+    for digest in incident.digests:
+        rows = [r for r in digest.kept[-4000:] if len(r[1]) < 200]
+        for (_, asked), row in pairwise(rows):
+            words = ""
+            if "IUse%" in asked and (used := _INODES.search(row[1])) and "full" in finding.kind:
+                words = f"; the inodes of the file system are used up (df -i: {used['share']}%), its bytes are not: too many small files"
+            elif (limit := _LIMIT.search(asked)) and (value := _VALUE.match(row[1])):
+                fits = (
+                    "files" in finding.kind if limit["flag"] == "n" else "process" in finding.kind
+                )
+                words = (
+                    f"; the limit there is {value['value']}, as `{limit[0]}` shows" if fits else ""
+                )
+            if words:
+                quoted = Evidence(digest.file, row[0], row[1].strip())
+                return replace(
+                    finding, title=finding.title + words, evidence=(*finding.evidence, quoted)
+                )
+    return finding
 
 
 def _name_object(digest: FileDigest, stack: Traceback) -> tuple[str, str] | None:

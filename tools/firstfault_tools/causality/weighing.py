@@ -54,6 +54,13 @@ _BLOCKING = expression(r"^\W{0,4}(?:export |env )?CUDA_LAUNCH_BLOCKING['\"]?\s?[
 _REFUSALS = ("signature.permission-denied", "signature.process-limit-reached")
 """Refusals that name rights or a limit; what was refused, and after how many, stands around them."""
 
+_LIMITS = (
+    "signature.disk-full",
+    "signature.too-many-open-files",
+    "signature.process-limit-reached",
+)
+"""Limits reached whose value a pasted check may show."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -92,6 +99,10 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             level = Level.CONTEXT
         if finding.kind in _REFUSALS or finding.kind.startswith("traceback."):
             finding = _explain_refusal(incident, finding)
+        if finding.kind in _LIMITS:
+            from firstfault_tools.causality.refused_objects import name_pasted_limit
+
+            finding = name_pasted_limit(incident, finding)
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         elif (finding.kind == _LATE and trained and not _where_is_known(incident, findings)) or (

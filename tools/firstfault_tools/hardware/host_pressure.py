@@ -6,8 +6,8 @@ GPUs make a job slow without any error.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -33,6 +33,32 @@ _THREADS = expression(
 )
 _UNSET = expression(r"OMP_NUM_THREADS['\"]?\s*[=:]?\s*(?:<?(?:unset|not set|None)>?|''|\"\")")
 _WAITING = expression(r"%?Cpu\(s\).*?(?P<share>\d{1,3}\.\d)[ %]*wa\b")
+_VMSTAT = expression(
+    r"^\s*\d{1,5}\s+(?P<blocked>\d{1,5})(?:\s+\d{1,15}){10,12}\s+\d{1,3}\s+(?P<wait>\d{1,3})\s+\d{1,3}(?:\s+\d{1,3})?\s*$"
+)
+_TASK = expression(
+    r"^\s*(?P<pid>\d{2,8})\s+(?P<user>[a-z_][\w+-]*)\s+\S+\s+-?\d+\s+\S+\s+\S+\s+\S+\s+[RSDZTI]\s+(?P<cpu>\d{1,6}(?:\.\d)?)\s+\d[\d.]*\s+\S+\s+(?P<command>\S.*)$"
+)
+_ARRAY = expression(r"\[\d+/\d+\] \[(?P<state>[U_]{2,32})\]")
+_ON_ALL = expression(r"\$ (?P<command>(?:pdsh|clush|parallel-ssh)\s.*)$")
+_CELL = expression(r"^(?P<host>[A-Za-z][\w.-]{0,62}):\s+(?P<value>\S.*)$")
+_PER_SECOND = expression(r"(?P<n>\d+(?:\.\d+)?) ?(?P<unit>[KMGTkmgt])i?[Bb](?:/s|ps|it/s)")
+_MEANINGS = {
+    "numa_balancing": "automatic NUMA balancing moves memory pages between sockets while the ranks run",
+    "scaling_governor": "the governor keeps the clock of the CPU down",
+    "transparent_hugepage": "memory pages of another size cost time",
+    "driver_version": "another GPU driver runs there",
+    "dd if=": "reading from storage is slow there",
+    "fio": "storage is slow there",
+    "iperf": "its network is slow",
+}
+_PAGES = {
+    "host_swaps": "throughput-drop",
+    "disk_wait": "data-slow",
+    "host_unlike": "straggler-domination",
+}
+FOREIGN = 800.0
+"""Percent of one core from which a process of another user matters."""
 CROWDED, FAR_ABOVE, LEAST_LOAD = 1.5, 4.0, 16.0
 """Load for each core past which threads wait for cores; load against that of other hosts."""
 
@@ -42,10 +68,11 @@ _MOVED = (("rMB/s", "read"), ("wMB/s", "written"), ("rkB/s", "read"), ("wkB/s", 
 BUSY, IDLE = 95.0, 10.0
 
 MARKERS = ("Mem:", "Swap:", "affinity list:")
-_MEM = expression(r"^\s*Mem:\s+(?P<total>\d{1,15})[GMK]?i?\s+(?P<used>\d{1,15})[GMK]?i?\s+\d+\S*\s+\S+\s+\S+\s+(?P<left>\d{1,15})[GMK]?i?\s*$")  # fmt: skip
-_SWAP = expression(
-    r"^\s*Swap:\s+(?P<total>\d{1,15})[GMK]?i?\s+(?P<used>\d{1,15})[GMK]?i?\s+\d+\S*\s*$"
+_SIZE = r"\d{1,15}(?:[.,]\d{1,3})?[KMGTP]?i?B?"
+_MEM = expression(
+    rf"^\s*Mem:\s+(?P<total>{_SIZE})\s+(?P<used>{_SIZE})\s+{_SIZE}\s+\S+\s+\S+\s+(?P<left>{_SIZE})\s*$"
 )
+_SWAP = expression(rf"^\s*Swap:\s+(?P<total>{_SIZE})\s+(?P<used>{_SIZE})\s+\S+\s*$")
 _BOUND = expression(
     r"pid (?P<pid>\d{1,9})'s current affinity list: (?P<cores>\d{1,5})(?:-(?P=cores))?\s*$"
 )
@@ -57,7 +84,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     """Facts that explain a slow run."""
     kept = keep_marked(lines, MARKERS)[:5_000]
     pressed = (*_find_swap(kept, file), *_find_one_core(kept, file)) if kept else ()
-    return (*pressed, *_find_load(lines, file), *_find_full_drives(lines, file))
+    return (
+        *pressed,
+        *_find_load(lines, file),
+        *_find_full_drives(lines, file),
+        *_find_waiting(lines, file),
+    )
 
 
 def _find_load(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -147,14 +179,104 @@ def _compare_loads(
     return (replace(_make("cpu_crowded", title, [place], file, 0.7), host=worst),)
 
 
+def _size(text: str) -> float:
+    """Bytes of `994Gi`, `2.1G` or a bare number, which all cells of one table share."""
+    number = text.rstrip("KMGTPiB").replace(",", ".")
+    unit = text[len(number) :][:1]
+    return float(number) * 1024.0 ** ("KMGTP".index(unit) + 1 if unit and unit in "KMGTP" else 0)
+
+
+def _find_waiting(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Processes that wait for disk (`vmstat`), a foreign process on most cores (`top`), a host unlike its peers."""
+    found = []
+    rows = keep_near(lines, ("swpd", "TIME+", "pdsh ", "clush ", "parallel-ssh ", "/proc/mdstat"), before=0, after=40)[:5_000]  # fmt: skip
+    waits = [
+        (int(m["blocked"]), int(m["wait"]), row) for row in rows if (m := _VMSTAT.match(row[1]))
+    ]
+    if waits and median(w for _, w, _ in waits) >= 30 and median(b for b, _, _ in waits) >= 4:
+        blocked, wait, row = max(waits)
+        title = (
+            f"{blocked} processes are blocked in I/O and the CPUs wait {wait}% of the time for the disk (vmstat): reading or "
+            "writing files is the bottleneck, not the GPUs or the network"
+        )
+        found.append(_make("disk_wait", title, [row], file, 0.7))
+    tasks = [(m, row) for row in rows if (m := _TASK.match(row[1]))]
+    own = {
+        m["user"] for m, _ in tasks if m["command"].startswith(("python", "pt_main", "torchrun"))
+    }
+    for task, row in tasks:
+        if own and task["user"] not in own and float(task["cpu"]) >= FOREIGN:
+            title = (
+                f"another process takes the CPU: {task['command'].strip()[:40]} (pid {task['pid']}) of user {task['user']} uses "
+                f"{float(task['cpu']) / 100:.0f} cores, so loader workers and the processes that feed the GPUs wait for CPU time"
+            )
+            found.append(_make("cpu_crowded", title, [row], file, 0.95))
+            break
+    for row in rows:
+        if (array := _ARRAY.search(row[1])) and "_" in array["state"]:
+            title = f"the disk array (md RAID) runs degraded ([{array['state']}], a drive failed or rebuilds): reads are slow until it is rebuilt"
+            found.append(_make("disk_wait", title, [row], file, 0.75))
+            break
+    return (*found, *_compare_checks(rows, file))
+
+
+def _compare_checks(rows: Sequence[NumberedLine], file: str) -> Iterator[Finding]:
+    """A command run on several hosts at once (pdsh, clush): one host whose output differs from all others."""
+    command, cells = "", dict[str, tuple[str, NumberedLine]]()
+    for row in (*rows, (0, "$ pdsh end")):
+        if (asked := _ON_ALL.search(row[1])) is None:
+            if command and (cell := _CELL.match(row[1])):
+                cells.setdefault(cell["host"], (" ".join(cell["value"].split()), row))
+            continue
+        if (
+            len(cells) >= 3
+            and (odd := _odd_cell({h: v for h, (v, _) in cells.items()})) is not None
+        ):
+            usual = next(h for h in cells if h != odd)
+            meaning = next(
+                (m for w, m in _MEANINGS.items() if w in command),
+                "that host differs from its peers",
+            )
+            title = (
+                f"host {odd} is unlike the other {len(cells) - 1} hosts in the pasted check `{command.strip()[:100]}`: "
+                f"{cells[odd][0][:80]} there, {cells[usual][0][:80]} on the others: {meaning}, and all ranks wait for it"
+            )
+            yield replace(
+                _make("host_unlike", title, [cells[odd][1], cells[usual][1]], file, 0.65), host=odd
+            )
+        command, cells = asked["command"], {}
+
+
+def _odd_cell(values: Mapping[str, str]) -> str | None:
+    """The one host with another value than all the rest, or with a rate of less than a third of theirs."""
+    rates = {h: _rate(v) for h, v in values.items()}
+    if all(rates.values()):
+        worst = min(rates, key=lambda h: rates[h])
+        return worst if rates[worst] * 3 < min(r for h, r in rates.items() if h != worst) else None
+    counts = Counter(values.values())
+    usual, count = counts.most_common(1)[0]
+    if count != len(values) - 1:
+        return None
+    return next(h for h, v in values.items() if v != usual)
+
+
+def _rate(value: str) -> float:
+    found = _PER_SECOND.search(value)
+    return (
+        float(found["n"]) * {"K": 1, "M": 1e3, "G": 1e6, "T": 1e9}[found["unit"].upper()]
+        if found
+        else 0.0
+    )
+
+
 def _find_swap(kept: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     memory: tuple[int, str] | None = None
     for number, text in kept:
         if found := _MEM.match(text):
-            short = int(found["left"]) < LEFT * int(found["total"])
+            short = _size(found["left"]) < LEFT * _size(found["total"])
             memory = (number, text) if short else None
         elif memory is not None and (swap := _SWAP.match(text)):
-            total, used = int(swap["total"]), int(swap["used"])
+            total, used = _size(swap["total"]), _size(swap["used"])
             if total and used >= SWAPPED * total:
                 title = (
                     f"the memory of the host is used up and {used / total:.0%} of its swap is in use: processes wait "
@@ -190,7 +312,7 @@ def _make(
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
-        page="throughput-drop" if name == "host_swaps" else "dataloader-cpu-cores",
+        page=_PAGES.get(name, "dataloader-cpu-cores"),
         facts={"explains": "slow", "weight": weight},
     )
 
