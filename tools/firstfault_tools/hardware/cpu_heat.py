@@ -73,7 +73,9 @@ def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
         elif columns and (cells := text.split()) and len(cells) == len(columns) and not facts:
             row = dict(zip(columns, cells, strict=True))
             if row.get("PkgTmp", "").isdecimal() and int(row["PkgTmp"]) >= 90:
-                mhz = f", cores at {row['Bzy_MHz']} MHz" if row.get("Bzy_MHz", "").isdecimal() else ""
+                mhz = (
+                    f", cores at {row['Bzy_MHz']} MHz" if row.get("Bzy_MHz", "").isdecimal() else ""
+                )
                 facts.append(f"the CPU package is at {row['PkgTmp']} C{mhz}")
                 quoted.append((number, text))
         elif (hot := _SENSOR.search(text)) and float(hot["now"]) >= float(hot["high"]):

@@ -101,7 +101,9 @@ def _read_journal(line: str) -> KernelLine | None:
         return None
     micros = str(entry.get("__REALTIME_TIMESTAMP", ""))
     host = entry.get("_HOSTNAME")
-    time = int(micros) / 1e6 if micros.isascii() and micros.isdecimal() and len(micros) < 20 else None
+    time = (
+        int(micros) / 1e6 if micros.isascii() and micros.isdecimal() and len(micros) < 20 else None
+    )
     return KernelLine(entry["MESSAGE"], time=time, host=host if isinstance(host, str) else None)
 
 
