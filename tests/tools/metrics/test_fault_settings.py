@@ -50,6 +50,15 @@ CASES: list[tuple[str, dict[str, Json], list[str], str, str]] = [
     ("signature.cuda-device-side-assert", {}, ["num_classes=19", "unique labels: [0 3 18]"], "", ""),
     ("signature.token-id-out-of-range", {}, ["len(tokenizer)=32005", "vocab_size: 32000"], "", "tokenizer-larger-than-embedding"),
     ("signature.token-id-out-of-range", {}, ["len(tokenizer)=32000", "vocab_size: 32000"], "", ""),
+    ("signature.hf-zero-loss", {}, ["max_length: 512", "max_prompt_length: 512"], "", "prompt-takes-all"),
+    ("signature.hf-zero-loss", {}, ["max_length: 512", "max_prompt_length: 256"], "", ""),
+    ("metrics.loss_zero", {}, [], "I call model.half() now", "half-weights"),
+    ("metrics.loss_scale_collapse", {}, ["fp16=True"], "", "fp16-scale"),
+    ("metrics.nan_loss", {}, ["amp=True", "NVIDIA GeForce GTX 1650"], "", "amp-on-gtx16"),
+    ("metrics.nan_evaluation", {}, ["fp16_full_eval=True"], "", "fp16-evaluation"),
+    ("metrics.divergence", {}, ["Loading checkpoint step_9", "optimizer state not found in step_9"], "", "resumed-without-optimizer"),
+    ("metrics.divergence", {}, ["Loading checkpoint step_9", "optimizer state restored"], "", ""),
+    ("signature.index-out-of-bounds-assert", {}, ["Overriding nc=80 with nc=3", "class id min 0, max 3"], "", "label-above-classes"),
     ("metrics.lr_jump", {"to": 0.1}, ["$ python main.py --lr 0.1 --resume last.pth"], "", "rate-flag-again"),
 ]  # fmt: skip
 

@@ -66,12 +66,15 @@ def groups_of(finding: Finding) -> frozenset[str]:
     """Groups of faults that a finding belongs to; empty where no setting is looked for."""
     out = set()
     for group, entries in _table()["faults"].items():
-        for entry in entries:
-            kind, _, words = entry.partition(" ~ ")
-            if fnmatchcase(finding.kind, kind) and (not words or re.search(words, finding.title)):
-                out.add(group)
-                break
+        if any(_is_of(finding, entry) for entry in entries):
+            out.add(group)
     return frozenset(out)
+
+
+def _is_of(finding: Finding, entry: str) -> bool:
+    """Whether a finding is of a kind, or of a kind with words in its title (`kind ~ words`)."""
+    kind, _, words = entry.partition(" ~ ")
+    return fnmatchcase(finding.kind, kind) and (not words or bool(re.search(words, finding.title)))
 
 
 def explain_by_settings(
@@ -136,10 +139,11 @@ class _Facts:
 
     def _read_kinds(self, kinds: Sequence[str]) -> Fact | None:
         """The deepest of several findings, first kind first; all of them are quoted."""
-        found = [f for kind in kinds for f in self._beside if fnmatchcase(f.kind, kind)]
+        found = [f for kind in kinds for f in self._beside if _is_of(f, kind)]
         if not found or not found[0].evidence:
             return None
         title = re.split(r"[:;(]| on the GPU of| on rank", found[0].title, maxsplit=1)[0].strip()
+        title = re.sub(r"^(?:an?|the) ", "", title)
         places = tuple(dict.fromkeys(e for f in found for e in f.evidence[:1]))
         return Fact(title, title, places)
 

@@ -96,7 +96,7 @@ def judge_divergence(view: View) -> list[Finding]:
     values = curve.values
     count = len(values)
     if count < 8:
-        return []
+        return _judge_explosion(view, curve) if count >= 5 else []
     sizes = sorted({max(4, min(count // 5, 200)), max(4, min(count // 20, 50))}, reverse=True)
     found = next((f for f in (_find_rise(values, size, RISE) for size in sizes) if f), None)
     if found is None:
