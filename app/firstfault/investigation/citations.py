@@ -36,7 +36,7 @@ class CitationBook:
         key = ("log", evidence.file, evidence.line, "")
         if key in self._numbers:
             return self._numbers[key]
-        if not self._log_holds(evidence.file, evidence.line, quote):
+        if not quote.strip() or not self._log_holds(evidence.file, evidence.line, quote):
             self.refused += 1
             return None
         return self._add(key, CitationKind.LOG, quote, file=evidence.file, line=evidence.line)

@@ -355,9 +355,11 @@ def _frame_words(frame: Frame) -> str:
 
 def _code(incident: LogIncident, traceback: Traceback) -> str:
     """The source line under the innermost frame, where the log shows it."""
-    if not traceback.frames:
-        return ""
-    frame = traceback.frames[-1]
+    return read_code_line(incident, traceback, traceback.frames[-1]) if traceback.frames else ""
+
+
+def read_code_line(incident: LogIncident, traceback: Traceback, frame: Frame) -> str:
+    """The source line under one frame, where the log shows it."""
     digest = incident.digest_of(traceback.line.file)
     text = incident.text_of(digest, frame.number + 1)
     if text is None:

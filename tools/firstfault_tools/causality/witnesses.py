@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.absence import read_absence
 from firstfault_tools.causality.attribution import attribute_rank, first_place, host_of, rank_of
@@ -31,13 +33,23 @@ from firstfault_tools.causality.odd_one import (
     name_ranks,
 )
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.digest import Hit
 from firstfault_tools.log.exits import Exit
 from firstfault_tools.log.signature import Signature, fill_template
 from firstfault_tools.log.traceback import Traceback
 
+if TYPE_CHECKING:
+    from firstfault_tools.causality.explanations import Explanation
+
 EVIDENCE_PER_FINDING = 4
+SETTINGS_TELL = (
+    "index-out-of-bounds-assert",
+    "class-label-out-of-range",
+    "cuda-device-side-assert",
+)
+"""Signatures of faults without a stack of which a printed setting tells the reason."""
+
 MISSING_FILE = "file-not-found"
 """The signature of a path that is not there; whose path it is shows the code that asked for it."""
 
@@ -228,6 +240,9 @@ def _from_hits(
             category = classify_traceback(raised, in_worker=worker)
         if missing_file or category in _RAISED:
             title += describe_origin(incident, raised)
+    why = _explain_hit(incident, signature, lead, raised)
+    if why is not None:
+        title = why.complete(title, known=True)
     others = [h.line.evidence() for h in hits if h is not lead]
     return Finding(
         kind=f"signature.{signature.id}",
@@ -235,12 +250,12 @@ def _from_hits(
         level=signature.level,
         category=category,
         confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
-        evidence=(lead.line.evidence(), *others[: EVIDENCE_PER_FINDING - 1]),
+        evidence=_evidence(lead, others, why),
         rank=rank,
         host=str(lead.captures.get("host") or "") or host_of(incident, hits),
         gpu=lead.captures.get("gpu") or lead.captures.get("pci"),
         time=lead.line.time,
-        page=signature.page,
+        page=(why.page if why is not None else None) or signature.page,
         facts={
             **lead.captures,
             "count": sum(d.hit_counts.get(lead.index, 0) for d in incident.digests),
@@ -250,6 +265,30 @@ def _from_hits(
             "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),
         },
     )
+
+
+def _explain_hit(
+    incident: LogIncident, signature: Signature, lead: Hit, raised: Traceback | None
+) -> Explanation | None:
+    """The reason that values, code or settings tell of a fault which a signature knows."""
+    if signature.level not in (Level.CAUSE, Level.FAILURE) or not (
+        raised is not None or signature.id in SETTINGS_TELL
+    ):
+        return None
+    # few logs raise an exception: its kinds are read for those only
+    from firstfault_tools.causality.explanations import explain_line, explain_traceback
+
+    if raised is not None:
+        return explain_traceback(incident, raised, signature.id)
+    return explain_line(incident, lead.line, signature.id)
+
+
+def _evidence(
+    lead: Hit, others: Sequence[Evidence], why: Explanation | None
+) -> tuple[Evidence, ...]:
+    """The line that tells, the settings that explain it, and some of the others that say the same."""
+    shown = [line.evidence() for line in why.lines] if why is not None else []
+    return (lead.line.evidence(), *shown, *others[: EVIDENCE_PER_FINDING - 1])
 
 
 def _odd_one(incident: LogIncident, hits: list[Hit]) -> OddOne | None:
@@ -302,21 +341,34 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         else Level.FAILURE
     )
     last = last_of_chain(incident.tracebacks, first)
+    title = describe_traceback(incident, first, last, worker)
+    why = None
+    if level is Level.FAILURE:
+        from firstfault_tools.causality.explanations import explain_traceback
+
+        why = explain_traceback(incident, first)
+    if why is not None:
+        title = why.complete(title, known=False)
+        if category is Category.CODE_BUG and why.category is not None:
+            category = why.category
+    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
+    if len(ranks) > 1:
+        title += f"; raised alike by {name_ranks(ranks)}"
     return Finding(
         kind="traceback.unhandled",
-        title=describe_traceback(incident, first, last, worker),
+        title=title,
         level=level,
         category=category,
         confidence=Confidence.LIKELY,
-        evidence=tuple(h.line.evidence() for h in [lead, *[h for h in hits if h is not lead]][:3]),
+        evidence=_evidence(lead, [h.line.evidence() for h in hits if h is not lead], why),
         rank=rank,
         host=host_of(incident, hits),
         time=lead.line.time,
-        page=page_of(first, category),
+        page=(why.page if why is not None else None) or page_of(first, category),
         facts={
             "type": first.type,
             "count": len(tracebacks),
-            "ranks": sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None}),
+            "ranks": ranks,
             "survived": not live,
             "starts_at": first_place(incident, lead.line)[2],
         },
