@@ -114,6 +114,16 @@ def nccl_run(host: str, bus: float, wrong: int = 0, prefix: str = "") -> str:
     return "".join(f"{prefix}{row}\n" for row in rows)
 
 
+def test_an_nccl_tests_run_without_rows_is_quoted_by_its_average() -> None:
+    text = (
+        "#  Rank  0 Group  0 Pid   4221 on    node-a device  0 [0x18] NVIDIA H100 80GB HBM3\n"
+        "# Avg bus bandwidth    : 231.4\n"
+    )
+    found = nccl_tests.find_in_lines(number_lines(text), "nccl.log")
+    assert found
+    assert all(e.line == 2 and e.text for f in found for e in f.evidence)
+
+
 @pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:"])
 def test_nccl_tests_odd_node_out(prefix: str, tmp_path: Path) -> None:
     artefacts = []

@@ -278,7 +278,7 @@ def _check_line(code: int, text: bytes, opcodes: int, name: str) -> None:
     if code in b"IL" and len(text) > LONG_DIGITS:
         raise HostileArtefact(f"{name}: an integer of {len(text)} digits; refused")
     if code == ord("p"):
-        if not text.isdecimal() or len(text) > 12:
+        if not text.isdigit() or len(text) > 12:
             raise UnreadableArtefact(f"{name}: a malformed memo index; copy the file again")
         _check_memo(int(text), opcodes, name)
 

@@ -89,6 +89,8 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
         elif average := _AVERAGE.search(line):
             if current is not None:
                 current.average_gbs = _number(average["bus"])
+                if not current.by_size:
+                    current.place = (number, line)
                 current = None
         elif (wrong := _WRONG.search(line)) and current is not None:
             if wrong["word"] == "FAILED":

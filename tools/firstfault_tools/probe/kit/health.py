@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import xml.parsers.expat
 from typing import Any
-
-from firstfault_tools.expressions import expression
 
 from .command import run_allowed
 from .record import make_record
@@ -18,11 +17,11 @@ BUSY_MEMORY_FRACTION = 0.05
 
 KERNEL_LINES = 60
 
-_KERNEL = expression(
+_KERNEL = re.compile(
     r"Xid \(|fallen off the bus|PCIe Bus Error|AER:|mlx5_core|\befa|EDAC|Machine Check|Out of memory|"
     r"oom-kill|nvme|I/O error|blocked for more than|soft lockup|NVRM: GPU"
 )
-_NUMBER = expression(r"-?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _KEYS = {
     "index": "gpu_index", "name": "name", "uuid": "uuid", "pci.bus_id": "pci_address",
     "driver_version": "driver_version", "temperature.gpu": "temperature_c",

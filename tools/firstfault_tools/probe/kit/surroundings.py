@@ -8,17 +8,15 @@ import re
 import sys
 from typing import Any
 
-from firstfault_tools.expressions import expression
-
 from .command import run_allowed
 from .record import make_record
 
-SHOWN = expression(
+SHOWN = re.compile(
     r"(?:NCCL|FI|OFI|UCX|CUDA|TORCH|PYTORCH|OMP|GLOO|NVTE|NVSHMEM|RDMAV|EFA)_\w+|"
     r"(?:MASTER_(?:ADDR|PORT)|WORLD_SIZE|RANK|LOCAL_RANK|LD_LIBRARY_PATH|"
     r"SLURM_(?:JOB_ID|JOB_NODELIST|NTASKS|PROCID|NODEID))"
 )
-SECRET = expression(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def _read_first(*paths: str) -> str | None:
