@@ -61,11 +61,15 @@ def diagnose(
     """Diagnosis of one incident from its artefacts. Deterministic; no model and no network."""
     examination = examine(artefacts, knowledge.signatures, workers)
     judgement = doubt_pace(examination, judge(examination), question)
-    if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
-        judgement = _suggest(judgement, knowledge, question)
-    judgement = weigh_complaint(examination, judgement, knowledge, question)
-    judgement = weigh_remedy(examination, judgement, question)
-    examination, judgement = name_setting(examination, judgement, question)
+    if (calm := _reassure(examination, judgement, question)) is not None:
+        judgement = calm
+    else:
+        if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
+            judgement = _suggest(judgement, knowledge, question)
+        judgement = weigh_complaint(examination, judgement, knowledge, question)
+        judgement = weigh_remedy(examination, judgement, question)
+        examination, judgement = name_setting(examination, judgement, question)
+    judgement = _answer_asked(examination, judgement, question)
     unread: dict[str, SkippedInput] = {}
     book = CitationBook(_log_check(artefacts, examination, unread))
     diagnosis = _assemble(examination, judgement, knowledge, book, skipped)
@@ -73,6 +77,28 @@ def diagnose(
         return diagnosis
     told = replace(diagnosis.input, skipped=(*diagnosis.input.skipped, *unread.values()))
     return replace(diagnosis, input=told)
+
+
+def _reassure(examination: Examination, judgement: Judgement, question: str) -> Judgement | None:
+    if not question or not (judgement.verdict is Verdict.HEALTHY or judgement.pace_asked):
+        return None
+    # only asked for in healthy runs: the command need not load it otherwise
+    from firstfault.investigation.reassurance import reassure
+
+    return reassure(examination, judgement, question)
+
+
+def _answer_asked(examination: Examination, judgement: Judgement, question: str) -> Judgement:
+    """A healthy verdict that rests on the harmless thing that is asked about, where there are several."""
+    finding = judgement.finding
+    if judgement.verdict is not Verdict.HEALTHY or not question:
+        return judgement
+    if finding is not None and finding.kind.startswith(("question.", "metrics.")):
+        return judgement
+    from firstfault.investigation.reassurance import find_asked
+
+    asked = find_asked(examination, question)
+    return judgement if asked is None else replace(judgement, finding=asked)
 
 
 def _log_check(
@@ -174,7 +200,7 @@ def _wording(
     finding = judgement.finding
     category = choose_category(examination, judgement)
     if judgement.verdict is Verdict.HEALTHY:
-        text, cause = explain_healthy(examination, knowledge, book)
+        text, cause = explain_healthy(examination, finding, knowledge, book)
         return text, cause, category
     if finding is None:
         text = explain_unknown(examination, judgement, book)

@@ -63,7 +63,10 @@ def judge(examination: Examination) -> Judgement:
     grave = [
         f
         for f in chain.survived
-        if f.level is Level.CAUSE and f.category is Category.HARDWARE and _names_gpu(f)
+        if f.level is Level.CAUSE
+        and f.category is Category.HARDWARE
+        and _names_gpu(f)
+        and not is_quotation(examination, f)
     ]
     suspicious = tuple(suspicious_lines(examination))
     if grave:
@@ -75,6 +78,18 @@ def judge(examination: Examination) -> Judgement:
             Verdict.HEALTHY, chain.benign[0] if chain.benign else None, Confidence.LIKELY
         )
     return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN)
+
+
+def is_quotation(examination: Examination, finding: Finding) -> bool:
+    """All its lines are marked as quoted (`> ...`) in a log that for the most part is not."""
+    if not finding.evidence or not all(e.text.startswith("> ") for e in finding.evidence):
+        return False
+    file = finding.evidence[0].file
+    digest = next((d for d in examination.logs.digests if d.file == file), None)
+    if digest is None:
+        return False
+    lines = [text for _, text in digest.kept if text.strip()]
+    return 2 * sum(1 for text in lines if text.startswith(">")) < len(lines)
 
 
 def is_undecided(finding: Finding) -> bool:

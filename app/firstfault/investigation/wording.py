@@ -10,7 +10,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
-from firstfault.investigation.verdict import Judgement
+from firstfault.investigation.verdict import Judgement, is_quotation
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level, Verdict
@@ -160,16 +160,19 @@ def _decisive_words(finding: Finding) -> str:
 
 
 def explain_healthy(
-    examination: Examination, knowledge: Knowledge, book: CitationBook
+    examination: Examination, lead: Finding | None, knowledge: Knowledge, book: CitationBook
 ) -> tuple[str, str]:
-    """(explanation, root cause) of a run in which nothing is wrong."""
-    benign = examination.chain.benign
+    """(explanation, root cause) of a run in which nothing is wrong; `lead` is told first."""
+    benign = list(examination.chain.benign)
+    if lead is not None and lead not in examination.chain.survived:
+        benign = [lead, *(f for f in benign if f is not lead)]
+    survived = sorted(examination.chain.survived, key=lambda f: f is not lead)
     parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
     state, line = _state_of_run(examination)
     if line is not None and (number := book.cite_log(line.evidence())) is not None:
         parts.append(f"{state[0].upper()}{state[1:]} [{number}].")
     noted = [f for f in examination.chain.context if f.kind.startswith("metrics.")][:2]
-    for finding in (*benign, *examination.chain.survived, *noted)[:7]:
+    for finding in (*benign, *survived, *(f for f in noted if f is not lead))[:7]:
         numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
         sentence = ""
         page = knowledge.pages.get(finding.page or "")
@@ -189,12 +192,12 @@ def explain_healthy(
             parts.append(
                 f"«{words}» [{number}]: reads like trouble, but the steps went on as before."
             )
-    if benign:
+    if benign and (lead is None or lead not in survived):
         cause = f"Nothing wrong (normal): {state}; {benign[0].title}"
-    elif examination.chain.survived:
-        cause = (
-            f"Nothing wrong (recovered): {state}; got over: {examination.chain.survived[0].title}"
-        )
+    elif survived and is_quotation(examination, survived[0]):
+        cause = f"Nothing wrong: {state}; what is quoted is from elsewhere: {survived[0].title}"
+    elif survived:
+        cause = f"Nothing wrong (recovered): {state}; got over: {survived[0].title}"
     else:
         cause = f"Nothing wrong: {state} and no failure is reported"
     return " ".join(parts), cause
@@ -226,6 +229,8 @@ def _how_harmless(
     if finding in benign or finding in noted:
         return "normal and harmless"
     place = finding.evidence[0] if finding.evidence else None
+    if is_quotation(examination, finding):
+        return "quoted from elsewhere, it says nothing about this run"
     reader = examination.logs.progress.get(place.file) if place is not None else None
     finish = reader.finished_at() if reader is not None else None
     if place is not None and finish is not None and place.line > finish:

@@ -16,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
-_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch")
+_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch|tick \d")
 _STEP = expression(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
     r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
@@ -28,6 +28,10 @@ _BAR = expression(
 _COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
 _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
 _EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
+_TICK = expression(r"^tick (?P<tick>\d+) {1,12}kimg \d")
+"""Step line of StyleGAN and its kin."""
+_KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}/(?:step|epoch)\b")
+"""The bar of Keras, old and new."""
 _METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 
 
@@ -38,7 +42,7 @@ _FINISHED = expression(
     r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
     r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
     r"\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
-    r"\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
+    r"\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
 )
 """Tried on lower-case text: several times faster than ignoring case."""
 
@@ -286,6 +290,12 @@ def read_progress(number: int, text: str) -> Progress | None:
     epoch = "train_runtime" not in text and _EPOCH.search(text) is not None
     if training and (_DICT.search(text) or step is not None or epoch):
         return Progress(number, text, None, None, True)
+    if training and _KERAS.search(text) is not None:
+        # counts batches within the epoch, from the start again in each
+        return Progress(number, text, None, None, True)
+    tick = _TICK.search(text)
+    if tick is not None:
+        return Progress(number, text, int(tick["tick"]), None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
         return Progress(number, text, int(count["done"]), int(count["total"]), False)
