@@ -34,6 +34,9 @@ _HEALTHY = expression(
     r"(?i)\b(?:healthy|nothing (?:is|was|went) wrong|no (?:fault|failure|problem|error)s?\b|harmless|benign|all (?:is )?(?:good|well|fine)|safe to (?:ignore|restart|continue))"
 )
 _SETS = expression(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
+_REPORT = expression(
+    r"(?i)^\W*(?:in \S{1,80},? )?lines? \d{1,9}\b.{0,20}? (?:reads|says|shows|prints)\W*$"
+)
 _ABSENT = expression(
     r"(?i)\b(?:no|not|none|never|nothing|without|absent|neither|nor|zero)\b|\b0 (?:lines?|match\w*|times|errors?)\b"
 )
@@ -272,6 +275,8 @@ def _check_cause(
 
 
 def _check_advice(text: str, ground: Ground) -> list[Objected]:
+    if _REPORT.match(words.without_quotes(text)):
+        return []  # a line read aloud, checked word for word, advises nothing
     out = [Objected(Fault.ADVICE, o.rule) for o in objections(text, text, ground.variables)]
     if raises_timeout(text):
         out.append(Objected(Fault.ADVICE, "raises_timeout"))
