@@ -34,6 +34,10 @@ _HEALTHY = expression(
     r"(?i)\b(?:healthy|nothing (?:is|was|went) wrong|no (?:fault|failure|problem|error)s?\b|harmless|benign|all (?:is )?(?:good|well|fine)|safe to (?:ignore|restart|continue))"
 )
 _SETS = expression(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
+_CONTRADICTS = expression(
+    r"(?i)\b(?:verdict|diagnosis|conclusion|assessment)\b[^.]{0,40}\b(?:wrong|incorrect|false|mistaken|invalid|not (?:right|correct|true))\b"
+    r"|\b(?:wrong|incorrect|false|mistaken) (?:\w+ )?(?:verdict|diagnosis|conclusion)\b"
+)
 _REPORT = expression(
     r"(?i)^\W*(?:in \S{1,80},? )?lines? \d{1,9}\b.{0,20}? (?:reads|says|shows|prints)\W*$"
 )
@@ -255,6 +259,8 @@ def _check_cause(
         and not _HEALTHY.search(said)
     ):
         out.append(Objected(Fault.VERDICT, "healthy"))
+    if asserts and _CONTRADICTS.search(words.without_quotes(text)):
+        out.append(Objected(Fault.VERDICT, "contradicts it"))
     if _CERTAIN.search(text) and not (on_verdict and ground.confidence is Confidence.CONFIRMED):
         out.append(Objected(Fault.VERDICT, "certainty"))
     # a quotation was checked as a whole: its `because` is the log's

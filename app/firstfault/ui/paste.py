@@ -20,7 +20,9 @@ _LOG_LIKE = expression(
     | \b\w*(?:Error|Exception|Warning):\s
     | ^[EWIF]\d{4}\s                            # glog
     | \b(?:NCCL\ (?:INFO|WARN)|NVRM:|Xid)\b
-    | \b(?:loss|iteration|step)\b\s*[:=/]?\s*\d
+    | \b\w*(?:loss|iteration|step)\b['"]?\s*[:=/]?\s*(?:\d|nan\b)
+    | ^\s*\[(?:[EWIF]|INFO|WARN|WARNING|ERROR|DEBUG)\b[^\]]*\]\s   # a level in brackets
+    | ^[\w./+-]+:\ (?:[\w.-]+:\ )*(?:error|fatal|warning|task\ \d+|can't|cannot|line\ \d+)\b   # a program's own message
     | \[\s*\d+\.\d{6}\]                         # kernel ring buffer
     """,
     re.M | re.X,

@@ -137,6 +137,8 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**kept, "FIRSTFAULT_DATA": str(tmp_path)},
+        # a shell starts what it puts in the background with SIGINT ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("diagnose-*/piped-*")) and time.monotonic() < deadline:
