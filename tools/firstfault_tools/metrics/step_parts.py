@@ -20,6 +20,9 @@ SHARE = 0.5
 _PART = expression(
     r"(?P<name>[A-Za-z][A-Za-z_/-]{1,30}(?: [a-z]{2,20}){0,2})[ :=]{1,3}(?P<value>\d{1,7}(?:\.\d{1,6})?) ?(?P<unit>ms|s|sec)\b(?!/)"
 )
+_TIMED = expression(r"\d ?(?:ms|s|sec)\b(?!/)")
+"""What each part ends with: looked for first, since names may begin anywhere."""
+
 LONG_SAVE = 60.0
 """Seconds from which a save is worth a word."""
 
@@ -121,7 +124,9 @@ def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ..
         tried += 1
         if tried > (MOST if rows else TRIED):
             break  # such lines come from the first step on
-        parts = _read_parts(text) if len(text) <= MAX_LINE else {}
+        parts = {}
+        if len(text) <= MAX_LINE and len(_TIMED.findall(text)) >= 2:
+            parts = _read_parts(text)
         if len(parts) >= 2:
             rows.append(parts)
             places.append((number, text))
