@@ -21,7 +21,7 @@ from firstfault_tools.log.literals import read_literals, write_literals
 
 _FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
 
-MOST_NARROWINGS = 8
+MOST_NARROWINGS = 2
 """Short logs after which a process that goes on compiles the whole set once and for all."""
 
 
