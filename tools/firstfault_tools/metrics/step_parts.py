@@ -65,20 +65,13 @@ def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
     hours = [int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3]) for m in ends]
     covered = (max(hours) - min(hours)) if hours else 0
     share = min(1.0, sum(s for s, *_ in saves) / covered) if covered else 0.5
-    return (
-        Finding(
-            kind="metrics.save_part",
-            title=f"saving a checkpoint takes {median(s for s, *_ in long):.0f} s each time"
-            + (f", {share:.0%} of the time" if covered else "")
-            + ": training waits for the storage meanwhile, while steps are fast",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(Evidence(file, n, t.strip()[:400]) for _, n, t in (long[0], long[-1])),
-            page="training-stall",
-            facts={"share": round(share, 3), "explains": "slow", "weight": round(share, 3)},
-        ),
+    words = (
+        f"saving a checkpoint takes {median(s for s, *_ in long):.0f} s each time"
+        + (f", {share:.0%} of the time" if covered else "")
+        + ": training waits for the storage meanwhile, while steps are fast"
     )
+    places = [save[1:] for save in (long[0], long[-1])]
+    return (_make("save_part", words, file, places, "training-stall", share, share),)
 
 
 def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
@@ -100,18 +93,8 @@ def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Findi
         return ()
     share = evaluation / (evaluation + training)
     places = [took[False][-1][1:], took[True][-1][1:]]
-    return (
-        Finding(
-            kind="metrics.evaluation_part",
-            title=f"evaluation takes {evaluation:.0f} s after every {training:.0f} s of training, {share:.0%} of the time: validation, not training, is slow",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
-            page="training-stall",
-            facts={"share": round(share, 3), "explains": "slow", "weight": round(share, 3)},
-        ),
-    )
+    words = f"evaluation takes {evaluation:.0f} s after every {training:.0f} s of training, {share:.0%} of the time: validation, not training, is slow"
+    return (_make("evaluation_part", words, file, places, "training-stall", share, share),)
 
 
 def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
@@ -147,20 +130,30 @@ def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ..
     if page is None or _COMPUTE.search(name) or value < SHARE * total:
         return ()
     share = value / total
-    return (
-        Finding(
-            kind="metrics.step_part",
-            title=f"'{name}' takes {value:g} of {total:g} s, {share:.0%} of every step: {page[1]}",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(
-                Evidence(file, n, t.strip()[:400])
-                for n, t in dict.fromkeys([places[0], places[-1]])
-            ),
-            page=page[0],
-            facts={"share": round(share, 3), "explains": "slow", "weight": round(0.9 * share, 3)},
-        ),
+    words = f"'{name}' takes {value:g} of {total:g} s, {share:.0%} of every step: {page[1]}"
+    shown = list(dict.fromkeys([places[0], places[-1]]))
+    return (_make("step_part", words, file, shown, page[0], share, 0.9 * share),)
+
+
+def _make(
+    kind: str,
+    title: str,
+    file: str,
+    places: Sequence[tuple[int, str]],
+    page: str,
+    share: float,
+    weight: float,
+) -> Finding:
+    """A part of the time that explains slowness, where somebody asks for it."""
+    return Finding(
+        kind=f"metrics.{kind}",
+        title=title,
+        level=Level.CONTEXT,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+        page=page,
+        facts={"share": round(share, 3), "explains": "slow", "weight": round(weight, 3)},
     )
 
 
