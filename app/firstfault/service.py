@@ -16,7 +16,7 @@ from functools import cached_property
 from firstfault.conversation.answerer import Answerer
 from firstfault.conversation.rules import PassageSearch, RuleAnswerer, search_lexically
 from firstfault.crew import Crew
-from firstfault.errors import CannotAnalyse, UsageError
+from firstfault.errors import CannotAnalyse, IncidentNotFound, UsageError
 from firstfault.incidents.acceptance import (
     Acceptance,
     Input,
@@ -39,6 +39,7 @@ from firstfault.incidents.records import (
     title_of_files,
 )
 from firstfault.incidents.verdicts import say_related
+from firstfault.incidents.watch import Watch
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.search import Found
 from firstfault.postmortem.draft import Draft, draft_report
@@ -107,6 +108,10 @@ class Service:
     _wakes: list[threading.Event] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
     _crew: Crew | None = None
+    _watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(self.record.incidents)
 
     @cached_property
     def settings(self) -> Settings:
@@ -172,16 +177,20 @@ class Service:
     def follow(self, incident: str, after: int = 0, timeout: float = 60.0) -> Iterator[Event]:
         """Events after `after` as they come; ends when no run is open, or after `timeout` seconds."""
         limit = time.monotonic() + timeout
-        while True:
-            now = self.record.incidents.progress(incident)
-            if now.last_event > after:
-                for event in read_events(self.record.database, incident, after):
-                    after = event.seq
-                    yield event
-                continue
-            if now.is_settled or time.monotonic() >= limit:
-                return
-            time.sleep(FOLLOW_PAUSE)
+        with self._watch.follow(incident):
+            now = self._watch.progress(incident, age=0.0)
+            while True:
+                if now is None:
+                    raise IncidentNotFound(f"no incident {incident}; it may have been deleted")
+                if now.last_event > after:
+                    for event in read_events(self.record.database, incident, after):
+                        after = event.seq
+                        yield event
+                elif now.is_settled or time.monotonic() >= limit:
+                    return
+                else:
+                    time.sleep(FOLLOW_PAUSE)
+                now = self._watch.progress(incident)
 
     def stop(self, incident: str) -> bool:
         """Stop what runs or waits; what was found stays. False when nothing did."""

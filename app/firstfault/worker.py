@@ -35,7 +35,7 @@ from firstfault.incidents.events import (
     RelatedFound,
     VerdictReached,
 )
-from firstfault.incidents.journal import append_event, read_events
+from firstfault.incidents.journal import append_events, read_events
 from firstfault.incidents.record import Record
 from firstfault.incidents.records import (
     EvidenceFile,
@@ -227,25 +227,24 @@ class _Execution:
         try:
             with self.record.database.write() as connection:
                 self.record.queue.hold(connection, self.run)
-                self._say(connection, "error", Failed(message, exit_code))
+                self._say(connection, ("error", Failed(message, exit_code)))
                 self.record.queue.finish(connection, self.run, RunState.FAILED, message)
         except LeaseLost:
             log.info("run %s: lease lost", self.run.id)
 
-    def _say(self, connection: Connection, key: str, body: Body) -> None:
-        append_event(
+    def _say(self, connection: Connection, *said: tuple[str, Body]) -> None:
+        append_events(
             self.record.database,
             connection,
             self.run.incident,
             self.run.turn,
-            f"run-{self.run.id}/{key}",
-            body,
+            [(f"run-{self.run.id}/{key}", body) for key, body in said],
         )
 
     def _tell(self, key: str, body: Body) -> None:
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
-            self._say(connection, key, body)
+            self._say(connection, (key, body))
 
     def _done(self) -> Done:
         return Done(round(time.monotonic() - self.started, 3))
@@ -267,7 +266,7 @@ class _Execution:
             self.record.queue.hold(connection, self.run)
             self._publish(connection, diagnosis, artefacts, title_of_files(files))
             if not explains:
-                self._say(connection, "done", self._done())
+                self._say(connection, ("done", self._done()))
                 self.record.queue.finish(connection, self.run, RunState.DONE)
         self.published.set()
         if explains:
@@ -281,16 +280,17 @@ class _Execution:
         artefacts: dict[str, Path],
         automatic_title: str,
     ) -> None:
-        self._say(connection, "receipt", ReceiptWritten(diagnosis.input))
-        for phase in diagnosis.phases:
-            body = PhaseReached(phase.name, phase.status, phase.summary)
-            self._say(connection, f"phase-{phase.name.value}", body)
-        self._say(connection, "verdict", VerdictReached(diagnosis))
+        phases = [
+            (f"phase-{p.name.value}", PhaseReached(p.name, p.status, p.summary))
+            for p in diagnosis.phases
+        ]
+        receipt, verdict = ReceiptWritten(diagnosis.input), VerdictReached(diagnosis)
+        self._say(connection, ("receipt", receipt), *phases, ("verdict", verdict))
         self.record.verdicts.save(connection, self.run, diagnosis, artefacts, automatic_title)
         related = self.record.verdicts.related(connection, self.run.incident, diagnosis)
         if related:
             found = RelatedFound(say_related(related, diagnosis), related)
-            self._say(connection, "related", found)
+            self._say(connection, ("related", found))
 
     def _answer(self) -> None:
         turn = next(t for t in self._turns() if t.number == self.run.turn)
@@ -316,7 +316,7 @@ class _Execution:
                     self._tell(f"{prefix}rules-{number}", self._stamp(part, repeatable))
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
-            self._say(connection, "done", self._done())
+            self._say(connection, ("done", self._done()))
             self.record.queue.finish(connection, self.run, RunState.DONE)
 
     def _stamp(self, part: AnswerPart | Progress, repeatable: bool) -> AnswerPart | Progress:

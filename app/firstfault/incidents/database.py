@@ -57,10 +57,11 @@ class Database:
         with self.engine.connect() as connection, connection.begin():
             yield connection
 
-    def lock(self, connection: Connection, number: int) -> None:
-        """Hold an application lock until the transaction ends."""
+    def lock(self, connection: Connection, number: int, shared: bool = False) -> None:
+        """Hold an application lock until the transaction ends; shared: beside others who share."""
         if not self.is_sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": number})
+            kind = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+            connection.execute(text(f"SELECT {kind}(:n)"), {"n": number})
 
     def now(self, connection: Connection) -> float:
         """Time by which leases are judged: the server's where several machines share one."""
@@ -99,7 +100,7 @@ def open_database(url: str, clock: Clock = time.time) -> Database:
 def _create(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        return create_engine(parsed, pool_pre_ping=True, pool_size=20, max_overflow=10)
     if parsed.database and parsed.database != ":memory:":
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, pool_size=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -25,39 +26,57 @@ MAX_EVENTS = 5_000
 def append_event(
     database: Database, connection: Connection, incident: str, turn: int, key: str, body: Body
 ) -> int | None:
-    """Sequence number of the new event; None when an event with this key is already there.
+    """Sequence number of the new event; None when an event with this key is already there."""
+    written = append_events(database, connection, incident, turn, [(key, body)])
+    return written[0] if written else None
 
-    The incident's row is locked by the update that takes the number, so numbers have no holes and
-    are visible in order.
+
+def append_events(
+    database: Database,
+    connection: Connection,
+    incident: str,
+    turn: int,
+    said: Sequence[tuple[str, Body]],
+) -> list[int]:
+    """Sequence numbers of the new events, in order; one whose key is already there is left out.
+
+    The incident's row is locked by the update that takes the numbers, so numbers have no holes and
+    are visible in order. However many events, there are three round trips to the database.
     """
-    seq = connection.execute(
+    mine = incidents.c.id == incident
+    last = connection.execute(
         update(incidents)
-        .where(incidents.c.id == incident)
-        .values(last_event=incidents.c.last_event + 1, updated=database.clock())
+        .where(mine)
+        .values(last_event=incidents.c.last_event + len(said), updated=database.clock())
         .returning(incidents.c.last_event)
     ).scalar_one_or_none()
-    if seq is None:
+    if last is None:
         raise IncidentNotFound(f"incident {incident} does not exist; it may have been deleted")
-    known = connection.execute(
-        select(events.c.seq).where(events.c.incident == incident, events.c.key == key)
-    ).first()
-    if known is not None:
+    keys = [key for key, _ in said]
+    known = set(
         connection.execute(
-            update(incidents).where(incidents.c.id == incident).values(last_event=seq - 1)
-        )
-        return None
-    connection.execute(
-        events.insert().values(
-            incident=incident,
-            seq=seq,
-            turn=turn,
-            kind=kind_of(body).value,
-            time=database.clock(),
-            key=key,
-            body=json.dumps(body_to_json(body)),
-        )
+            select(events.c.key).where(events.c.incident == incident, events.c.key.in_(keys))
+        ).scalars()
     )
-    return int(seq)
+    new = {key: body for key, body in said if key not in known}
+    before = last - len(said)
+    if len(new) < len(said):
+        connection.execute(update(incidents).where(mine).values(last_event=before + len(new)))
+    rows = [
+        {
+            "incident": incident,
+            "seq": seq,
+            "turn": turn,
+            "kind": kind_of(body).value,
+            "time": database.clock(),
+            "key": key,
+            "body": json.dumps(body_to_json(body)),
+        }
+        for seq, (key, body) in enumerate(new.items(), before + 1)
+    ]
+    if rows:
+        connection.execute(events.insert(), rows)
+    return list(range(before + 1, before + 1 + len(rows)))
 
 
 def read_events(

@@ -78,7 +78,7 @@ class RunQueue:
             if row["attempt"] >= self.max_attempts:
                 self._give_up(connection, row)
                 return None
-            connection.execute(
+            claimed = connection.execute(
                 update(runs)
                 .where(runs.c.id == row["id"])
                 .values(
@@ -88,10 +88,11 @@ class RunQueue:
                     heartbeat=now,
                     lease_until=now + self.lease_seconds,
                 )
+                .returning(*runs.c)
             )
-            _set_state(connection, row["incident"], IncidentState.RUNNING)
-            claimed = connection.execute(select(runs).where(runs.c.id == row["id"])).mappings()
-            return _run(claimed.one())
+            taken = _run(claimed.mappings().one())
+            _set_state(connection, taken.incident, IncidentState.RUNNING)
+            return taken
 
     def beat(self, run: Run) -> bool:
         """Prolong the lease; False when it is no longer this worker's."""

@@ -113,7 +113,7 @@ class IncidentStore:
         key: str,
         kind: RunKind,
     ) -> int:
-        self.database.lock(connection, EVIDENCE_LOCK)
+        self.database.lock(connection, EVIDENCE_LOCK, shared=True)
         number = connection.execute(
             update(incidents)
             .where(incidents.c.id == incident)
@@ -132,19 +132,21 @@ class IncidentStore:
                 key=key or None,
             )
         )
-        for file in files:
-            connection.execute(
-                evidence.insert().values(
-                    incident=incident,
-                    turn=number,
-                    name=file.name,
-                    origin=file.origin.value,
-                    sha256=file.sha256,
-                    path=str(file.path),
-                    size=file.size,
-                    modified=file.modified,
-                )
-            )
+        rows = [
+            {
+                "incident": incident,
+                "turn": number,
+                "name": file.name,
+                "origin": file.origin.value,
+                "sha256": file.sha256,
+                "path": str(file.path),
+                "size": file.size,
+                "modified": file.modified,
+            }
+            for file in files
+        ]
+        if rows:
+            connection.execute(evidence.insert(), rows)
         append_event(
             self.database, connection, incident, number, f"turn-{number}/received", received
         )
@@ -155,14 +157,12 @@ class IncidentStore:
         """One incident. Raises IncidentNotFound."""
         return self._one(select(incidents).where(incidents.c.id == incident), incident)
 
-    def progress(self, incident: str) -> IncidentProgress:
-        """How far an incident is: the cheap question that followers ask again and again."""
-        query = select(incidents.c.last_event, incidents.c.state).where(incidents.c.id == incident)
+    def progress(self, wanted: Sequence[str]) -> dict[str, IncidentProgress]:
+        """How far incidents are: the cheap question that followers ask again and again."""
+        query = select(incidents.c.id, incidents.c.last_event, incidents.c.state)
         with self.database.read() as connection:
-            row = connection.execute(query).first()
-        if row is None:
-            raise _missing(incident)
-        return IncidentProgress(row[0], IncidentState(row[1]).is_final)
+            rows = connection.execute(query.where(incidents.c.id.in_(wanted))).all()
+        return {r[0]: IncidentProgress(r[1], IncidentState(r[2]).is_final) for r in rows}
 
     def get_shared(self, token: str) -> Incident:
         """The incident behind a share token."""

@@ -77,20 +77,23 @@ class VerdictStore:
     def _save_findings(self, connection: Connection, incident: str, diagnosis: Diagnosis) -> None:
         connection.execute(delete(findings).where(findings.c.incident == incident))
         quotes = {c.n: c for c in diagnosis.citations}
+        rows = []
         for number, hypothesis in enumerate(diagnosis.hypotheses):
             first = quotes.get(hypothesis.for_[0]) if hypothesis.for_ else None
-            connection.execute(
-                findings.insert().values(
-                    incident=incident,
-                    number=number,
-                    title=clean_text(hypothesis.root_cause, 2_000),
-                    category=hypothesis.category.value if hypothesis.category else None,
-                    confidence=hypothesis.confidence.value,
-                    file=clean_text(first.file, 1_000) if first and first.file else None,
-                    line=first.line if first else None,
-                    quote=clean_text(first.quote, 2_000) if first else None,
-                )
+            rows.append(
+                {
+                    "incident": incident,
+                    "number": number,
+                    "title": clean_text(hypothesis.root_cause, 2_000),
+                    "category": hypothesis.category.value if hypothesis.category else None,
+                    "confidence": hypothesis.confidence.value,
+                    "file": clean_text(first.file, 1_000) if first and first.file else None,
+                    "line": first.line if first else None,
+                    "quote": clean_text(first.quote, 2_000) if first else None,
+                }
             )
+        if rows:
+            connection.execute(findings.insert(), rows)
 
     def latest(self, incident: str) -> Diagnosis | None:
         """Diagnosis of the last run that had one."""
