@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firstfault_tools.causality import launch_commands, meeting
+from firstfault_tools.causality import launch_conflicts, meeting
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.master_address import explain_address
 from firstfault_tools.collectives import environment, host_differences
@@ -140,7 +140,7 @@ RUNS = "[root@{0} x]# ps -ef | grep torchrun\nroot 9 torchrun --nnodes 2 --node_
     ],
 )  # fmt: skip
 def test_ranks_of_nodes(tmp_path: Path, files: dict[str, str], words: str | None) -> None:
-    found = launch_commands.find_in_incident(
+    found = launch_conflicts.find_in_incident(
         incident(tmp_path, **files), [failed("store-get-timeout", "a.log")]
     )
     assert bool(found) == (words is not None)
@@ -161,7 +161,7 @@ ORDINAL = "3: RuntimeError: CUDA error: invalid device ordinal\n"
     ],
 )
 def test_more_processes_than_gpus(tmp_path: Path, text: str, count: int) -> None:
-    assert len(launch_commands.find_in_incident(incident(tmp_path, a=text), [])) == count
+    assert len(launch_conflicts.find_in_incident(incident(tmp_path, a=text), [])) == count
 
 
 BRIDGE = """9be01c4477aa:51:51 [0] NCCL INFO Bootstrap : Using [0]eth0:{0}<0>
