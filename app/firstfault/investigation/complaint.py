@@ -30,12 +30,16 @@ class Complaint(StrEnum):
     SLOW = "slow"
     STALLED = "stalled"
     DIVERGED = "diverged"
+    UNLEARNED = "unlearned"
+    SETBACK = "setback"
 
 
 _RATE = (
     r"(?:\b(?:s|sec|seconds|ms|min|minutes|h|hours|it/s|iter/s|tok(?:ens)?/s|tps|samples/s|images/s|img/s|"
     r"[TGP]?FLOPS|[TGP]?FLOPs?(?:/s)?|MFU|GB/s|Gb/s|throughput|busbw|bandwidth|steps?|iterations?|epochs?|speed|utili[sz]ation)\b)"
 )
+_MEASURE = r"(?:loss|accuracy|mAP|metrics?|perplexity|reward|score|AP)"
+_WORSE = r"(?:rais\w+|ris\w+|rose|jump\w*|high\w*|worse|drops?|dropped|falls?|fell|back|spik\w+)"
 _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     (
         Complaint.SLOW,
@@ -90,6 +94,26 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
             r"\bmodel (?:learns nothing|does(?: not|n't) learn|collapsed)"
         ),
     ),
+    (
+        Complaint.SETBACK,
+        expression(
+            rf"(?i)\bresum\w*\b[^.?!]{{0,80}}\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}|"
+            rf"\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}\b[^.?!]{{0,50}}\b(?:after|on|when|upon) (?:\w+ ){{0,3}}(?:resum\w*|restart\w*|reload\w*|load\w*)"
+        ),
+    ),
+    (
+        Complaint.UNLEARNED,
+        expression(
+            r"(?i)\b(?:identical|same|equal|like|as|unchanged|no different|no difference)\b[^.?!]{0,30}"
+            r"\b(?:before|base|initial\w*|original|untrained|pre-?trained|random)\b|"
+            r"\b(?:has|have|had|shows?|with) no (?:visible |measurable )?effect\b|\bnothing (?:is|was|gets|has been) (?:learned|learnt|updated|trained)|"
+            r"\blearn(?:s|ed|ing)? nothing\b|\bnot learning\b|"
+            rf"\b(?:weights?|parameters?|params|adapter|model|outputs?|{_MEASURE})\b[^.?!]{{0,30}}\b(?:never|does(?: not|n't)|do(?: not|n't)|did(?: not|n't)|not) (?:\w+ )?"
+            r"(?:chang\w*|mov\w*|updat\w*|learn\w*|improv\w*|train\w*|decreas\w*)|"
+            rf"\b{_MEASURE}\b[^.?!]{{0,30}}\b(?:constant|flat|stuck|stays?|zero|is 0|all along|unchanged|chance level)\b|"
+            r"\b(?:of|like|as) (?:a )?random (?:init\w*|model|guess\w*|weights)"
+        ),
+    ),
 )
 _START = expression(
     r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|(?<!from )\bstep [01]\b"
@@ -108,7 +132,12 @@ _CLASS = {
     Complaint.SLOW: Category.PERFORMANCE,
     Complaint.STALLED: Category.PERFORMANCE,
     Complaint.DIVERGED: Category.NUMERICAL,
+    Complaint.UNLEARNED: Category.CODE_BUG,
+    Complaint.SETBACK: Category.CHECKPOINT,
 }
+_ANY_CLASS = (Category.CODE_BUG, Category.CHECKPOINT, Category.NUMERICAL, Category.DATA)
+"""Rooms in which the reason lies when nothing is learned."""
+
 _MAKES_HANG = frozenset({"signature.rccl-iommu", "signature.old-kernel-notice"})
 """Notices that are harmless while a run goes on and are known to make one stand still."""
 
@@ -136,6 +165,8 @@ _TITLES = {
     Complaint.STALLED: "the run does not advance, as the question says",
     Complaint.SLOW: "the run is slower than it was or should be, as the question says; no line that was read says why",
     Complaint.DIVERGED: "the loss does not behave, as the question says; no line that was read says why",
+    Complaint.UNLEARNED: "the run learns nothing, as the question says; no line that was read says why",
+    Complaint.SETBACK: "the resumed run does not go on where it stopped, as the question says; no line that was read says why",
 }
 
 
@@ -179,12 +210,17 @@ def weigh_complaint(
     if not evidence:
         return judgement
     title, page = _TITLES[complaint], None
+    classes = _ANY_CLASS if complaint is Complaint.UNLEARNED else (category,)
     for page_id, score in knowledge.search(question, CONSIDERED_PAGES) if knowledge.search else ():
         found = knowledge.pages.get(page_id)
-        if found is not None and found.category is category and not found.benign:
+        if found is not None and found.category in classes and not found.benign:
             if score >= PAGE_FLOOR:
                 title, page = f"{title}; the description fits best: {found.title}", page_id
+                category = found.category
             break
+    if page is None and complaint is Complaint.UNLEARNED:
+        # what was complained of was not seen to be well, and nothing tells in which room to look
+        return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
     finding = Finding(
         kind=f"question.{complaint.value}",
         title=title,
@@ -206,6 +242,8 @@ def _explanation(
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     ):
         return None
+    if complaint in _UNLEARNED:
+        return _report_of_nothing(examination, complaint)
     if complaint not in (Complaint.SLOW, Complaint.STALLED):
         return None
     if complaint is Complaint.STALLED and judgement.verdict is Verdict.UNKNOWN:
@@ -243,6 +281,19 @@ def _explanation(
         evidence=(*first.evidence, *(e for f in beside for e in f.evidence[:2])),
         host=first.host or next((f.host for f in beside if f.host), None),
     )
+
+
+_UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED)
+
+
+def _report_of_nothing(examination: Examination, complaint: Complaint) -> Finding | None:
+    """A zero or a constant in just what is complained of, which nobody would notice otherwise."""
+    wanted = {"setback", "any"} if complaint is Complaint.SETBACK else {"unlearned", "any"}
+    known = [f for f in examination.chain.context if f.facts.get("explains") in wanted]
+    if not known:
+        return None
+    first = max(known, key=_weight)
+    return replace(first, level=Level.FAILURE)
 
 
 def _weight(finding: Finding) -> float:

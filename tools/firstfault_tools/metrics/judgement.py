@@ -38,6 +38,7 @@ RUN_JUDGES = (
     ("learning", "judge_zero_rate"),
     ("learning", "judge_dead_gradients"),
     ("learning", "judge_never_learning"),
+    ("learning", "judge_constant_loss"),
     ("learning", "judge_rate_as_written"),
     ("loss_shape", "judge_divergence"),
     ("loss_shape", "judge_spikes"),

@@ -7,6 +7,8 @@ from firstfault_tools.metrics.series import MISSING, NO_STEP
 from firstfault_tools.metrics.view import PLACEHOLDER_LOSS, View, make_finding, noise_of, number
 
 FEW = 5
+CONSTANT = 4
+"""Rows with the very same loss from which on it is no chance."""
 
 
 def _printed_digits(text: str) -> bool:
@@ -94,7 +96,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
     found = []
     grad, loss = view.curve("grad_norm"), view.curve("loss")
     # A model that has learned its data by heart has no gradient left, and no loss.
-    learned = len(loss) > 0 and float(np.max(loss.values[-FEW:])) < 0.01
+    learned = len(loss) > 0 and float(np.max(np.abs(loss.values[-FEW:]))) < 0.01
     if len(grad) >= FEW and np.all(grad.values[-FEW:] == 0.0) and not learned:
         alive = np.flatnonzero(grad.values != 0.0)
         start = int(alive[-1]) + 1 if len(alive) else 0
@@ -240,6 +242,37 @@ def judge_never_learning(view: View) -> list[Finding]:
             view.evidence([first, start, int(loss.rows[len(values) // 2]), last]),
             page="underfitting",
             facts={"loss": tail, "first": series.label(first), "last": series.label(last)},
+        )
+    ]
+
+
+def judge_constant_loss(view: View) -> list[Finding]:
+    """The very same loss in all rows: a note that explains the complaint that nothing is learned."""
+    import numpy as np
+
+    loss, rate = view.curve("loss"), view.curve("lr")
+    values = loss.values
+    if len(values) < CONSTANT or np.any(values != values[0]):
+        return []
+    if values[0] <= 0 or float(values[0]).is_integer():
+        return []  # a placeholder, or digits cut off
+    if len(rate) and np.all(rate.values == 0):
+        return []
+    series, first, last = view.lead, int(loss.rows[0]), int(loss.rows[-1])
+    level = float(values[0])
+    guess = next((c for c, v in _GUESSES.items() if abs(level - v) < 0.0008 * v), None)
+    blind = f", the cross entropy of a blind guess over {guess} classes" if guess else ""
+    return [
+        make_finding(
+            "loss_constant",
+            f"The loss is exactly {number(level)} in all {len(values)} rows ({series.label(first)} to "
+            f"{series.label(last)}){blind}: new samples alone would change it, so no update reaches the weights "
+            "that compute it (frozen or detached parameters, an optimizer that holds others, the same output for every input)",
+            Level.CONTEXT,
+            Category.CODE_BUG,
+            view.evidence([first, last]),
+            page="no-gradients",
+            facts={"explains": "unlearned", "weight": 0.5, "loss": level},
         )
     ]
 

@@ -1,0 +1,299 @@
+"""Where is a zero reported that should be a number? Trainable weights, restored state, loaded keys, samples.
+
+A run without an error can still do nothing: `0 momentum buffers` after a resume, `trainable params: 0`,
+`loaded 0/318 keys`, an adapter whose lora_B is still zero after training. What each object means when it
+is zero stands in `zero_reports.json`; where the log shows the condition it is a cause, and otherwise a
+note that counts when somebody complains of just that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.log.speaker import read_speaker
+
+MARKERS = (
+    "rainable", "requires_grad", "require grad", "ptimizer p", "ptimizer g", "ptimizer: ", "ptimizer t", "ptimizer s",
+    "momentum buf", "momentum_buf", "ptimizer.s", "ptimizer_s", "optim_state", "exp_avg", "moments", "keys", "matched", " loaded 0",
+    "oaded 0", "lora_", "LoRA B", "adapter weight", "grads", "with grad", "gradient", "delta", "diff", "changed", "updated",
+    "on-zero", "onzero", "examples", "annotations", " 0 samples", " 0 images", " 0 rows", " 0 batches", " 0 labels",
+    "samples: 0", "samples = 0", "images: 0", "size: 0", "Found 0",
+)  # fmt: skip
+MOST, MOST_CHARS = 4_000, 2_000
+_ZEROS = ("0", "zero", "{}", "[]", "empty", ">>> ", "In [")
+_FIGURE = (
+    r"(?P<value>\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.]*[A-Za-z%])(?!\s*[:=])"
+    r"(?:\s*(?:/|of|out of)\s*(?:the )?(?P<whole>\d[\d,]*))?"
+)
+_AFTER = expression(
+    rf"[\w()'\"\]\[|<>.\- ]{{0,34}}?(?:\s*[:=]+\s*|\s+(?:is|are)\s+|\s+)(?:tensor\(|\()?(?:{_FIGURE}|(?P<word>\{{\}}|\[\]|empty\b|all[- ]zeros?\b|zeros?\b|none changed))"
+)
+_BEFORE = expression(
+    rf"(?<![\d.,:/-])(?:{_FIGURE}|\b(?P<word>[Nn]o|[Zz]ero))\s+(?:[a-z]+ ){{0,2}}\Z"
+)
+_EQUALS = expression(r"\s*[:=]")
+_PROMPT = expression(r"^\s*(?:>>> |\$ |In \[\d+\]: |\.\.\. |# |print\()")
+_LONE = expression(
+    r"^\s*(?:Out\[\d+\]: )?(?:tensor\(\[*)?(?P<value>[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)(?:[,. ]|\Z|\))"
+)
+_RESUMED = expression(
+    r"(?i)\bresum(?:e|ed|ing)\b(?![\w=.:\- '\"]{0,30}\b(?:none|null|false)\b)|\b(?:load(?:ed|ing)|restor(?:ed|ing)) (?:\w+ ){0,3}(?:checkpoint|ckpt|state)\b|"
+    r"load_state|continuing (?:training )?from"
+)
+_LOADED = expression(r"(?i)\b(?:load(?:ed|ing)?|from_pretrained|restor(?:ed|ing))\b")
+_ADAPTER_LOADED = expression(
+    r"(?i)(?:load\w*|from_pretrained|resum\w*).{0,40}(?:adapter|lora|peft)|PeftModel\.from_pretrained"
+)
+_STEP = expression(
+    r"(?i)['\"]?\bloss['\"]?\s?[:=]?\s?-?\d|train_runtime|training (?:completed|finished|done)|\bepochs?\b\W{0,3}\d+"
+)
+_PRINTED_CODE = expression(
+    r"\blen\([^)]*\) ?[<>!=]|\bdef |\bassert |\braise |^\s*File \"|f\"|f'|\bif \w"
+)
+_RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_GRADLESS = "Gradients will be None"
+_RATE = expression(
+    r"(?i)(?:\blr|learning.?rate)\W{0,3}(?:<-|->|[:=])?\s*(?P<value>\d[\d.]*(?:[eE][-+]?\d+)?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One figure of one object: rank where its line has one, value, and how it is put."""
+
+    number: int
+    text: str
+    rank: int | None
+    value: float
+    put: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An object of the table with its compiled patterns."""
+
+    entry: dict[str, Any]
+    noun: re.Pattern[str]
+    line: re.Pattern[str] | None
+    other: re.Pattern[str]
+
+
+@cache
+def _objects() -> tuple[Reported, ...]:
+    table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return tuple(
+        Reported(
+            entry,
+            re.compile(rf"(?:(?<=[^\w.])|\A)(?:{entry['noun']})(?![\w])", re.IGNORECASE),
+            re.compile(entry["line"], re.IGNORECASE) if "line" in entry else None,
+            re.compile(entry["not_line"], re.IGNORECASE),
+        )
+        for entry in table["objects"]
+    )
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
+    """Objects reported as zero, as a cause where the log shows that they should not be."""
+    marked = keep_marked(lines, MARKERS)
+    if not marked or len(marked) > MOST:
+        return
+    if not any(any(zero in t for zero in _ZEROS) for _, t in marked):
+        return
+    texts = dict(lines)
+    for reported in _objects():
+        reports = list(_read(reported, marked, texts))
+        zeros = [r for r in reports if r.value == 0]
+        if not zeros:
+            continue
+        if len(lines) <= MOST:
+            # the marks name zeros: who reports another figure of the same object is looked for only now
+            reports = list(_read(reported, lines, texts))
+        found = _weigh(reported, reports, zeros, lines, file)
+        if found is not None:
+            yield found
+
+
+def _read(
+    reported: Reported, marked: Sequence[tuple[int, str]], texts: dict[int, str]
+) -> Iterator[Report]:
+    marks = tuple(reported.entry["marks"])
+    for number, text in marked:
+        if len(text) > MOST_CHARS or not any(mark in text for mark in marks):
+            continue
+        if reported.other.search(text) or _PRINTED_CODE.search(text):
+            continue
+        if reported.line is not None and not reported.line.search(text):
+            continue
+        told = _figure(reported, text, texts.get(number + 1, ""))
+        if told is not None:
+            yield Report(number, text, _rank_of(text), *told)
+
+
+def _rank_of(text: str) -> int | None:
+    rank = read_speaker(text)[0].rank
+    told = _RANK.search(text) if rank is None and "ank" in text else None
+    return rank if told is None else int(told[1])
+
+
+def _figure(reported: Reported, text: str, following: str) -> tuple[float, str] | None:
+    """(value, as printed) of the object in this line, a zero first; a typed check has its value below."""
+    typed = _PROMPT.match(text) is not None
+    other: tuple[float, str] | None = None
+    for noun in reported.noun.finditer(text):
+        if typed and (lone := _LONE.match(following)) is not None:
+            return _number(lone["value"]), following.strip()[:80]
+        direct = typed or _EQUALS.match(text, noun.end()) is not None
+        told = None if direct else _BEFORE.search(text[max(0, noun.start() - 60) : noun.start()])
+        if told is not None:
+            put = text[noun.start() - len(told[0]) : noun.end()]
+        elif (told := _AFTER.match(text[noun.end() : noun.end() + 100])) is not None and not typed:
+            put = text[noun.start() : noun.end() + told.end()]
+        else:
+            continue
+        if told["word"] is None and reported.entry["kind"] == "count" and "." in told["value"]:
+            continue
+        value = 0.0 if told["word"] is not None else _number(told["value"])
+        if value == 0:
+            return value, " ".join(put.split())
+        other = other or (value, " ".join(put.split()))
+    return other
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", "").rstrip("."))
+    except ValueError:
+        return 1.0
+
+
+def _weigh(
+    reported: Reported,
+    reports: Sequence[Report],
+    zeros: Sequence[Report],
+    lines: Sequence[tuple[int, str]],
+    file: str,
+) -> Finding | None:
+    entry = reported.entry
+    others = {r.rank for r in reports if r.value} - {None}
+    ranks = {r.rank for r in zeros} - {None}
+    alone = next(iter(ranks)) if len(ranks) == 1 and others - ranks else None
+    last = zeros[-1]
+    if alone is None and any(r.value for r in reports if r.number > last.number):
+        return None
+    if alone is None and entry["when"] == "run" and any(r.value for r in reports):
+        return None
+    holds, why = _condition(entry["when"], last.number, lines)
+    title = entry["says"].format(count=last.put, schedule=_schedule(entry, last.number, lines))
+    if entry["id"] == "adapter" and why == "loaded":
+        title = (
+            f"the adapter's weights were not loaded: lora_B is zero ({last.put}) as freshly initialised, so the model "
+            "computes what the base model does (names in the adapter file do not match, or another adapter is active)"
+        )
+    if alone is not None:
+        title = f"rank {alone}: {title}"
+    return Finding(
+        kind=f"zero.{entry['id']}",
+        title=title[0].upper() + title[1:],
+        level=Level.CAUSE if holds else Level.CONTEXT,
+        category=Category.CHECKPOINT if why == "loaded" else Category(entry["category"]),
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, r.number, r.text.strip()[:600], rank=r.rank)
+            for r in dict.fromkeys((zeros[0], last))
+        ),
+        rank=alone,
+        page=entry["page"],
+        facts={
+            "object": entry["id"], "explains": entry["explains"], "weight": 0.9, "survived": False, "starts_at": 1 if holds else last.number,
+        },
+    )  # fmt: skip
+
+
+def _condition(when: str, number: int, lines: Sequence[tuple[int, str]]) -> tuple[bool, str]:
+    """Whether the log shows that the figure should not be zero, and by which event."""
+    if when == "anywhere":
+        return True, ""
+    if when == "run":
+        return any(_STEP.search(t[:MOST_CHARS]) for _, t in lines[:50_000]), ""
+    before = [t[:MOST_CHARS] for n, t in lines[:50_000] if n < number]
+    if when == "resumed":
+        return any(_RESUMED.search(t) for t in before), ""
+    if when == "loaded":
+        return any(_LOADED.search(t) for t in before), ""
+    if sum(1 for t in before if _STEP.search(t)) >= 2:
+        return True, "trained"
+    if any(_ADAPTER_LOADED.search(t) for t in before):
+        return True, "loaded"
+    return False, ""
+
+
+def _schedule(entry: dict[str, Any], number: int, lines: Sequence[tuple[int, str]]) -> str:
+    """What the learning rate did at the resume, where it started far below its last value."""
+    if entry["id"] != "optimizer_state":
+        return ""
+    before: float | None = None
+    after: float | None = None
+    for n, text in lines[:50_000]:
+        if "lr" not in text and "earning" not in text:
+            continue
+        told = _RATE.search(text[:MOST_CHARS])
+        if told is None:
+            continue
+        if n < number:
+            before = _number(told["value"])
+        elif after is None:
+            after = _number(told["value"])
+    if before and after is not None and after < before / 3:
+        return (
+            f", and the scheduler starts over: learning rate {after:g} at the resume, {before:g} before it "
+            "(warm-up begins again)"
+        )
+    return ""
+
+
+def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
+    """No gradient at all beside the notice of checkpointing: the frozen inputs are why."""
+    dead = next((f for f in findings if f.kind in ("metrics.grad_norm_zero", "zero.adapter", "zero.gradients") and f.level is Level.CAUSE), None)  # fmt: skip
+    if dead is None:
+        return ()
+    logs: LogIncident = incident
+    notice = next(iter(logs.lines_with((_GRADLESS,))), None)
+    if notice is None:
+        return ()
+    digest, number, text = notice
+    beside = next((f for f in findings if f.kind == "zero.adapter"), None)
+    adapter = any(True for _ in logs.lines_with(("LoRA", "lora", "adapter", "trainable params")))
+    what = "the LoRA adapter gets no gradient" if adapter else "no gradient reaches the weights"
+    shown = (
+        "grad_norm is exactly 0" if dead.kind == "metrics.grad_norm_zero" else "nothing was updated"
+    )
+    if beside is not None:
+        shown += ", lora_B is still zero"
+    return (
+        Finding(
+            kind="zero.checkpointed_inputs",
+            title=f"{what[0].upper()}{what[1:]} ({shown}): with reentrant gradient checkpointing (use_reentrant=True) and frozen "
+            "embeddings no input of a checkpointed block requires grad, so its gradients are None; "
+            "model.enable_input_require_grads() is missing",
+            level=Level.CAUSE,
+            category=Category.CODE_BUG,
+            confidence=Confidence.CONFIRMED,
+            evidence=(
+                Evidence(digest.file, number, text.strip()[:600]),
+                *dead.evidence[-1:],
+                *(beside.evidence[-1:] if beside is not None and beside is not dead else ()),
+            ),
+            page="no-gradients",
+            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+        ),
+    )
