@@ -6,8 +6,10 @@ own.
 
     python3 evals/device/induce_training.py --out "$OUT"        # everything, about six minutes
     python3 evals/device/induce_training.py --out /tmp/o --only silent-exit
+    python3 evals/device/induce_training.py --out "$OUT" --faults framework_faults.json
 
-Writes `<out>/training_faults.tar.gz`, one folder a fault. Needs two GPUs and a stock PyTorch.
+Writes `<out>/<faults>.tar.gz`, one folder a fault. Needs two GPUs and a stock PyTorch; the framework
+faults need one GPU, transformers, peft, accelerate, lightning and JAX.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 75
+QUESTION = "The job died (or hangs). What is the root cause and the fix?"
 _FILL = """
 import time, torch
-blocks = int(torch.cuda.mem_get_info(1)[0] / 2**28) - 3
-held = [torch.empty(1 << 28, dtype=torch.uint8, device="cuda:1") for _ in range(blocks)]
+gpu = torch.cuda.device_count() - 1
+blocks = int(torch.cuda.mem_get_info(gpu)[0] / 2**28) - 3
+held = [torch.empty(1 << 28, dtype=torch.uint8, device=f"cuda:{gpu}") for _ in range(blocks)]
 print("filled", flush=True)
 time.sleep(300)
 """
@@ -41,6 +45,8 @@ time.sleep(300)
 def commands(row: dict[str, Any], script: Path) -> list[tuple[list[str], dict[str, str]]]:
     """Processes to start: torchrun, or the two ranks by hand."""
     tail = [str(script), row["method"], str(script.parent)]
+    if row.get("ranks", 2) == 1:
+        return [([sys.executable, *tail], {})]
     if row.get("launcher") != "direct":
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         return [([sys.executable, *launch, *tail], {})]
@@ -50,15 +56,16 @@ def commands(row: dict[str, Any], script: Path) -> list[tuple[list[str], dict[st
     ]
 
 
-def induce(row: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Run one fault; its log and case lie in `out/induced-NAME` afterwards."""
+def induce(row: dict[str, Any], out: Path, job: str) -> dict[str, Any]:
+    """Run one fault of a job; its log and case lie in `out/induced-NAME` afterwards."""
     folder = out / f"induced-{row['name']}"
     work = Path("/job") / row["name"]
     work.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True)
     script = work / "train.py"
-    shutil.copy(Path(__file__).with_name("training_job.py"), script)
-    shutil.copy(Path(__file__).with_name("training_loop.py"), work)
+    shutil.copy(Path(__file__).with_name(job), script)
+    for beside in ("training_loop.py", "plain_job.py"):
+        shutil.copy(Path(__file__).with_name(beside), work)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -125,14 +132,16 @@ def induce(row: dict[str, Any], out: Path) -> dict[str, Any]:
 
 def describe(row: dict[str, Any]) -> str:
     """case.yaml of a fault. JSON scalars are YAML, so no YAML library is needed."""
-    source = f"induced on two GPUs, PyTorch {version('torch')}"
+    where = "one GPU" if row.get("ranks", 2) == 1 else row.get("where", "two GPUs")
+    used = "".join(f", {name} {version(name)}" for name in row.get("uses", ()))
+    source = f"induced on {where}, PyTorch {version('torch')}{used}"
     rows = [
         f"id: induced-{row['name']}",
         f"source: {json.dumps(source)}",
         f"title: {json.dumps(row['title'])}",
-        'question: "The job died (or hangs). What is the root cause and the fix?"',
+        f"question: {json.dumps(row.get('question', QUESTION))}",
         'inputs: ["log.txt"]',
-        'tags: ["two-gpus"]',
+        f"tags: {json.dumps([where.replace(' ', '-').lower()])}",
         "expect:",
         f"  category: {json.dumps(row['category'])}",
         f"  accept_categories: {json.dumps(row['accept'])}",
@@ -151,8 +160,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--parallel", type=int, default=3)
+    parser.add_argument("--faults", default="training_faults.json")
     options = parser.parse_args()
-    rows = json.loads(Path(__file__).with_name("training_faults.json").read_text())
+    rows = json.loads(Path(__file__).with_name(options.faults).read_text())
+    job = options.faults.replace("_faults.json", "_job.py")
     rows = [r for r in rows if not options.only or r["name"] in options.only.split(",")]
     folder = options.out / "training"
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,11 +171,12 @@ def main() -> None:
     alone = [r for r in rows if r["category"] in ("oom", "performance") or "memory" in r["name"]]
     together = [r for r in rows if r not in alone]
     with ThreadPoolExecutor(options.parallel) as pool:
-        for told in pool.map(lambda r: induce(r, folder), together):
+        for told in pool.map(lambda r: induce(r, folder, job), together):
             print(json.dumps(told), flush=True)
     for row in alone:
-        print(json.dumps(induce(row, folder)), flush=True)
-    with tarfile.open(options.out / "training_faults.tar.gz", "w:gz") as archive:
+        print(json.dumps(induce(row, folder, job)), flush=True)
+    archived = options.out / f"{Path(options.faults).stem}.tar.gz"
+    with tarfile.open(archived, "w:gz") as archive:
         archive.add(folder, "training")
 
 
