@@ -216,12 +216,30 @@ def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | Non
     return rank
 
 
+def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
+    """Rank of the one process that printed the warnings of NCCL: by its pid, else by its channels."""
+    from firstfault_tools.causality.gpu_seats import seat_nccl_process
+
+    speakers = {(s.host, s.pid) for e in finding.evidence if (s := read_speaker(e.text)[0]).pid}
+    if len(speakers) != 1:
+        return None
+    host, pid = speakers.pop()
+    if host is None or pid is None:
+        return None
+    rank = incident.roster.by_pid(pid, host)
+    return rank if rank is not None else seat_nccl_process(incident, host, pid)
+
+
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     pid = str(finding.facts.get("pid") or "")
     if pid.isdecimal():
         rank = incident.roster.by_pid(int(pid), finding.host)
         if rank is None:
             rank = incident.gpu_seats.rank_of_pid(int(pid))
+        if rank is not None:
+            return rank
+    if finding.category in _LOCAL and finding.evidence and "NCCL WARN" in finding.evidence[0].text:
+        rank = _rank_of_nccl(incident, finding)
         if rank is not None:
             return rank
     seating = incident.seating

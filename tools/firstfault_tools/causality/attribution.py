@@ -18,6 +18,9 @@ CLEARLY_FIRST_S = 5.0
 FEW = 4
 """Part of the ranks, as one over this, up to which those who report a fault are few."""
 
+TAIL = 6
+"""Lines of one message of several lines (`\\tMissing key(s) ...`) that follow its labelled first line."""
+
 APART_S = 0.1
 """Stamps of hosts with a common clock differ by less than this for what happens at once."""
 
@@ -61,6 +64,10 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         seated = incident.roster.by_pid(line.speaker.pid, line.speaker.host)
         if seated is not None:
             return seated
+    if line.text.startswith("\t"):
+        above = next((x for x in incident.lines_before(line, TAIL) if x.text[:1] != "\t"), None)
+        if above is not None and above.speaker.rank is not None:
+            return above.speaker.rank
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 

@@ -160,3 +160,29 @@ def _hosts_of(incident: LogIncident) -> set[str]:
 def _count_ranks(incident: LogIncident) -> int:
     ranks = incident.ranks_seen | {e.rank for e in incident.exits if e.rank is not None}
     return max([*ranks, (incident.world_size or 1) - 1, 0]) + 1
+
+
+_SPEAKS = expression(
+    r"(?:^|\s)(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[\d+\] .*?(?:NCCL INFO Channel \d+(?:/\d+)? ?: (?P<from>\d+)\[\w+\] -> "
+    r"(?P<to>\d+)\[\w+\] (?P<how>\[(?:send|receive)\] |via (?:P2P|SHM|direct))|\[Proxy Service (?P<proxy>\d+)\])"
+)
+_CHANNEL_WORDS = ("NCCL INFO Channel", "[Proxy Service")
+
+
+def seat_nccl_process(incident: LogIncident, host: str, pid: int) -> int | None:
+    """Rank of a process that NCCL's lines name by pid, told by the channels it sets up.
+
+    Who prints `3[3] -> 4[0] [send]` is rank 3, who prints `[receive]` is the one behind the arrow. Ranks of
+    a smaller communicator would place two processes on one rank: then none is told.
+    """
+    told: dict[tuple[str, int], set[int]] = {}
+    for _, _, text in incident.lines_with(_CHANNEL_WORDS):
+        match = _SPEAKS.search(text[:600])
+        if match is None:
+            continue
+        receives = (match["how"] or "").startswith("[receive")
+        rank = match["proxy"] or (match["to"] if receives else match["from"])
+        told.setdefault((match["host"], int(match["pid"])), set()).add(int(rank))
+    own = told.get((host, pid), set())
+    others = {r for place, ranks in told.items() if place != (host, pid) for r in ranks}
+    return next(iter(own)) if len(own) == 1 and not own & others else None

@@ -1,13 +1,23 @@
-"""How are the GPUs linked (`nvidia-smi topo -m`), and is one of them cut off from NVLink?"""
+"""How are the GPUs linked (`nvidia-smi topo -m`), is one cut off from NVLink, and do copies arrive?
+
+Copies between GPUs that somebody compared (a script of their own, the simpleP2P sample) show whether the
+link delivers what was sent: an IOMMU between the GPUs makes them arrive as zeros, without any error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
-from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
+from firstfault_tools.hardware.pages import attach_pages
+
+WRONG_COPY = "hardware.peer_copy_wrong"
+MOST_COPIES = 512
+TINY = 1e-3
+"""Difference of a copy from its original that rounding explains."""
 
 _ANSI = expression(r"\x1b\[[0-9;]{0,8}m")
 _LINK = expression(r"^(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)$")
@@ -95,3 +105,98 @@ def _describe(row: TopologyRow, words: str, level: Level, file: str) -> Finding:
         gpu=f"GPU {index}",
         facts={"gpu_index": index, "links": dict(row.links)},
     )
+
+
+_PAIR = expression(
+    r"(?i)\b(?:cuda:?|gpu:? ?|dev(?:ice)? ?)(?P<a>\d{1,2})\b\s*(?:->|=>|-->|to|and)\s*(?P<cpu>(?:cpu|host)\b\s*(?:->|=>|-->|to)\s*)?"
+    r"(?:cuda:?|gpu:? ?|dev(?:ice)? ?)(?P<b>\d{1,2})\b(?P<rest>.*)"
+)
+_BAD_WORD = expression(
+    r"(?i)\b(?:false|mismatch\w*|not equal|differ\w*|wrong|corrupt\w*|garbage|all zeros?|nan)\b|\bfail(?:ed)?\W*$"
+)
+_GOOD_WORD = expression(
+    r"(?i)\b(?:true|ok|okay|match(?:es|ed)?|equal|pass(?:ed)?|identical|correct|same)\b"
+)
+_DIFFERENCE = expression(
+    r"(?i)\b(?:diff(?:erence)?|err(?:or)?|delta)\w*\b[^\d\n-]{0,12}(?P<value>\d[\d.]*(?:e[+-]?\d+)?)"
+)
+_SAMPLE = expression(r"Verification error @ element \d+: val = (?P<value>\S+), ref = (?P<ref>\S+)")
+_SPEED = expression(r"(?i)\b[GM]i?B/s|bandwidth|latency|\bms\b|\bus\b|gbps|via P2P|channel \d")
+COPY_WORDS = (
+    "-> cuda:",
+    "=> cuda:",
+    "to cuda:",
+    "Verification error @",
+    "-> GPU",
+    "to GPU",
+    "-> gpu",
+    "> dev",
+)
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Copies between GPUs that were compared and arrive wrong."""
+    bad: list[tuple[NumberedLine, str]] = []
+    control: NumberedLine | None = None
+    good = 0
+    for number, text in keep_marked(lines, COPY_WORDS)[:MOST_COPIES]:
+        if _SAMPLE.search(text) is not None:
+            bad.append(((number, text), "the values read back are not those written"))
+            continue
+        pair = _PAIR.search(text[:400])
+        if pair is None or pair["a"] == pair["b"] or _SPEED.search(pair["rest"]):
+            continue
+        state = _judge_copy(pair["rest"])
+        if state is None:
+            continue
+        if pair["cpu"]:
+            control = (number, text) if state else control
+        elif state:
+            good += 1
+        else:
+            bad.append(((number, text), f"cuda:{pair['a']} -> cuda:{pair['b']}"))
+    if not bad:
+        return ()
+    pairs = list(dict.fromkeys(words for _, words in bad))
+    title = (
+        "Direct GPU-to-GPU (peer-to-peer) copies arrive corrupted, without an error: "
+        f"{', '.join(pairs[:4])}{f'; {good} other pairs are right' if good else ''}"
+        f"{'; the same copy through the CPU is right' if control is not None else ''}"
+    )
+    places = [place for place, _ in bad[:3]] + ([control] if control is not None else [])
+    wrong = Finding(
+        kind=WRONG_COPY,
+        title=f"{title}; an IOMMU or PCIe ACS in the path of peer-to-peer traffic is the usual reason",
+        level=Level.CAUSE,
+        category=Category.ENVIRONMENT,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(quote_line(file, *place) for place in places),
+        facts={"pairs": len(bad), "told": title, "survived": False},
+    )
+    return attach_pages([wrong])
+
+
+def find_in_incident(incident: object, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Wrong copies with what the kernel says of the IOMMU in their path."""
+    wrong = next((f for f in findings if f.kind == WRONG_COPY), None)
+    iommu = next((f for f in findings if f.kind.startswith("kernel.iommu") and f.evidence), None)
+    if wrong is None or iommu is None:
+        return ()
+    said = iommu.evidence[0].text.partition("AMD-Vi: ")[2] or iommu.evidence[0].text
+    return (
+        replace(
+            wrong,
+            title=f"{wrong.facts['told']}; the IOMMU stands in their path, the kernel log shows its faults: {said[:90]}",
+            evidence=(*wrong.evidence[:4], *iommu.evidence[:2]),
+            host=iommu.host,
+        ),
+    )
+
+
+def _judge_copy(rest: str) -> bool | None:
+    """Whether a copy arrived right, by what stands behind the pair; None where nothing is said."""
+    if (difference := _DIFFERENCE.search(rest)) is not None:
+        return float(difference["value"].rstrip(".") or 0) < TINY
+    if _BAD_WORD.search(rest):
+        return False
+    return True if _GOOD_WORD.search(rest) else None
