@@ -216,6 +216,21 @@ def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | Non
     return rank
 
 
+MOST_LOCAL = 16
+"""Ranks of the largest host: with fewer, and no host named, the index of a GPU is the rank on it."""
+
+
+def _rank_of_index(incident: LogIncident, finding: Finding, index: int) -> int | None:
+    """Rank on GPU `index` of the only host there is, where that rank is heard of."""
+    if not finding.kind.startswith("hardware.") or index not in incident.ranks_seen:
+        return None
+    seats = incident.gpu_seats
+    world = max(*incident.ranks_seen, (incident.world_size or 1) - 1) + 1
+    if world < 2 or world > MOST_LOCAL or incident.hosts_seen or not seats.alone:
+        return None
+    return seats.local_rank_on(index)
+
+
 def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
     """Rank of the one process that printed the warnings of NCCL: by its pid, else by its channels."""
     from firstfault_tools.causality.gpu_seats import seat_nccl_process
@@ -251,6 +266,8 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = seating.by_gpu(finding.host, index, gpus if isinstance(gpus, int) else None)
     if rank is None and bus:
         rank = _rank_of_gpu(incident, finding, bus)
+    if rank is None and isinstance(index, int) and finding.host is None:
+        rank = _rank_of_index(incident, finding, index)
     pod = facts.get("pod") or _pod(finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)

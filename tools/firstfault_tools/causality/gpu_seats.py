@@ -86,6 +86,7 @@ class GpuSeats:
             if bus not in self.bus_pids and len(found) == 1:
                 self.bus_pids[bus] = on_index.get(next(iter(found)), set())
         self.pids = order_pids(ended, incident.exits)
+        self.alone = self.one_host and len(_hosts_of(incident)) < 2
         if len(_hosts_of(incident)) > 1 or self.size > max(len(self.indices), len(self.pids)):
             self.one_host = False
 

@@ -19,7 +19,8 @@ BEFORE_KILL = 60
 """Lines before a kill in which the work it interrupted is looked for."""
 SPAN = 400
 """Lines before a kill in which figures of host memory are looked for."""
-CLIMBED, NEARLY_FULL = 1.5, 85.0
+CLIMBED, NEARLY_FULL, FULL = 1.5, 85.0, 90.0
+FREE_LINES = 4_000
 ADAM_BYTES = 8
 """Adam keeps two fp32 numbers for each parameter."""
 PAGE = "host-memory-oom-kill"
@@ -60,6 +61,9 @@ _USED = expression(
     r"CPU Virtual Memory:\s+used = (?P<gb>\d+(?:\.\d+)?) GB, percent = (?P<share>\d+(?:\.\d+)?)%"
     r"|(?i:\b(?:host|cpu|system|node|pod|container)[ _]?(?:mem(?:ory)?|ram)|\bram\b|\brss\b)(?i:[ _]?(?:used|usage|in use))?[ :=]{1,3}"
     r"(?:(?P<percent>\d{1,3}(?:\.\d+)?) ?%|(?P<used>\d+(?:\.\d+)?) ?G(?:i?B)?\b(?: ?(?:/|of) ?(?P<total>\d+(?:\.\d+)?) ?G)?)"
+)
+_FREE = expression(
+    r"^\s*Mem:\s+(?P<total>\d+(?:\.\d+)?[KMGT]?i?B?)\s+(?P<used>\d+(?:\.\d+)?[KMGT]?i?B?)\s+(?P<free>\d+(?:\.\d+)?[KMGT]?i?B?)\b"
 )
 _KILLS = expression(r"^\s*oom_kill[ :=]+(?P<count>\d{1,9})\s*$")
 _MAX = expression(r"memory\.(?:max|limit_in_bytes)\s*$")
@@ -119,8 +123,9 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     limited = _name_limit(digest, finding, who)
     if limited is not None:
         return limited
+    full = _read_full(digest, near)
     if work is None:
-        return finding
+        return _tell_full(finding, who, full, digest.file) if full is not None else finding
     phase, line = work
     if phase == "loading":
         words = (
@@ -128,10 +133,12 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
             "usual reason, since every process loads a full copy into it"
         )
         quoted = [line]
+        if full is not None and trend is None:
+            words, quoted = f"{words}; {full[0]}", [line, full[1]]
     else:
         told = _explain_work(phase, near, trend)
         if told is None:
-            return finding
+            return _tell_full(finding, who, full, digest.file) if full is not None else finding
         words, quoted = told[0], [line, *told[1]]
     if trend is not None:
         words += f"; {trend.say()}"
@@ -175,6 +182,47 @@ def _name_limit(digest: FileDigest, finding: Finding, who: str) -> Finding | Non
                 for n, t in (killed, *((limit,) if size and limit else ()))
             ),
         ),
+        page=PAGE,
+    )
+
+
+def _read_full(
+    digest: FileDigest, near: Sequence[tuple[int, str]]
+) -> tuple[str, tuple[int, str]] | None:
+    """The last figure of host memory before a kill, or `free` beside it, where it was nearly used up."""
+    for row in reversed(near):
+        if (used := _USED.search(row[1][:600])) is not None:
+            share = float(used["share"] or used["percent"] or 0)
+            if share >= FULL:
+                return f"{share:g}% of the host's memory were in use just before", row
+            break
+    for row in digest.kept[-FREE_LINES:]:
+        if (free := _FREE.match(row[1])) is not None:
+            total, taken, left = (_read_size(free[n]) for n in ("total", "used", "free"))
+            if total > 0 and taken >= 0.9 * total and left <= 0.05 * total:
+                return f"free shows {free['used']} of {free['total']} in use", row
+    return None
+
+
+def _read_size(text: str) -> float:
+    """Size that `free` prints, in GiB where a unit is printed; without one only ratios mean anything."""
+    unit = text.rstrip("iB")[-1:]
+    return float(text.rstrip("KMGTiB")) * {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0}.get(
+        unit, 1.0
+    )
+
+
+def _tell_full(finding: Finding, who: str, full: tuple[str, tuple[int, str]], file: str) -> Finding:
+    """A kill on a host whose memory was seen to be used up."""
+    words, (number, text) = full
+    return replace(
+        finding,
+        title=f"{who} was killed by SIGKILL (-9): the memory of the host (RAM) ran out is the reason to look at first, {words}, "
+        "and no CUDA error was raised; the kernel log of the host decides",
+        level=Level.FAILURE,
+        category=Category.OOM,
+        confidence=Confidence.LIKELY,
+        evidence=(*finding.evidence[:3], Evidence(file, number, text.strip()[:400])),
         page=PAGE,
     )
 

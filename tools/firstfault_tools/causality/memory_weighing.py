@@ -26,6 +26,7 @@ RESTORED = "signature.oom-at-checkpoint-load"
 COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
+BUSY = "signature.no-cuda-gpus-available"
 CROWD = "hardware.gpu_contexts"
 FRAMES = 24
 GIB = 1 << 30
@@ -116,10 +117,22 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = explain_kill(incident, finding)
         if finding.kind.startswith("signature.") and finding.category is Category.OOM:
             finding = _name_crowd(_place_by_device(incident, finding), crowd, incident)
+            finding = _name_holder(incident, finding)
+        elif finding.kind == BUSY:
+            finding = _name_holder(incident, finding)
         if finding.category is Category.CHECKPOINT and finding.rank == 0:
             finding = _unname_loader(incident, finding)
         out.append(finding)
     return out
+
+
+def _name_holder(incident: LogIncident, finding: Finding) -> Finding:
+    """Who holds the memory that was missing; the module is read only where memory ran out."""
+    from firstfault_tools.causality.memory_holders import name_holder
+
+    return name_holder(
+        incident, finding, _message(finding.evidence[0]) if finding.evidence else None
+    )
 
 
 _SHARED_FAULTS = expression(

@@ -20,6 +20,13 @@ MOST_LIBRARIES = 4
 WEIGHT = 0.95
 
 _SIGNS = (
+    ("failed call to cuInit", r"failed call to cuInit", "TensorFlow", "cuInit failed"),
+    (
+        "GPUs Available",
+        r"(?i)\bNum(?:ber of)? GPUs Available:?\s+0\b",
+        "TensorFlow",
+        "it counts no GPU",
+    ),
     ("Skipping registering GPU", r"Skipping registering GPU devices", "TensorFlow", "it skips registering GPU devices"),
     ("GPU will not be used", r"GPU will not be used", "TensorFlow", "it says that the GPU will not be used"),
     ("list_physical_devices", r"list_physical_devices\(['\"]GPU['\"]\).{0,60}?(?:\s|->|=>|:|=)\s*\[\]\s*$", "TensorFlow", "its list of GPUs is empty"),
@@ -51,11 +58,12 @@ _SIGNS = (
 )  # fmt: skip
 """Plain words (any of them), pattern, who runs on the CPU, and what shows it."""
 
+HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU from the process"
 _REASONS = (
     (
         "CUDA_VISIBLE_DEVICES",
         r"\bCUDA_VISIBLE_DEVICES['\"]?\s*[=:]\s*(?:$|(?:['\"]{2}|['\"]?-1\b['\"]?|NoDevFiles)\s*(?:[;,})]|$|\s+\w))",
-        "CUDA_VISIBLE_DEVICES hides every GPU from the process",
+        HIDDEN,
     ),
     ("is too old", r"driver on your system is too old(?: \(found version (?P<what>\d+)\))?", "the NVIDIA driver is too old for this CUDA build"),
     ("jaxlib is not installed", r"CUDA-enabled jaxlib is not installed", "the CPU build of jaxlib is installed, not the one with CUDA"),
@@ -125,8 +133,25 @@ def read_fallback(lines: Sequence[NumberedLine]) -> Fallback | None:
         return None
     place, who, sign = shown
     reasons, places = _find_reasons(kept)
+    hidden = _find_hidden(lines, kept)
+    if hidden is not None:
+        reasons, places = [HIDDEN], [hidden]
     gpu = next(((n, t) for n, t in kept if any(w in t for w in _GPU_WORDS) and _GPU.search(t)), None)  # fmt: skip
     return Fallback(who, sign, tuple(reasons), (place, *places), gpu)
+
+
+def _find_hidden(
+    lines: Sequence[NumberedLine], kept: Sequence[NumberedLine]
+) -> NumberedLine | None:
+    """An echo of CUDA_VISIBLE_DEVICES whose answer is empty or -1."""
+    asks = ("echo $CUDA_VISIBLE_DEVICES", 'echo "$CUDA_VISIBLE_DEVICES"')
+    asked = {n: (n, t) for n, t in kept if t.rstrip().endswith(asks)}
+    if not asked:
+        return None
+    for number, text in lines:
+        if number - 1 in asked and text.strip() in ("", "-1"):
+            return (number, text) if text.strip() else asked[number - 1]
+    return None
 
 
 def _find_signs(kept: Sequence[NumberedLine]) -> Iterator[tuple[NumberedLine, str, str]]:

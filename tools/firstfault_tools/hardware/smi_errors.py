@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
@@ -106,4 +106,21 @@ def find_smi_errors(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
                     facts={"pci_address": address},
                 )
             break
-    return tuple(found.values())
+    return tuple(_place_errors(found))
+
+
+def _place_errors(found: Mapping[tuple[str, str | None], Finding]) -> Iterator[Finding]:
+    """Failures without an address take that of the one GPU that another line of the same kind names."""
+    for (kind, address), finding in found.items():
+        placed = [f for (k, a), f in found.items() if k == kind and a]
+        if address is None and len(placed) == 1:
+            other = placed[0]
+            yield replace(
+                finding,
+                title=f"{other.gpu}: {finding.title}",
+                gpu=other.gpu,
+                evidence=(*finding.evidence, *other.evidence),
+                facts=other.facts,
+            )
+        else:
+            yield finding

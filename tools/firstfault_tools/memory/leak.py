@@ -18,8 +18,9 @@ from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSerie
 LEAK = "memory.leak"
 MIN_ROWS = 6
 COLUMNS = ("mem_allocated_gib", "mem_peak_gib", "mem_reserved_gib")
-LEAST_GROWTH = 0.15
-"""Share of the last value that must have been gained after the first steps."""
+FEW_ROWS = 4
+LEAST_GROWTH, LARGE_GROWTH = 0.15, 0.35
+"""Share of the last value that must have been gained after the first steps; where only a few rows tell."""
 
 OUT_OF_MEMORY = expression(
     r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
@@ -29,7 +30,7 @@ OUT_OF_MEMORY = expression(
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where logged GPU memory climbs up to the first out-of-memory message."""
     end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
-    if end is None or end < MIN_ROWS:
+    if end is None or end < FEW_ROWS:
         return []
     from firstfault_tools.metrics.log_lines import read_steps
 
@@ -58,20 +59,25 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
             by_rank[series.rank[row]].append(row)
     best: tuple[float, int, list[int]] | None = None
     for rank, rows in by_rank.items():
-        if len(rows) < MIN_ROWS:
+        if len(rows) < FEW_ROWS:
             continue
+        few = len(rows) < MIN_ROWS
         start = 1 if len(rows) < 12 else 2
         tail = [values[r] for r in rows[start:]]
         gained, third = tail[-1] - tail[0], len(tail) // 3
         falls = sum(max(0.0, a - b) for a, b in itertools.pairwise(tail))
         steady = tail[-1] - tail[-1 - third] > 0.2 * gained and falls < 0.1 * gained
-        if gained > LEAST_GROWTH * tail[-1] and steady and (best is None or gained > best[0]):
+        if few and not all(b > 1.05 * a for a, b in itertools.pairwise(tail)):
+            continue
+        least = LARGE_GROWTH if few else LEAST_GROWTH
+        if gained > least * tail[-1] and steady and (best is None or gained > best[0]):
             best = gained, rank, rows
     if best is None:
         return None
     _, rank, rows = best
     first, last = rows[0], rows[-1]
     numbered = NO_STEP not in (series.step[first], series.step[last])
+    numbered = numbered and series.step[first] < series.step[last]
     steps = max(1, series.step[last] - series.step[first] if numbered else len(rows) - 1)
     each = (values[last] - values[first]) / steps
     at = (f"step {series.step[first]}", f"step {series.step[last]}") if numbered else (

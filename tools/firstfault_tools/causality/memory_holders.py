@@ -1,0 +1,289 @@
+"""Who holds the GPU memory that was missing: a hidden process, or another library in the same process?
+
+The allocator's message closes its books only half: what no process in its sight claims belongs to a
+leftover or to another container, and what the process itself holds beyond PyTorch's share was taken by
+another library (JAX and TensorFlow reserve most of the card at their start). A library that could not
+create its handle says nothing of memory at all; a listing of the cards beside it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.memory.oom_books import Books, Bucket, close_books
+from firstfault_tools.memory.oom_message import OomMessage
+
+GIB = 1 << 30
+POOLS, NEIGHBOUR = 0.1, 0.15
+"""Share of the card that private pools, or a neighbour, must hold to be named."""
+FULL = 0.95
+"""Share of a card in use from which a library finds no room for its handle."""
+
+_HANDLES = ("signature.cuda-library-not-initialized", "signature.cublas-alloc-failed")
+_BUSY = "signature.no-cuda-gpus-available"
+_PLAIN = ("signature.cuda-oom", "signature.oom-model-load", "signature.oom-backward")
+
+_CSV = expression(
+    r"^\s*(?P<index>\d{1,2})\s*,(?:[^,\n]{1,60},){0,4}?\s*(?P<used>\d{1,6}) ?(?:MiB)?\s*,\s*(?P<total>\d{4,6}) ?MiB"
+)
+_EXCLUSIVE = expression(
+    r"^\s*(?P<index>\d{1,2})\s*,(?:[^,\n]{1,60},){0,3}?\s*Exclusive_Process\s*,(?:[^,\n]{1,60},){0,3}?\s*(?P<used>\d{1,6}) ?MiB"
+)
+HELD_MIB = 200
+_HEAD = expression(r"^\|\s+(?P<index>\d{1,2})\s+\S.{5,60}\|")
+_BOX = expression(r"\|\s*(?P<used>\d{1,6})MiB\s*/\s*(?P<total>\d{1,6})MiB\s*\|")
+_AUTO = expression(r"device_map['\"]?\s*[=:]\s*['\"](?:auto|balanced|sequential)['\"]")
+_NO_PROCESS = "No running processes found"
+_OTHER_LIBRARIES = (
+    (
+        ("CudaDevice(", "jax", "JAX", "XLA_PYTHON_CLIENT", "jaxlib"),
+        "JAX reserves three quarters of the card at its first use; set XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
+        "smaller XLA_PYTHON_CLIENT_MEM_FRACTION",
+    ),
+    (
+        ("tensorflow", "TensorFlow", "Created device /job"),
+        "TensorFlow reserves the whole card at its start; call tf.config.set_visible_devices([], 'GPU') or set "
+        "TF_FORCE_GPU_ALLOW_GROWTH=true",
+    ),
+    (
+        ("vllm", "vLLM", "sglang", "gpu_memory_utilization"),
+        "the inference engine reserves its share of the card at its start; lower gpu_memory_utilization",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Memory in use of one GPU as a listing shows it, in MiB."""
+
+    index: int
+    used: int
+    total: int
+    place: Evidence
+
+
+def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | None) -> Finding:
+    """The finding with the holder of the missing memory, where the numbers tell one."""
+    if finding.kind in _HANDLES:
+        return _name_full_card(incident, finding)
+    if finding.kind == _BUSY:
+        return _name_exclusive(incident, finding)
+    if message is None or finding.kind not in _PLAIN:
+        return finding
+    if (spread := _name_spread(incident, finding)) is not None:
+        return spread
+    message = _name_own(finding, message)
+    books = close_books(message)
+    if books.bucket is Bucket.OTHER_PROCESSES and message.process is not None and message.others:
+        return _name_neighbour(incident, finding, message)
+    if (message.private_pools or 0) >= max(message.tried, POOLS * (message.total or 0)):
+        return _name_pools(finding, message)
+    if books.bucket is Bucket.OTHER_PROCESSES and not message.others:
+        return _name_hidden(incident, finding, message, books)
+    if books.bucket is Bucket.NON_PYTORCH and message.process is not None:
+        return _name_library(incident, finding, message, books)
+    return finding
+
+
+def read_cards(incident: LogIncident) -> list[Card]:
+    """Cards of pasted listings: rows of a query, or the two-line rows of nvidia-smi's table."""
+    return list(_read_cards(incident))
+
+
+def _read_cards(incident: LogIncident) -> Iterator[Card]:
+    head: int | None = None
+    for digest, number, text in incident.lines_with(("MiB", "| N/A", "Off |", "On  |", " On |")):
+        if len(text) > 200:
+            continue
+        place = Evidence(digest.file, number, text.strip()[:400])
+        if (row := _CSV.match(text)) is not None:
+            yield Card(int(row["index"]), int(row["used"]), int(row["total"]), place)
+        elif (box := _BOX.search(text)) is not None:
+            if head is not None:
+                yield Card(head, int(box["used"]), int(box["total"]), place)
+            head = None
+        elif (start := _HEAD.match(text)) is not None:
+            head = int(start["index"])
+
+
+def _name_full_card(incident: LogIncident, finding: Finding) -> Finding:
+    """A handle that could not be created on a card that a listing shows to be full."""
+    cards = [c for c in read_cards(incident) if c.total and c.used <= c.total]
+    full = [c for c in cards if c.used >= FULL * c.total]
+    own = [c for c in full if finding.rank is None or c.index == finding.rank % max(1, len(cards))]
+    if len({c.index for c in own}) != 1 or len(full) * 2 > len({c.index for c in cards}) + 1:
+        return finding
+    card = own[-1]
+    others = sorted(c.used for c in cards if c.index != card.index)
+    beside = f", the other GPUs {others[len(others) // 2]} MiB" if others else ""
+    head, mark, tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"GPU {card.index} was full: {card.used} of {card.total} MiB in use{beside}; {head}{mark}{tail}",
+        evidence=(*finding.evidence[:2], card.place),
+    )
+
+
+def _name_hidden(
+    incident: LogIncident, finding: Finding, message: OomMessage, books: Books
+) -> Finding:
+    """Memory that neither this process nor any other in its sight holds."""
+    hidden, own = books.others or 0, message.process or 0
+    listed = next(
+        (Evidence(d.file, n, t.strip()[:400]) for d, n, t in incident.lines_with((_NO_PROCESS,))),
+        None,
+    )
+    who = (
+        "nvidia-smi lists no process for it: a leftover of an earlier run, or a process of another container or user "
+        "(look with fuser -v /dev/nvidia*)"
+        if listed is not None
+        else "a leftover of an earlier run, or a process of another container or user"
+    )
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu} although this "
+        f"process uses only {own / GIB:.2f} GiB: {hidden / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB are held by another "
+        f"process that it does not see; {who}" + _tail(finding),
+        evidence=(*finding.evidence[:3], *((listed,) if listed is not None else ())),
+        page="gpu-memory-held-by-another-process",
+    )
+
+
+def _name_library(
+    incident: LogIncident, finding: Finding, message: OomMessage, books: Books
+) -> Finding:
+    """Memory of this process that PyTorch did not take."""
+    outside, process = books.non_pytorch or 0, message.process or 0
+    told, place = "", None
+    for words, reason in _OTHER_LIBRARIES:
+        lines = ((d, n, t) for d, n, t in incident.lines_with(words) if "Traceback" not in t)
+        if (first := next(lines, None)) is not None:
+            told, place = reason, Evidence(first[0].file, first[1], first[2].strip()[:400])
+            break
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    reason = (
+        told or "NCCL communicators, CUDA graphs or another CUDA library in the process hold it"
+    )
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}; of the "
+        f"{process / GIB:.1f} GiB this process holds {outside / GIB:.1f} GiB are not PyTorch's: another library in the same "
+        f"process took them ({reason})" + _tail(finding),
+        evidence=(*finding.evidence[:3], *((place,) if place is not None else ())),
+    )
+
+
+def _name_own(finding: Finding, message: OomMessage) -> OomMessage:
+    """The message with its own process told by the pid that the launcher put in front of the line."""
+    pid = read_speaker(finding.evidence[0].text)[0].pid
+    own = next((o for o in message.others if o.pid == pid), None)
+    if message.process is not None or own is None:
+        return message
+    others = tuple(o for o in message.others if o is not own)
+    return replace(message, process=own.bytes, others=others)
+
+
+def _name_exclusive(incident: LogIncident, finding: Finding) -> Finding:
+    """A card in exclusive mode that a process holds already."""
+    if not any("busy or unavailable" in e.text for e in finding.evidence[:3]):
+        return finding
+    rows = [
+        (int(m["index"]), int(m["used"]), Evidence(d.file, n, t.strip()[:400]))
+        for d, n, t in incident.lines_with(("Exclusive_Process", "E. Process"))
+        if (m := _EXCLUSIVE.match(t)) is not None
+    ]
+    if not rows:
+        return finding
+    held = [r for r in rows if r[1] >= HELD_MIB]
+    if len(held) != 1:
+        return finding
+    index, used, place = held[0]
+    return replace(
+        finding,
+        title=f"GPU {index} is in compute mode Exclusive_Process and another process already holds it ({used} MiB in use, a leftover or "
+        f"another job): the second process{f' (rank {finding.rank})' if finding.rank is not None else ''} is refused; end that process, or "
+        "set the compute mode to Default",
+        evidence=(*finding.evidence[:3], place),
+    )
+
+
+def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding:
+    """A process of the job's own beside this one: an inference engine on the trainer's card."""
+    other = max(message.others, key=lambda o: o.bytes)
+    engine = next(
+        (
+            Evidence(d.file, n, t.strip()[:400])
+            for d, n, t in incident.lines_with(("gpu_memory_utilization", "mem_fraction_static"))
+        ),
+        None,
+    )
+    if other.bytes < NEIGHBOUR * (message.total or 0):
+        return finding
+    reason = (
+        "the inference engine of the same job keeps its share of the card while the trainer needs it: let it sleep (free its "
+        "weights and cache) before the update, or lower gpu_memory_utilization"
+        if engine is not None
+        else "a process of another job, or a leftover"
+    )
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}: another process "
+        f"({other.pid}) holds {other.bytes / GIB:.2f} of its {(message.total or 0) / GIB:.2f} GiB, this one "
+        f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + _tail(finding),
+        evidence=(*finding.evidence[:3], *((engine,) if engine is not None else ())),
+        page="inference-engine-memory"
+        if engine is not None
+        else "gpu-memory-held-by-another-process",
+    )
+
+
+def _name_pools(finding: Finding, message: OomMessage) -> Finding:
+    """Memory pools of CUDA graphs, which eager work cannot use."""
+    pools = (message.private_pools or 0) / GIB
+    head, mark, tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{head}; {pools:.2f} GiB of that lie in private pools of CUDA graphs, which only the captured graphs can use "
+        "(torch.compile mode reduce-overhead or max-autotune, or graphs captured for many shapes): compile without CUDA graphs "
+        f"(max-autotune-no-cudagraphs) or for fewer shapes{mark}{tail}",
+    )
+
+
+def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
+    """device_map="auto" under several processes: each spreads its own copy over all cards."""
+    ranks = incident.ranks_seen
+    if max(ranks, default=0) < 1 and (incident.world_size or 1) < 2:
+        return None
+    setting = next(
+        (
+            Evidence(d.file, n, t.strip()[:400])
+            for d, n, t in incident.lines_with(("device_map",))
+            if _AUTO.search(t[:1000])
+        ),
+        None,
+    )
+    if setting is None:
+        return None
+    head, mark, tail = finding.title.partition(", called from ")
+    head, mark, tail = finding.title.partition(", raised in ") if not mark else (head, mark, tail)
+    return replace(
+        finding,
+        title=f"{head}: device_map='auto' makes every process spread its own copy of the model over all GPUs, so several ranks fill "
+        f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{mark}{tail}",
+        evidence=tuple(dict.fromkeys((*finding.evidence[:3], setting))),
+    )
+
+
+def _tail(finding: Finding) -> str:
+    for mark in (", called from ", ", raised in "):
+        _, found, tail = finding.title.partition(mark)
+        if found:
+            return found + tail
+    return ""
