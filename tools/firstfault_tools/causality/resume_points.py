@@ -92,7 +92,7 @@ def _read_starts(incident: LogIncident) -> dict[str, Start]:
     """First step of every host or rank: what it says, else the first count of its training bar."""
     starts: dict[str, Start] = {}
     for digest in incident.digests:
-        if not any(run.holds(WORDS) for run in digest.kept.runs):
+        if not digest.kept.holds(WORDS):
             continue
         for number, text in digest.kept[:MOST_LINES]:
             if len(text) > 2_000 or not any(word in text for word in WORDS):

@@ -13,6 +13,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from firstfault_tools.findings import Evidence
+from firstfault_tools.log.kept import KeptLines, fold_digits, fold_lines
 from firstfault_tools.registry import Artefact
 
 NumberedLine: TypeAlias = tuple[int, str]
@@ -36,11 +37,9 @@ def read_lines(artefact: Artefact) -> list[NumberedLine]:
 
 def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[NumberedLine]:
     """The lines that hold at least one marker, in order."""
-    if not lines:
+    if not may_hold(lines, markers):
         return []
     page = _read_page(lines)
-    if not page.may_hold(tuple(markers)):
-        return []
     present = [marker for marker in markers if marker.encode() in page.text]
     kept = []
     for number, line in lines:
@@ -49,6 +48,13 @@ def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[N
                 kept.append((number, line[:LINE_CHARS]))
                 break
     return kept
+
+
+def may_hold(lines: Sequence[NumberedLine], markers: Sequence[str]) -> bool:
+    """Some line may hold one of the markers: a look for finders that walk the lines themselves."""
+    if isinstance(lines, KeptLines):
+        return lines.holds(markers)
+    return bool(lines) and _read_page(lines).may_hold(tuple(markers))
 
 
 class _Page:
@@ -73,10 +79,8 @@ class _Page:
     @cached_property
     def shapes(self) -> bytes:
         """Each line once of those that differ in digits alone: a fiftieth of a long log."""
-        return b"\n".join(set(self.text.translate(_DIGITS).split(b"\n")))
+        return b"\n".join(fold_lines(self.text))
 
-
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 
 WORTH_A_SET = 8
 _known: dict[tuple[str, ...], int] = {}
@@ -102,7 +106,7 @@ def join_lines(lines: Sequence[NumberedLine]) -> bytes:
 def _any_of(markers: tuple[str, ...]) -> bytes:
     import re2
 
-    return b"|".join(re2.escape(marker.encode().translate(_DIGITS)) for marker in markers)
+    return b"|".join(re2.escape(fold_digits(marker)) for marker in markers)
 
 
 @cache

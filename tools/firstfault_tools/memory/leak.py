@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
 LEAK = "memory.leak"
@@ -29,7 +30,7 @@ OUT_OF_MEMORY = expression(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where logged GPU memory climbs up to the first out-of-memory message."""
-    end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
+    end = find_end(lines)
     if end is None or end < FEW_ROWS:
         return []
     from firstfault_tools.metrics.log_lines import read_steps
@@ -42,9 +43,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     return []
 
 
-def ends_memory(text: str) -> bool:
-    """The line is an out-of-memory message of a GPU."""
-    return "emory" in text and OUT_OF_MEMORY.search(text) is not None
+def find_end(lines: Sequence[tuple[int, str]]) -> int | None:
+    """Index of the first out-of-memory message of a GPU, or None."""
+    if not may_hold(lines, ("emory",)):
+        return None
+    told = (i for i, (_, text) in enumerate(lines) if "emory" in text)
+    return next((i for i in told if OUT_OF_MEMORY.search(lines[i][1]) is not None), None)
 
 
 def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | None:

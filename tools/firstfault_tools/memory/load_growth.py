@@ -16,7 +16,7 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.speaker import read_speaker
-from firstfault_tools.memory.leak import LEAK, ends_memory
+from firstfault_tools.memory.leak import LEAK, find_end
 
 KIND = "memory.load_growth"
 MAX_LINES = 600
@@ -45,7 +45,9 @@ _ROOTS = (
     ),
     *("node", "point", "prompt", "response", "packed", "routed"),
 )
-_NO_DIGITS = {ord(c): None for c in "0123456789.+- "}
+_NUMBERS = b"0123456789.+- "
+"""What the key of a group of lines leaves out."""
+
 _NOT_LOAD = expression(
     r"(?i)step|iter|epoch|consumed|elapsed|time|_ms|\bms\b|sec|mem|alloc|reserved|loss|norm|\blr\b|rate|"
     r"speed|per[_ ]s|throughput|/s\b|mfu|tflop|total|pid|port|seed|layer\b|\brank|score|reward|acc\b|ppl|\bgpu\b"
@@ -66,20 +68,19 @@ class _Row:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where a logged size of the work had grown before the first out-of-memory message."""
-    end = next((i for i, (_, text) in enumerate(lines) if ends_memory(text)), None)
+    end = find_end(lines)
     if end is None or end == 0:
         return []
     speaker, _ = read_speaker(lines[end][1])
-    groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    groups: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
     for number, text in lines[max(0, end - MAX_LINES) : end]:
         if len(text) <= 600 and _may_tell(text) and "Traceback" not in text:
-            groups[text.translate(_NO_DIGITS)].append((number, text))
+            groups[text.encode(errors="replace").translate(None, _NUMBERS)].append((number, text))
     best: tuple[float, Finding] | None = None
     for texts in groups.values():
         if len(texts) < MIN_ROWS or not _LOAD.search(texts[-1][1]) or not _may_have_grown(texts):
             continue
-        rows = [_read_row(number, text) for number, text in texts]
-        found = _grown([r for r in rows if r.values], speaker.rank, file)
+        found = _grown(texts, speaker.rank, file)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     return [best[1]] if best is not None else []
@@ -150,17 +151,37 @@ def _read_row(number: int, text: str) -> _Row:
     return _Row(number, text, rank, tuple(labels), tuple(values))
 
 
-def _grown(rows: list[_Row], rank: int | None, file: str) -> tuple[float, Finding] | None:
+def _find_last(texts: Sequence[tuple[int, str]], rank: int | None) -> _Row | None:
+    """The last row of the rank that failed, of any rank where it printed none."""
+    last: _Row | None = None
+    for number, text in reversed(texts):
+        row = _read_row(number, text)
+        if row.values and (rank is None or row.rank == rank):
+            return row
+        if row.values and last is None:
+            last = row
+    return last
+
+
+def _is_load(label: str) -> bool:
+    whole_line_counts = re.fullmatch(r"(?i).{0,24}\b(?:max|mean|avg|largest|peak)\w*", label)
+    return not _NOT_LOAD.search(label) and bool(_LOAD.search(label) or whole_line_counts)
+
+
+def _grown(
+    texts: Sequence[tuple[int, str]], rank: int | None, file: str
+) -> tuple[float, Finding] | None:
     """(ratio, finding) of the column that is largest at the end, seen from the rank that failed."""
+    last = _find_last(texts, rank)
+    columns = [c for c, label in enumerate(last.labels) if _is_load(label)] if last else []
+    if last is None or not columns:
+        return None
+    rows = [r for number, text in texts if (r := _read_row(number, text)).values]
     if len(rows) < MIN_ROWS:
         return None
-    own = [r for r in rows if rank is None or r.rank == rank]
-    last = own[-1] if own else rows[-1]
-    others = [r for r in rows if r is not last]
-    for column, label in enumerate(last.labels):
-        whole_line_counts = re.fullmatch(r"(?i).{0,24}\b(?:max|mean|avg|largest|peak)\w*", label)
-        if _NOT_LOAD.search(label) or not (_LOAD.search(label) or whole_line_counts):
-            continue
+    others = [r for r in rows if r.number != last.number]
+    for column in columns:
+        label = last.labels[column]
         before = [r.values[column] for r in others if column < len(r.values)]
         value = last.values[column]
         usual = median(before) if before else 0.0

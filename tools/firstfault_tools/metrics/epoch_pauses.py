@@ -15,6 +15,7 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.log.kept import fold_digits
 from firstfault_tools.metrics.columns import read_stamp
 from firstfault_tools.metrics.series import MISSING
 
@@ -54,11 +55,17 @@ class Row:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Pauses at the borders of epochs that cost more than a tenth of the time."""
     rows: list[Row] = []
+    dull: set[bytes] = set()
     for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:50_000]):
         if index >= TRIED and not rows:
             break  # no step line names its epoch
+        shape = fold_digits(text[:600])
+        if shape in dull:
+            continue
         found, stamp = _ROW.search(text[:600]), _STAMP.search(text[:200])
         if found is None or stamp is None:
+            if len(dull) < TRIED:
+                dull.add(shape)
             continue
         time = read_stamp(f"{stamp[1]} {stamp[2]}")
         if time != MISSING:

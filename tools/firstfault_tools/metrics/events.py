@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,9 +56,25 @@ def matters_later(lower: str) -> bool:
     return any(word in lower for word in _LATER)
 
 
-def read_events(text: str, lower: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """(kind, numbers) of every event rule that the line fits."""
-    for rule in load_event_rules():
+def choose_rules(lower: str) -> tuple[EventRule, ...]:
+    """Rules that a line of this line's shape may fit, whatever its numbers and blanks."""
+    shape = _SHAPELESS.sub("", lower)
+
+    def fits(word: str) -> bool:
+        return _SHAPELESS.sub("", word) in shape
+
+    return tuple(
+        rule
+        for rule in load_event_rules()
+        if fits(rule.word) and (not rule.any_of or any(map(fits, rule.any_of)))
+    )
+
+
+def read_events(
+    text: str, lower: str, rules: Sequence[EventRule] | None = None
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """(kind, numbers) of every event rule that the line fits. rules: those of its shape, None for all."""
+    for rule in load_event_rules() if rules is None else rules:
         if rule.word not in lower or (rule.any_of and not any(w in lower for w in rule.any_of)):
             continue
         found = rule.pattern.search(text)

@@ -13,6 +13,7 @@ from typing import Any
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.speaker import read_speaker
 
@@ -23,6 +24,7 @@ _LOSS = expression(
     r"(?P<value>[-+]?(?:nan|NaN|inf|\d[\d.]*(?:[eE][-+]?\d+)?))"
 )
 _MARKS = ("oss", "OSS", "dist=", "dist:", "ppl", "perplexity", "nll")
+_NO_NUMBER = ("nan", "NaN", "inf")
 _OTHER = expression(
     r"(?i)val|eval|test|best|min|scale|dev_|weight|coef|factor|ratio|aux_loss_coeff"
 )
@@ -66,9 +68,13 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
 def read_tracks(digest: FileDigest) -> dict[str, Track]:
     """Losses of one log by speaker and name, as their last lines leave them."""
     found: dict[tuple[int | None, str], Track] = {}
-    lines = [line for line in digest.kept[:MOST_LINES] if any(mark in line[1] for mark in _MARKS)]
-    if not any("nan" in text or "NaN" in text or "inf" in text for _, text in lines):
+    if not may_hold(digest.kept, _NO_NUMBER):
         return {}
+    kept = digest.kept[:MOST_LINES]
+    broken = [text for _, text in kept if "nan" in text or "NaN" in text or "inf" in text]
+    if not any(mark in text for text in broken for mark in _MARKS):
+        return {}
+    lines = [line for line in kept if any(mark in line[1] for mark in _MARKS)]
     for number, text in lines:
         if len(text) > 8_000:
             continue

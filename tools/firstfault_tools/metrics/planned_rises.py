@@ -6,6 +6,7 @@ maximum of memory climbs until it has seen the largest batch: neither is a fault
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from firstfault_tools.expressions import expression
@@ -23,6 +24,9 @@ _LOAD = expression(
     r"(?i)\b(?P<name>global[ _]batch[ _]size|batch[ _]size|actual seqlen|curriculum[ _]seqlen|"
     r"seq[ _]?len(?:gth)?|sequence[ _]length)['\"]?\W{1,6}(?P<value>\d{1,9})\b"
 )
+LONGEST_START = len("curriculum ")
+"""Characters of a name before the word that all names share."""
+
 SETTLED = 0.35
 """Share of the steps, at the end, over which a running maximum must not have moved."""
 
@@ -138,6 +142,16 @@ def judge_settled_peak(view: View) -> list[Finding]:
     return []
 
 
+def _find_load(text: str) -> re.Match[str] | None:
+    """The first named load of a line; every name holds one of two words near its start."""
+    lower = text.lower()
+    places = [at for word in ("batch", "seq") if (at := lower.find(word)) >= 0]
+    if not places:
+        return None
+    longer = len(lower) - len(text)  # a few letters are two in lower case
+    return _LOAD.search(text, max(0, min(places) - LONGEST_START - longer))
+
+
 def judge_planned_load(view: View) -> list[Finding]:
     """Steps that grew longer in proportion to the batch size or sequence length in their lines."""
     import numpy as np
@@ -149,7 +163,7 @@ def judge_planned_load(view: View) -> list[Finding]:
     rows: dict[int, int] = {}
     name = ""
     for row, ms in zip(times.rows.tolist(), times.values.tolist(), strict=True):
-        told = _LOAD.search(view.text(view.lead, row))
+        told = _find_load(view.text(view.lead, row))
         if told is None or (name and told["name"].lower() != name):
             return []
         name = told["name"].lower()

@@ -14,6 +14,7 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import may_hold
 
 MIN_ROWS = 8
 TAIL = 3
@@ -38,6 +39,7 @@ _FAMILY = (
     ("difference of log-probabilities between rollout and trainer", expression(r"(?i)(?:log_?prob|logp)s?_?diff\w*mean$|(?:log_?prob|logp)s?_?diff$")),
     ("share of clipped ratios", expression(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
 )  # fmt: skip
+_REWARDS, _POLICY = ("reward", "score", "_rate"), ("kl", "logp", "entropy", "grad_norm")
 _STEP = expression(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")
 _RISES = {
     "difference of log-probabilities between rollout and trainer": 5.0,
@@ -57,6 +59,8 @@ class _Row:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where the reward fell and stayed down while the policy left its bounds."""
+    if not may_hold(lines, _REWARDS) or not may_hold(lines, _POLICY):
+        return []
     told = [line for line in lines if _may_tell(line[1])]
     if len(told) < MIN_ROWS:
         return []
@@ -117,11 +121,9 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
 
 def _may_tell(text: str) -> bool:
     """Cheap look at a line before its pairs are read."""
-    if not any(word in text for word in ("reward", "score", "_rate")):
+    if not any(word in text for word in _REWARDS):
         return False
-    return ("kl" in text or "logp" in text or "entropy" in text or "grad_norm" in text) and len(
-        text
-    ) <= 20_000
+    return len(text) <= 20_000 and any(word in text for word in _POLICY)
 
 
 def _read(number: int, text: str) -> _Row | None:

@@ -7,11 +7,17 @@ else is passed over after a cheap look.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.columns import ColumnTable, read_numbers, read_stamp, read_stamps
-from firstfault_tools.metrics.events import matters_later, may_hold_event, read_events
+from firstfault_tools.metrics.events import (
+    EventRule,
+    choose_rules,
+    matters_later,
+    may_hold_event,
+    read_events,
+)
 from firstfault_tools.metrics.series import (
     MAX_RANK,
     MISSING,
@@ -71,6 +77,7 @@ class StepParser:
         self.templates: list[Template] = []
         self.seen: dict[bytes, int] = {}
         self.dull: set[bytes] = set()
+        self.rules: dict[bytes, tuple[EventRule, ...]] = {}
         self.bar_step = NO_STEP
         self.bar_total: int | None = None
         self.current: Template | None = None
@@ -145,11 +152,11 @@ class StepParser:
             told = [rank_of(text) for text in lines]
         return [NO_RANK if rank is None else rank for rank in told]
 
-    def _event(self, number: int, text: str, lower: str) -> None:
+    def _event(self, number: int, text: str, lower: str, rules: Sequence[EventRule]) -> None:
         if len(self.events) < MAX_EVENTS:
             self.events += [
                 Event(kind, number, text[:MAX_LINE], self.rows(), values)
-                for kind, values in read_events(text[:MAX_LINE], lower)
+                for kind, values in read_events(text[:MAX_LINE], lower, rules)
             ]
 
     def _add_reading(self, number: int, text: str, reading: LineReading) -> None:
@@ -292,8 +299,13 @@ class StepParser:
             return
         lower = text.lower()
         # Ahead of the first step a log prints its arguments; later only some words matter.
-        if matters_later(lower) or not self.rows():
-            self._event(number, text, lower)
+        rules = self.rules.get(shape)
+        if rules is None:
+            rules = choose_rules(lower)
+            if len(self.rules) < MAX_SHAPES:
+                self.rules[shape] = rules
+        if rules and (matters_later(lower) or not self.rows()):
+            self._event(number, text, lower, rules)
         if not holds_step_word(lower):
             if len(self.dull) < MAX_SHAPES and not may_hold_event(lower):
                 self.dull.add(shape)
@@ -353,6 +365,7 @@ class StepParser:
             self.seen.clear()
         if len(self.dull) >= MAX_SHAPES:
             self.dull.clear()
+            self.rules.clear()
 
     def finish(self) -> StepSeries:
         """The series of everything fed so far."""

@@ -12,6 +12,7 @@ from itertools import islice
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 
 MAX_RATE = 3e-6
@@ -19,6 +20,7 @@ MAX_RATE = 3e-6
 
 MIN_ROWS, MIN_STEPS = 8, 100
 MAX_CANDIDATES = 2_000
+_NAMES = ("bf16", "bfloat16", "master")
 """Lines that speak of the type and are looked at: a program tells its settings at the start."""
 
 _HALF = expression(
@@ -35,6 +37,8 @@ _MASTER = expression(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where the loss stands still, the rate is tiny and the weights are bfloat16 only."""
+    if not may_hold(lines, _NAMES):
+        return []
     named = islice((row for row in lines if _may_tell(row[1])), MAX_CANDIDATES)
     told = next((row for row in named if _HALF.search(row[1])), None)
     if told is None or any(_MASTER.search(text) for _, text in lines):
@@ -45,7 +49,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
 
 
 def _may_tell(text: str) -> bool:
-    return "bf16" in text or "bfloat16" in text or "master" in text
+    return any(name in text for name in _NAMES)
 
 
 def _judge(series: StepSeries, told: tuple[int, str], file: str) -> list[Finding]:

@@ -255,7 +255,7 @@ def weigh_nodes(findings: Iterable[Finding], digests: Sequence[FileDigest]) -> l
 
 
 def _names_node(digest: FileDigest, names: Sequence[str], rows: set[tuple[str, int]]) -> bool:
-    if not any(run.holds(names) for run in digest.kept.runs):
+    if not digest.kept.holds(names):
         return False
     word = re.compile("|".join(rf"(?<![\w-]){re.escape(n)}(?![\w-])" for n in names))
     return any(
