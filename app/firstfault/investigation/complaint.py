@@ -78,7 +78,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
     (
         Complaint.STALLED,
         expression(
-            r"(?i)\b(?:step|iteration|progress(?: bar)?)\b[^.?!]{0,20}\b(?:still|stays?|stuck|remains?)\b[^.?!]{0,8}\b(?:0|at)\b|\bstill (?:at )?step 0\b|"
+            r"(?i)\b(?:training|it|program|process|run) (?:just )?stops? (?:at|after|there)\b[^.?!]{0,40}\b(?:no|without)\b|"
+            r"\b(?:step|iteration|progress(?: bar)?)\b[^.?!]{0,20}\b(?:still|stays?|stuck|remains?)\b[^.?!]{0,8}\b(?:0|at)\b|\bstill (?:at )?step 0\b|"
             r"\b(?:no progress|not advanc\w+|does(?: not|n't) (?:advance|progress|move)|seems? (?:to )?(?:hang|stuck|be stuck)|looks? (?:hung|stuck)|hangs?|hanging|stuck)\b"
         ),
     ),
@@ -115,8 +116,22 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
         ),
     ),
 )
+_PACE = expression(
+    r"(?i)\b(?:slow\w*|sluggish|bottleneck|idle|utili[sz]ation|throughput|speed(?: ?up)?|faster|long(?:er)? (?:time|than)|"
+    r"so long|too long|takes? (?:about |around |over |more than )?\d[\d.]* ?(?:h|hours?|min\w*|s|sec\w*|days?)|crawl\w*|"
+    r"load average|lags?|stalls?|waits? for|waiting for|scal(?:es?|ing)|MFU|GPU usage|TFLOPS|performance)\b|\b\d ?% (?:GPU|of the time)|\bGPU\b[^.?!]{0,30}\b\d{1,2} ?%|"
+    r"\b(?:takes? as long|all day|where does the time go)\b|慢|遅い|langsam|lente?"
+)
+"""Words of a question that is about speed, whether or not it states a fact."""
+_SAME = expression(
+    r"(?i)\b(?:identical|the same|equal|duplicat\w*)\b[^?!]{0,60}\b(?:ranks?|GPUs?|process\w*|digit)\b|\b(?:ranks?|GPUs?|process\w*)\b[^?!]{0,60}\b(?:identical|the same|equal)\b|"
+    r"\baccuracy\b[^?!]{0,40}\b(?:worse|lower|drops?|differs?)\b"
+)
+ASKED_WEIGHT = 0.5
+"""Weight a fact must have to answer a question about speed that complains of nothing."""
+
 _START = expression(
-    r"(?i)\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|(?<!from )\bstep [01]\b"
+    r"(?i)(?<!of the )(?<!after the )\b(?:first|1st) (?:few )?(?:steps?|iterations?|batch(?:es)?|epoch|minutes)\b|(?<!from )\bstep [01]\b"
 )
 """What is said of the first steps is said of the start-up."""
 
@@ -141,6 +156,11 @@ _ANY_CLASS = (Category.CODE_BUG, Category.CHECKPOINT, Category.NUMERICAL, Catego
 _MAKES_HANG = frozenset({"signature.rccl-iommu", "signature.old-kernel-notice"})
 """Notices that are harmless while a run goes on and are known to make one stand still."""
 
+_HOLDS_UP = frozenset(
+    {"ranks.odd_data", "ranks.odd_model", "ranks.odd_checkpoint", "stacks.one_process"}
+)
+"""Differences and stacks that are no fault where all goes on, and tell why nothing does."""
+
 LEAST_WEIGHT, STALL_WEIGHT = 0.15, 0.82
 """Share of the time that a setting must cost to explain slowness; and to explain that nothing advances."""
 
@@ -158,6 +178,7 @@ _STATES = frozenset({"hardware.nvlink_inactive", "hardware.nvlink_slow", "hardwa
 _TELLING = {
     "signature.dataloader-too-many-workers": 0.7,
     "signature.tf-function-retracing": 0.7,
+    "signature.dataloader-few-workers": 0.6,
 }
 """Warnings that are harmless where nobody complains, with the share of the time they may cost."""
 
@@ -181,6 +202,12 @@ def read_complaint(question: str) -> Complaint | None:
     return None
 
 
+def asks_pace(question: str) -> bool:
+    """A sentence about speed that is not about the start-up."""
+    sentences = re.split(r"(?<=[.?!;])\s+|\s[–—]\s", question[:2000])
+    return any(_PACE.search(s) and not _START.search(s) for s in sentences)
+
+
 def weigh_complaint(
     examination: Examination, judgement: Judgement, knowledge: Knowledge, question: str
 ) -> Judgement:
@@ -189,12 +216,20 @@ def weigh_complaint(
     Only verdicts without a fault are touched: what the log shows outranks what is said.
     """
     complaint = read_complaint(question) if question else None
-    told = _explanation(examination, judgement, complaint)
+    told = _explanation(examination, judgement, complaint, question)
     if told is not None:
         return Judgement(Verdict.WARNING, told, told.confidence, judgement.suspicious)
     open_verdict = judgement.verdict is Verdict.HEALTHY or (
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     )
+    if open_verdict and question:
+        from firstfault.investigation.concern import find_concern
+
+        found = find_concern(examination, question)
+        if found is not None and found.level is Level.FAILURE:
+            return Judgement(Verdict.WARNING, found, found.confidence, judgement.suspicious)
+        if found is not None and not judgement.suspicious:
+            return Judgement(Verdict.HEALTHY, found, found.confidence)
     if complaint is None or not open_verdict or _is_explained(examination, complaint):
         return judgement
     if complaint is Complaint.STALLED:
@@ -212,11 +247,11 @@ def weigh_complaint(
     title, page = _TITLES[complaint], None
     classes = _ANY_CLASS if complaint is Complaint.UNLEARNED else (category,)
     for page_id, score in knowledge.search(question, CONSIDERED_PAGES) if knowledge.search else ():
-        found = knowledge.pages.get(page_id)
-        if found is not None and found.category in classes and not found.benign:
+        about = knowledge.pages.get(page_id)
+        if about is not None and about.category in classes and not about.benign:
             if score >= PAGE_FLOOR:
-                title, page = f"{title}; the description fits best: {found.title}", page_id
-                category = found.category
+                title, page = f"{title}; the description fits best: {about.title}", page_id
+                category = about.category
             break
     if page is None and complaint is Complaint.UNLEARNED:
         # what was complained of was not seen to be well, and nothing tells in which room to look
@@ -235,22 +270,37 @@ def weigh_complaint(
 
 
 def _explanation(
-    examination: Examination, judgement: Judgement, complaint: Complaint | None
+    examination: Examination, judgement: Judgement, complaint: Complaint | None, question: str
 ) -> Finding | None:
     """A fact that is harmless by itself (a setting, a load) and accounts for what is complained of."""
+    lone = judgement.finding if judgement.verdict is Verdict.UNKNOWN else None
+    if lone is not None and lone.kind == "hardware.idle_odd" and complaint is not Complaint.STALLED:
+        return _name_late_gpu(lone) if complaint is Complaint.SLOW or asks_pace(question) else None
     if judgement.verdict is not Verdict.HEALTHY and not (
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     ):
         return None
+    asked = complaint is None and bool(question) and asks_pace(question)
     if complaint in _UNLEARNED:
         return _report_of_nothing(examination, complaint)
-    if complaint not in (Complaint.SLOW, Complaint.STALLED):
+    if _SAME.search(question) and (alike := _report_of_nothing(examination, Complaint.UNLEARNED)):
+        return alike
+    if complaint not in (Complaint.SLOW, Complaint.STALLED) and not asked:
         return None
     if complaint is Complaint.STALLED and judgement.verdict is Verdict.UNKNOWN:
         hint = next((f for f in examination.chain.context if f.kind in _MAKES_HANG), None)
         if hint is not None:
             return replace(hint, level=Level.FAILURE, confidence=Confidence.POSSIBLE)
-    least = LEAST_WEIGHT if complaint is Complaint.SLOW else STALL_WEIGHT
+    if complaint is Complaint.STALLED:
+        held = next((f for f in examination.chain.context if f.kind in _HOLDS_UP), None)
+        if held is not None:
+            category = held.category or _class_of_wait(held)
+            return replace(
+                held, level=Level.FAILURE, category=category, confidence=Confidence.LIKELY
+            )
+    least = (
+        STALL_WEIGHT if complaint is Complaint.STALLED else ASKED_WEIGHT if asked else LEAST_WEIGHT
+    )
     facts = [f for f in examination.chain.context if f.facts.get("explains") == "slow"]
     known = (*examination.chain.context, *examination.chain.benign)
     facts += [
@@ -267,7 +317,7 @@ def _explanation(
     facts += [
         replace(f, facts={**f.facts, "weight": 0.75})
         for f in examination.chain.survived
-        if f.kind in _STATES and complaint is Complaint.SLOW
+        if f.kind in _STATES and complaint is not Complaint.STALLED
     ]
     found = sorted((f for f in facts if _weight(f) >= least), key=_weight, reverse=True)
     if not found:
@@ -289,11 +339,40 @@ _UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED)
 def _report_of_nothing(examination: Examination, complaint: Complaint) -> Finding | None:
     """A zero or a constant in just what is complained of, which nobody would notice otherwise."""
     wanted = {"setback", "any"} if complaint is Complaint.SETBACK else {"unlearned", "any"}
-    known = [f for f in examination.chain.context if f.facts.get("explains") in wanted]
+    known = [
+        f
+        for f in examination.chain.context
+        if f.facts.get("explains") in wanted or f.facts.get("also") in wanted
+    ]
     if not known:
         return None
     first = max(known, key=_weight)
     return replace(first, level=Level.FAILURE)
+
+
+def _class_of_wait(finding: Finding) -> Category:
+    words = finding.title.lower()
+    data = any(w in words for w in ("queue", "load", "data", "batch", "worker", "read"))
+    return Category.DATA if data else Category.PERFORMANCE
+
+
+def _name_late_gpu(finding: Finding) -> Finding:
+    """The one GPU without work, where the run goes on slowly: the process that the others wait for."""
+    number = re.match(r"GPU (\d{1,2})\b", finding.title)
+    rank = int(number[1]) if number is not None and finding.host is None else finding.rank
+    which = f" (rank {rank} where ranks follow the GPUs)" if rank is not None else ""
+    title = (
+        f"{finding.title.partition(': they')[0]}: its process{which} is late in every step, held up on the CPU, by its data or by its "
+        "host, and the others spin in the collective until it comes"
+    )
+    return replace(
+        finding,
+        title=title,
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        rank=rank,
+        page="straggler-domination",
+    )
 
 
 def _weight(finding: Finding) -> float:

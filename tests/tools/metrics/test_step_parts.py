@@ -73,3 +73,25 @@ def test_saves_that_say_how_long_they_took() -> None:
     assert "1303 s each time, 36% of the time" in found.title
     quick = [line.replace("1303.2", "3.2") for line in lines]
     assert find_in_lines(list(enumerate(quick, start=1)), "a.log") == ()
+
+
+def test_data_beside_the_whole_batch_and_lines_that_name_an_epoch_only() -> None:
+    (found,) = find_in_lines(
+        number("Processing ({i}/90) Data: 2.9s | Batch: 3.2s | Loss: 9.1"), "a"
+    )
+    assert "'data' takes 2.9 of 3.2 s" in found.title
+    (found,) = find_in_lines(number("epoch 1 it {i} wait_data 1.03 s forward+backward 0.01 s"), "a")
+    assert found.page == "dataloader-stall"
+
+
+def test_evaluation_that_says_its_time() -> None:
+    log = [
+        (1, "[07/21 10:00:00 trainer]: iter: 499 loss 1.2"),
+        (2, "[07/21 10:29:00 evaluator]: Total inference time: 0:28:00.1 (0.6 s / iter)"),
+        (3, "[07/21 10:31:00 trainer]: iter: 999 loss 1.1"),
+        (4, "[07/21 11:00:00 evaluator]: Total inference time: 0:28:10.1 (0.6 s / iter)"),
+    ]
+    (found,) = find_in_lines(log, "a.log")
+    assert "evaluation takes 28 min each time, 94%" in found.title
+    short = [(n, t.replace("0:28:", "0:02:")) for n, t in log]
+    assert find_in_lines(short, "a.log") == ()

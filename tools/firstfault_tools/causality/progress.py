@@ -30,7 +30,7 @@ _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)[
 _EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
 _TICK = expression(r"^tick (?P<tick>\d+) {1,12}kimg \d")
 """Step line of StyleGAN and its kin."""
-_KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}/(?:step|epoch)\b")
+_KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
 _METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss['\"]?\s*[:= ]\s*[-\d.]+")
 

@@ -6,6 +6,7 @@ GPUs make a job slow without any error.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,9 +26,19 @@ LOAD_MARKERS = (
     "OMP_NUM_THREADS",
     "CPU(s):",
     "num_threads",
+    "SLURM_CPUS_",
+    "_CPUS_PER_",
+    "cpu_count",
 )
 _LOAD = expression(r"\bload averages?: *(?P<one>\d{1,6}(?:\.\d+)?),? +(?P<five>\d{1,6}(?:\.\d+)?)")
 _CORES = expression(r"^\s*(?:[\w.-]+: )?(?:CPU\(s\):\s+)?(?P<cores>\d{1,4})\s*$")
+_GRANTED = expression(
+    r"(?:SLURM_CPUS_ON_NODE|SLURM_JOB_CPUS_PER_NODE|SLURM_CPUS_PER_TASK|cpu_count(?:\(\))?)['\"]?\s*(?:->|[=:])\s*(?P<cores>\d{1,4})\b"
+)
+_BUSY = expression(
+    r"%?Cpu\(s\):\s*(?P<user>\d{1,3}\.\d)[ %]*us,\s*(?P<system>\d{1,3}\.\d)[ %]*sy,.*?(?P<idle>\d{1,3}\.\d)[ %]*id"
+)
+_WORKERS = expression(r"\bnum_?workers['\"]?\s*[=:]?\s*(?P<count>\d{1,3})\b")
 _THREADS = expression(
     r"(?:get_num_threads\(\)|num_threads|OMP_NUM_THREADS|omp_threads)['\"]?\s*[=:]\s*(?P<count>\d{1,4})\b"
 )
@@ -35,6 +46,9 @@ _UNSET = expression(r"OMP_NUM_THREADS['\"]?\s*[=:]?\s*(?:<?(?:unset|not set|None
 _WAITING = expression(r"%?Cpu\(s\).*?(?P<share>\d{1,3}\.\d)[ %]*wa\b")
 _VMSTAT = expression(
     r"^\s*\d{1,5}\s+(?P<blocked>\d{1,5})(?:\s+\d{1,15}){10,12}\s+\d{1,3}\s+(?P<wait>\d{1,3})\s+\d{1,3}(?:\s+\d{1,3})?\s*$"
+)
+_NFS = expression(
+    r"^\s+(?P<ops>\d+\.\d+)\s+\d+\.\d+\s+(?P<each>\d+\.\d+)\s+\d+ \([\d.]+%\)\s+\d+\.\d+\s+(?P<exe>\d+\.\d+)\b"
 )
 _TASK = expression(
     r"^\s*(?P<pid>\d{2,8})\s+(?P<user>[a-z_][\w+-]*)\s+\S+\s+-?\d+\s+\S+\s+\S+\s+\S+\s+[RSDZTI]\s+(?P<cpu>\d{1,6}(?:\.\d)?)\s+\d[\d.]*\s+\S+\s+(?P<command>\S.*)$"
@@ -101,10 +115,13 @@ def _find_load(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     cores: dict[str, tuple[int, NumberedLine]] = {}
     pools: dict[str, list[NumberedLine]] = defaultdict(list)
     unset: NumberedLine | None = None
+    granted: tuple[int, NumberedLine] | None = None
     for section in split_sections(near):
         host = section.host or ""
         for number, text in section.lines:
             place = (number, text)
+            if granted is None and (given := _GRANTED.search(text[:600])):
+                granted = int(given["cores"]), place
             if load := _LOAD.search(text[:400]):
                 loads.setdefault(host, (float(load["one"]), place))
             elif ("nproc" in section.command or "CPU(s):" in text) and (
@@ -115,6 +132,10 @@ def _find_load(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
                 pools[pool["count"]].append(place)
             if unset is None and _UNSET.search(text[:600]):
                 unset = place
+    if granted is not None and len(loads) <= 1:
+        # what the job may use counts for as much as what the host has, where one host was looked at
+        cores.setdefault(next(iter(loads), ""), granted)
+    near = [*near, *keep_marked(lines, ("num_workers", "num workers"))[:20]]
     crowded = _describe_crowd(loads, cores, pools, unset, near, file)
     return (crowded,) if crowded is not None else _compare_loads(loads, file)
 
@@ -128,11 +149,16 @@ def _describe_crowd(
     file: str,
 ) -> Finding | None:
     count, users = max(pools.items(), key=lambda p: int(p[0]) * len(p[1]), default=("0", ()))
-    threads = int(count) * len(users)
+    forks = next((int(w["count"]) for _, t in near if (w := _WORKERS.search(t))), 0)
+    # loader workers that each print their pool are often shown in part
+    loading = bool(users) and all("worker" in text.lower() for _, text in users)
+    sharing = max(len(users), forks if loading else 0)
+    threads = int(count) * sharing
+    busy = next((b for _, t in near if (b := _BUSY.search(t))), None)
     for host, (have, place) in cores.items():
         load = loads.get(host)
         crowded = load is not None and load[0] >= CROWDED * have
-        pooled = len(users) > 1 and int(count) > 1 and threads >= CROWDED * have
+        pooled = sharing > 1 and int(count) > 1 and threads >= CROWDED * have
         if not crowded and not pooled:
             continue
         waiting = next((float(w["share"]) for _, t in near if (w := _WAITING.search(t))), 0.0)
@@ -140,16 +166,19 @@ def _describe_crowd(
             what = f"the load average counts processes that wait for disk or network files (I/O wait {waiting:g}%)"
         elif pooled:
             why = "OMP_NUM_THREADS is not set, so " if unset is not None else ""
+            who = "loader workers (num_workers)" if loading else "processes"
             what = (
-                f"CPU oversubscription: {why}each of {len(users)} processes opens a pool of {count} threads (OpenMP/BLAS), "
-                f"{threads} threads in all: they thrash and starve the processes that feed the GPUs; set OMP_NUM_THREADS to "
-                f"at most {max(1, have // max(len(users), 1))} (cores by processes)"
+                f"CPU oversubscription: {why}each of {sharing} {who} opens a pool of {count} threads (OpenMP/BLAS), "
+                f"{threads} threads in all: they thrash and starve the processes that feed the GPUs; set OMP_NUM_THREADS "
+                f"(torch.set_num_threads in the worker) to at most {max(1, have // max(sharing, 1))} (cores by processes)"
             )
         else:
             what = (
                 "CPU oversubscription: more threads want to run than there are cores (loader workers, OpenMP/BLAS pools "
                 "with OMP_NUM_THREADS unset, or another job), so the processes that feed the GPUs wait for CPU time"
             )
+        if busy is not None and float(busy["system"]) >= 30:
+            what += f"; {busy['system']}% of CPU time goes to the kernel (sy), which switches between threads"
         on = f" of {host}" if host else ""
         said = f"load average {load[0]:g} on the {have} CPU cores{on}" if load is not None else f"{have} CPU cores{on}"  # fmt: skip
         quoted = [place, *([load[1]] if load is not None else []), *users[:1], *([unset] if unset else [])]  # fmt: skip
@@ -157,7 +186,29 @@ def _describe_crowd(
             _make("cpu_crowded", f"{said}: {what}", list(dict.fromkeys(quoted)), file, 0.9),
             host=host or None,
         )
-    return None
+    return None if cores or busy is None else _describe_busy(busy, loads, near, file)
+
+
+def _describe_busy(
+    busy: re.Match[str],
+    loads: Mapping[str, tuple[float, NumberedLine]],
+    near: Sequence[NumberedLine],
+    file: str,
+) -> Finding | None:
+    """No idle CPU time in `top`, where nothing says how many cores there are."""
+    if float(busy["idle"]) >= 5 or float(busy["user"]) + float(busy["system"]) < 85:
+        return None
+    place = next(place for place in near if busy.string in place[1])
+    load = next(iter(loads.values()), None)
+    kernel = float(busy["system"])
+    switching = f", {kernel:g}% of it in the kernel (sy), which switches between too many threads" if kernel >= 30 else ""  # fmt: skip
+    title = (
+        f"the CPUs have no idle time left ({busy['idle']}% id{switching}"
+        + (f", load average {load[0]:g}" if load is not None else "")
+        + "): the input pipeline (loader workers, decoding) or thread pools are bound by the CPU cores, and the GPUs wait for them"
+    )
+    places = [place, *([load[1]] if load is not None else [])]
+    return _make("cpu_crowded", title, places, file, 0.7)
 
 
 def _compare_loads(
@@ -200,6 +251,7 @@ def _find_waiting(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             "writing files is the bottleneck, not the GPUs or the network"
         )
         found.append(_make("disk_wait", title, [row], file, 0.7))
+    found += _find_file_waits(lines, file) if not found else ()
     tasks = [(m, row) for row in rows if (m := _TASK.match(row[1]))]
     own = {
         m["user"] for m, _ in tasks if m["command"].startswith(("python", "pt_main", "torchrun"))
@@ -218,6 +270,32 @@ def _find_waiting(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             found.append(_make("disk_wait", title, [row], file, 0.75))
             break
     return (*found, *_compare_checks(rows, file))
+
+
+def _find_file_waits(lines: Sequence[NumberedLine], file: str) -> Iterator[Finding]:
+    """I/O wait in the head of `top`; milliseconds a read of a network file system takes (`nfsiostat`)."""
+    heads = keep_marked(lines, ("Cpu(s)",))[:50]
+    waits = [(float(w["share"]), row) for row in heads if (w := _WAITING.search(row[1]))]
+    share, place = max(waits, default=(0.0, (0, "")))
+    reads = [
+        (float(m["exe"]), float(m["each"]), row)
+        for row in keep_near(lines, ("avg exe (ms)",), before=0, after=1)[:200]
+        if (m := _NFS.match(row[1])) is not None and float(m["ops"]) >= 50
+    ]
+    slow = max(reads, default=None)
+    if slow is not None and slow[0] >= 15:
+        title = (
+            f"every read from the network file system takes {slow[0]:.0f} ms (nfsiostat) for {slow[1]:.0f} KiB"
+            + (f", and the CPUs wait {share:g}% of the time for it" if share >= 20 else "")
+            + ": loading many small files over NFS is the bottleneck, the GPUs wait for data"
+        )
+        yield _make("disk_wait", title, [slow[2], *([place] if share >= 20 else [])], file, 0.85)
+    elif share >= 30:
+        title = (
+            f"the CPUs wait {share:g}% of the time for disk or network files (wa in top): reading the data from storage is the bottleneck, "
+            "not computing; more loader workers only queue up"
+        )
+        yield _make("disk_wait", title, [place], file, 0.6)
 
 
 def _compare_checks(rows: Sequence[NumberedLine], file: str) -> Iterator[Finding]:

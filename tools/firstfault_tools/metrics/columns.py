@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import calendar
 from array import array
+from collections import defaultdict
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
+from statistics import median
 
-from firstfault_tools.metrics.series import MISSING, Event, StepSeries
+from firstfault_tools.metrics.series import MISSING, NO_STEP, Event, StepSeries
 from firstfault_tools.metrics.templates import MAX_LINE
 from firstfault_tools.metrics.tokens import to_number
 
 MAX_TEXTS = 50_000
 EDGE_TEXTS = 2_000
+LEAST_ROWS, LEAST_GROWTH, ALIKE = 5, 3.0, 0.2
+"""Of a counter of time: rows, last value over the first, and how far its rates may lie apart."""
+
 _WHOLE = {f"{second:02d}": float(second) for second in range(61)}
 
 
@@ -132,3 +139,45 @@ class ColumnTable:
             texts=self.texts,
             events=tuple(events),
         )
+
+
+def count_apart(series: StepSeries) -> StepSeries:
+    """The series with step times that only count up ("train_time: 568 ms") turned into times of a step.
+
+    A column that grows in proportion to the step, or as fast as the clock of its lines, holds the time
+    since the start: no step costs nothing and each later one more.
+    """
+    column = series.columns.get("step_time_ms")
+    if column is None:
+        return series
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for row, value in enumerate(column):
+        # "nan" stands in the first row of some trainers, before there is a step
+        if value != MISSING and value == value and series.step[row] != NO_STEP:
+            by_rank[series.rank[row]].append(row)
+    if not by_rank or not all(_is_counter(series, column, rows) for rows in by_rank.values()):
+        return series
+    made = array("d", [MISSING]) * len(column)
+    for rows in by_rank.values():
+        for before, row in pairwise(rows):
+            made[row] = (column[row] - column[before]) / (series.step[row] - series.step[before])
+    return replace(series, columns={**series.columns, "step_time_ms": made})
+
+
+def _is_counter(series: StepSeries, column: array[float], rows: list[int]) -> bool:
+    """Rows of one rank, in order."""
+    if len(rows) < LEAST_ROWS:
+        return False
+    first, last = column[rows[0]], column[rows[-1]]
+    steps = series.step
+    if not 0 <= first * LEAST_GROWTH < last or steps[rows[-1]] - steps[rows[0]] < LEAST_ROWS - 1:
+        return False
+    if any(steps[b] <= steps[a] or column[b] <= column[a] for a, b in pairwise(rows)):
+        return False
+    timed = [(a, b) for a, b in pairwise(rows) if MISSING not in (series.time[a], series.time[b])]
+    if timed and sum(series.time[b] - series.time[a] for a, b in timed) >= 10:
+        passed = sum(series.time[b] - series.time[a] for a, b in timed) * 1000
+        return abs(sum(column[b] - column[a] for a, b in timed) / passed - 1) < ALIKE
+    rates = [column[r] / steps[r] for r in rows if steps[r] > 0]
+    usual = median(rates)
+    return all(abs(rate - usual) <= ALIKE * usual for rate in rates[len(rates) // 3 :])

@@ -113,6 +113,9 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 facts={"since": series.label(row), "rows": len(grad) - start},
             )
         )
+    diverged = _left_before_zero(view)
+    if diverged is not None:
+        return [*found, diverged]
     if len(loss) >= FEW and np.all(loss.values[-FEW:] == 0.0) and not found:
         # the advantages of a group sum to zero, and with them the loss that GRPO prints
         grouped = "reward" in view.text(series, int(loss.rows[-1]))
@@ -137,6 +140,39 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 )
             )
     return found
+
+
+def _left_before_zero(view: View) -> Finding | None:
+    """A loss of exactly 0 after one that had risen far: the run diverged, and NaN is printed as 0."""
+    import numpy as np
+
+    loss, rate = view.curve("loss"), view.curve("lr")
+    alive = np.flatnonzero(loss.values != 0.0)
+    if len(alive) < 3 or len(loss) - int(alive[-1]) - 1 < 3 or np.any(loss.values < 0):
+        return None
+    values = loss.values[: int(alive[-1]) + 1]
+    best = int(np.argmin(values))
+    top = best + int(np.argmax(values[best:]))
+    if values[top] < 2 * values[best] + 0.5 or values[-1] < 1.5 * values[best]:
+        return None
+    rows = [int(loss.rows[i]) for i in (best, top, len(values))]
+    title = (
+        f"The run diverged: the loss rose from {number(float(values[best]))} at {view.lead.label(rows[0])} to "
+        f"{number(float(values[top]))} at {view.lead.label(rows[1])} and is exactly 0 since {view.lead.label(rows[2])}, "
+        "which is how the trainer prints NaN"
+    )
+    rates = rate.values[rate.rows <= rows[1]]
+    if len(rates):
+        title += f"; the learning rate was {float(rates[-1]):.4g}, too high is the usual reason"
+    return make_finding(
+        "loss_zero",
+        title,
+        Level.CAUSE,
+        Category.NUMERICAL,
+        view.evidence(rows),
+        page="loss-divergence",
+        facts={"since": view.lead.label(rows[2])},
+    )
 
 
 def _loss_at_zero(view: View, row: int) -> str:

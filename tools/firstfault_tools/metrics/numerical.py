@@ -168,7 +168,7 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
         tail = view.curve("grad_norm").rows
         last_good_grad = int(tail[-1]) if len(tail) else -1
         lasting_grad = grad[grad > last_good_grad]
-        if len(lasting_grad) < 3:
+        if len(lasting_grad) < (3 if len(finite_loss) else 2):
             return _passing(view, loss, grad)
     rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)]
     first = min(rows)
@@ -348,7 +348,11 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
         make_finding(
             "nan_passing",
             f"A non-finite {'loss' if len(loss) else 'gradient norm'} was logged at {names}; "
-            "later steps are finite again",
+            + (
+                "no later step is logged"
+                if int(rows.max()) >= len(series) - 1
+                else "later steps are finite again"
+            ),
             Level.FAILURE if lasting else Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([*(rows[:4] - 1), *rows[:4]]),

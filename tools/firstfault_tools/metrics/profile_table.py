@@ -23,6 +23,15 @@ _KINDS = (
     (expression(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
 )  # fmt: skip
 LEAST = 40.0
+_SAMPLED = expression(
+    r"^\s*(?P<own>\d{1,3}\.\d\d)%\s+\d{1,3}\.\d\d%\s+[\d.]+s\s+[\d.]+s\s+(?P<where>\S.{0,80}?\([^()]{1,120}\))\s*$"
+)
+_WORK = (
+    (expression(r"(?i)decode|imread|jpeg|\bopen\b|PIL|Image"), "decoding of the input on the CPU", "dataloader-stall"),
+    (expression(r"(?i)resiz|augment|transform|crop|albument|__getitem__|collate|token"), "preparing the input on the CPU", "dataloader-stall"),
+    (expression(r"(?i)\bread|load|h5py|recv|select|\bget\b|wait|queue"), "waiting for or reading data", "data-slow"),
+    (expression(r"(?i)\bitem\b|synchronize|\bcpu\b|tolist"), "synchronising the host with the GPU", "low-mfu"),
+)  # fmt: skip
 
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
@@ -36,7 +45,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             if pattern.search(row["name"]) and (best is None or float(row["share"]) > best[0]):
                 best = (float(row["share"]), number, text, row["name"], what, page)
     if best is None:
-        return ()
+        return _find_sampled(lines, file)
     share, number, text, name, what, page = best
     return (
         Finding(
@@ -50,3 +59,36 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             facts={"share": share, "explains": "slow", "weight": round(share / 100, 2)},
         ),
     )
+
+
+def _find_sampled(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The function in which `py-spy top` sees the process most of the time."""
+    for number, text in keep_near(lines, ("%Own   %Total",), before=0, after=12)[:200]:
+        row = _SAMPLED.match(text[:300])
+        if row is None or float(row["own"]) < LEAST:
+            continue
+        where = " ".join(row["where"].split())
+        what, page = next(
+            ((w, p) for e, w, p in _WORK if e.search(where)), ("work on the CPU", "data-slow")
+        )
+        title = (
+            f"py-spy sees the process {float(row['own']):.0f} % of the time in {where}: {what}, one thread's work, while the GPU "
+            "waits for the batch; loader workers (num_workers) or cheaper preparation help"
+        )
+        return (
+            Finding(
+                kind="setting.profile",
+                title=title,
+                level=Level.CONTEXT,
+                category=Category.PERFORMANCE,
+                confidence=Confidence.LIKELY,
+                evidence=(Evidence(file, number, text.strip()[:400]),),
+                page=page,
+                facts={
+                    "share": float(row["own"]),
+                    "explains": "slow",
+                    "weight": round(float(row["own"]) / 100, 2),
+                },
+            ),
+        )
+    return ()

@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("step", "iter", "Step", "Iter")
+MARKERS = ("step", "iter", "Step", "Iter", "epoch", "Epoch", "loss", "Loss")
 MAX_LINE, MOST, TRIED, LEAST = 2_000, 1_500, 200, 3
 SHARE = 0.5
 _PART = expression(
@@ -29,11 +29,14 @@ LONG_SAVE = 60.0
 _SAVED = expression(
     r"(?i)(?:saved|written|wrote)\b.{0,120}?\b(?:checkpoint|ckpt|state|model|step)\w*.{0,120}?\bin (?P<took>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w*)?\b"
 )
+_INFERENCE = expression(
+    r"(?i)\b(?:total |whole )?(?:inference|evaluation|validation|eval|test)\b.{0,20}?\b(?:time|took|in)\b[ :=]{1,3}(?P<hours>\d{1,3}):(?P<minutes>\d\d):(?P<seconds>\d\d)\b"
+)
 _CLOCK = expression(r"\b(\d\d):(\d\d):(\d\d)\b")
 _BAR = expression(r"100%\|[^|]{0,80}\| ?\d{1,9}/\d{1,9} \[(?P<took>\d{1,3}:\d\d(?::\d\d)?)<")
 _EVALUATION = expression(r"(?i)^(?:\S{1,40} )?(?:valid\w*|eval\w*|test\w*|predict\w*)\b")
 _WHOLE = expression(
-    r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt)$"
+    r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt|batch(?:[_ ]time)?)$"
 )
 _COMPUTE = expression(r"(?i)\b(?:fwd|bwd|forward|backward|compute|train(?:ing)?|step|iter(?:ation)?|model|update\w*|eta|remaining|epoch)$")  # fmt: skip
 _PAGES = (
@@ -76,6 +79,8 @@ def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
 
 def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Evaluation whose progress bar takes longer than the epoch's."""
+    if (timed := _find_timed_evaluation(lines, file)) is not None:
+        return (timed,)
     took: dict[bool, list[tuple[float, int, str]]] = {True: [], False: []}
     for number, text in keep_marked(lines, ("100%",))[:MOST]:
         bar = _BAR.search(text[:400])
@@ -95,6 +100,30 @@ def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Findi
     places = [took[False][-1][1:], took[True][-1][1:]]
     words = f"evaluation takes {evaluation:.0f} s after every {training:.0f} s of training, {share:.0%} of the time: validation, not training, is slow"
     return (_make("evaluation_part", words, file, places, "training-stall", share, share),)
+
+
+def _find_timed_evaluation(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
+    """Evaluations that say how long they took, against the time that the log covers."""
+    told = [
+        (int(m["hours"]) * 3600 + int(m["minutes"]) * 60 + int(m["seconds"]), number, text)
+        for number, text in keep_marked(lines, ("nference time", "valuation time", "alidation time", "valuation took", "alidation took"))[:MOST]
+        if (m := _INFERENCE.search(text[:600])) is not None
+    ]  # fmt: skip
+    ends = [m for m in (_CLOCK.search(t[:200]) for _, t in (*lines[:20], *lines[-20:])) if m] if len(told) > 1 else []  # fmt: skip
+    if len(ends) < 2:
+        return None
+    at = [int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3]) for m in ends]
+    covered = max(at) - min(at)
+    spent = sum(seconds for seconds, *_ in told)
+    if covered <= 0 or min(s for s, *_ in told) < 60 or not SHARE <= spent / covered <= 1.2:
+        return None
+    share = min(1.0, spent / covered)
+    words = (
+        f"evaluation takes {median(s for s, *_ in told) / 60:.0f} min each time, {share:.0%} of the {covered / 60:.0f} min that the log covers: "
+        "validation, not training, is slow, and the training GPUs idle meanwhile"
+    )
+    places = [told[0][1:], told[-1][1:]]
+    return _make("evaluation_part", words, file, places, "training-stall", share, share)
 
 
 def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
@@ -123,7 +152,7 @@ def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ..
     whole = max((v for n, v in steady.items() if _WHOLE.search(n)), default=0.0)
     own = {n: v for n, v in steady.items() if not _WHOLE.search(n)}
     total = max(whole, sum(own.values()))
-    if len(own) < 2 or total <= 0:
+    if len(own) + (whole > 0) < 2 or not own or total <= 0:
         return ()
     name, value = max(own.items(), key=lambda one: one[1])
     page = next(((p, w) for pattern, p, w in _PAGES if pattern.search(name)), None)

@@ -10,7 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.metrics.columns import ColumnTable, read_numbers, read_stamp, read_stamps
+from firstfault_tools.metrics.columns import (
+    ColumnTable,
+    count_apart,
+    read_numbers,
+    read_stamp,
+    read_stamps,
+)
 from firstfault_tools.metrics.events import (
     EventRule,
     choose_rules,
@@ -381,4 +387,4 @@ def parse_steps(lines: Iterable[tuple[int, str]], rank_of: RankOf | None = None)
     """
     parser = StepParser(rank_of)
     parser.consume(lines)
-    return parser.finish()
+    return count_apart(parser.finish())

@@ -1,0 +1,290 @@
+"""What does the log show of the very quantity that is complained of? Its trend, in numbers.
+
+"The loss jumps up and down" is answered by where the loss goes, "is there a leak?" by whether memory
+still grows, "is it stuck?" by whether the bar moved. A quantity that is fine makes the answer calm, one
+that is not makes it a finding; one that was not seen makes neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from statistics import median
+
+from firstfault.investigation.examination import Examination
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+
+MAX_LINES, MAX_CHARS = 20_000, 3_000
+LEAST = 5
+CHANGED, SETTLED, STILL = 0.07, 0.02, 0.03
+"""Share by which a trend must move; within which a level holds; and which is no movement at all."""
+
+_PAIR = expression(
+    r"(?<![\w/])(?P<name>[A-Za-z][\w/]{0,40}(?: (?:loss|norm|rate|memory|mem))?)['\"]?\s?(?:[:=]|(?<=[a-z]) )\s?['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d.]*[\w/])"
+    r"(?: ?(?P<unit>[KMGT]i?B|%))?"
+)
+_NAMES = {
+    "validation loss": r"(?i)(?:\w+[/_ ])?(?:val|valid|validation|eval|dev|test)\w*[_/ ]?(?:total_)?loss",
+    "loss": r"(?i)(?:train(?:ing)?[_/ ]|total_|avg_|avr_|running |step_|lm )?loss(?:/total|/train)?",
+    "memory": r"(?i)(?:cpu_|host_|gpu_|max_|peak_|used_)?(?:rss|ram|mem(?:ory)?)(?:_used|_alloc\w*|_reserved)?",
+    "entropy": r"(?i)(?:\w+/)?(?:policy_)?entropy(?:_loss|/mean)?",
+    "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",
+    "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?/mean|train/reward)",
+    "gradient norm": r"(?i)(?:\w+/)?grad(?:ient)?[_ ]?norm",
+    "accuracy": r"(?i)(?:(?:val|valid|eval|test|train)\w*[_/ ])?(?:acc(?:uracy)?|top1|acc@1|mAP|dice|iou|f1|bleu)",
+}
+_ASKED = {
+    "validation loss": r"(?i)\b(?:val|valid|validation|eval|test)\w*[ _]loss",
+    "loss": r"(?i)\bloss(?:es)?\b",
+    "memory": r"(?i)\bmemory\b|\bRAM\b|\brss\b|\bleak",
+    "entropy": r"(?i)\bentropy\b|same answers?\b|answers .{0,20}\b(?:same|alike|identical)|diversity",
+    "gradient norm": r"(?i)\bgrad\w*[ _]?norm",
+}
+_WORRY = expression(
+    r"(?i)fluctuat|oscillat|up and down|nois[ye]|unstable|zig-?zag|jump|not (?:learning|converg\w*|decreas\w*|going down)|"
+    r"(?:does|do|did)(?: not|n't) (?:learn|converge|decrease|go down|fall|improve)|normal|wrong|broken|mistake|leak|increas|grow|ris(?:es|ing)|rose|higher|stopped"
+)
+_BAR = expression(
+    r"^(?:\[?[\w=]{0,12}\]?:? ?)?(?P<name>[A-Za-z][^|%]{2,80}?):?\s+(?P<percent>\d{1,3})%\|[^|]{0,120}\| *(?P<done>\d{1,12})/(?P<all>\d{1,12}) \[(?P<took>[\d:]+)<"
+)
+_STUCK = expression(r"(?i)\b(?:stuck|hang\w*|hung|frozen?|freez\w*|stalls?|stops? at|nothing happens|does nothing|no progress)\b|卡")  # fmt: skip
+_ETA = expression(
+    r"(?i)\b(?:remaining|eta|time left)\b[ :=\[(]{1,3}(?:(?P<days>\d{1,4}) days?,? *)?(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Values of one name in order. places: (line, text) of each."""
+
+    name: str
+    file: str
+    unit: str
+    values: tuple[float, ...]
+    places: tuple[tuple[int, str], ...]
+
+    @property
+    def start(self) -> float:
+        """Middle of the first values."""
+        return median(self.values[: max(2, len(self.values) // 4)])
+
+    @property
+    def end(self) -> float:
+        """Middle of the last values."""
+        return median(self.values[-max(2, len(self.values) // 4) :])
+
+    def ends(self) -> tuple[Evidence, ...]:
+        """First and last line."""
+        kept = dict.fromkeys((self.places[0], self.places[-1]))
+        return tuple(Evidence(self.file, n, t.strip()[:600]) for n, t in kept)
+
+
+def find_concern(examination: Examination, question: str) -> Finding | None:
+    """A benign finding that shows the quantity to be fine, a failure that shows it is not, or None."""
+    if not question:
+        return None
+    if _STUCK.search(question) and (bar := _judge_bar(examination)) is not None:
+        return bar
+    if re.search(r"(?i)\bdays?\b|\bremaining\b|\beta\b|\bslow", question):
+        estimate = _judge_estimate(examination)
+        if estimate is not None:
+            return estimate
+    asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
+    if not asked or not _WORRY.search(question):
+        return None
+    for name in asked:
+        if name == "loss" and "validation loss" in asked and not _says_training(question):
+            continue
+        read = _read(examination, name)
+        if read is None:
+            continue
+        found = _judge(examination, name, read)
+        if found is not None:
+            return found
+    return None
+
+
+def _says_training(question: str) -> bool:
+    return (
+        re.search(r"(?i)\btrain\w*[ _]loss\b.{0,30}\b(?:up|rise|jump|fluct)", question) is not None
+    )
+
+
+def _judge(examination: Examination, name: str, read: Reading) -> Finding | None:
+    if name == "memory":
+        return _judge_memory(read)
+    if name == "entropy":
+        return _judge_entropy(read)
+    if name == "loss" and (policy := _judge_policy_loss(examination, read)) is not None:
+        return policy
+    start, end = read.start, read.end
+    third = len(read.values) // 3
+    middle = median(read.values[third : 2 * third + 1])
+    if start > 0 and end < (1 - CHANGED) * start and end <= (1 + STILL) * middle:
+        against = sum(b > a for a, b in pairwise(read.values))
+        if against == 0:
+            words = (
+                f"the {name} falls without a break, from {start:.4g} to {end:.4g}: the model learns"
+            )
+        else:
+            words = (
+                f"the {name} goes up and down from one value to the next ({against} of {len(read.values) - 1} times up), which is the "
+                f"noise of single batches or a small sample; its trend falls from {start:.4g} to {end:.4g}, so the model learns"
+            )
+        return _make("trend", words, Level.BENIGN, Category.NUMERICAL, read.ends())
+    return None
+
+
+def _judge_memory(read: Reading) -> Finding | None:
+    """Memory that rose and is level since is no leak."""
+    values = read.values
+    level = median(values[-max(3, len(values) // 3) :])
+    since = next((i for i, v in enumerate(values) if v >= (1 - SETTLED) * level), len(values))
+    rest = values[since:]
+    if level <= 0 or len(rest) < max(3, len(values) // 3) or max(rest) > (1 + SETTLED) * level:
+        return None
+    if since == 0:
+        words = f"memory is level at {level:.4g}{read.unit} all the time: nothing grows, no leak"
+    else:
+        words = (
+            f"memory rose from {values[0]:.4g} to {level:.4g}{read.unit} and is level since: caches, loader workers and the "
+            "data set fill it at first; a leak would go on growing"
+        )
+    kept = dict.fromkeys((read.places[0], read.places[since], read.places[-1]))
+    places = tuple(Evidence(read.file, n, t.strip()[:600]) for n, t in kept)
+    return _make("memory_settled", words, Level.BENIGN, Category.OOM, places)
+
+
+def _judge_entropy(read: Reading) -> Finding | None:
+    if not 0 <= read.end < 0.05 * read.start:
+        return None
+    words = (
+        f"the entropy of the policy collapsed from {read.start:.3g} to {read.end:.3g}: it hardly explores any more, all answers to a "
+        "prompt become alike, advantages and gradients vanish and the reward cannot rise further"
+    )
+    return _make("entropy_gone", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "policy-collapse")  # fmt: skip
+
+
+def _judge_policy_loss(examination: Examination, read: Reading) -> Finding | None:
+    """A policy-gradient loss is no measure of progress; the reward is."""
+    reward, kl = _read(examination, "reward"), _read(examination, "KL")
+    if reward is None or kl is None or max(map(abs, read.values)) > 2:
+        return None
+    if reward.end <= reward.start or abs(kl.end) > 5:
+        return None
+    words = (
+        f"the loss of policy-gradient training is no measure of progress: its advantage part is about 0 by design and what is left is the KL "
+        f"term, which grows as the policy leaves its reference (KL {kl.start:.3g} to {kl.end:.3g}); the reward rises from {reward.start:.3g} "
+        f"to {reward.end:.3g}, so the model learns"
+    )
+    return _make("policy_loss", words, Level.BENIGN, Category.NUMERICAL, read.ends())
+
+
+def _judge_bar(examination: Examination) -> Finding | None:
+    """The last progress bar of the log: it moved, or it stands at nothing."""
+    last: tuple[str, tuple[int, str], re.Match[str]] | None = None
+    first: tuple[str, tuple[int, str], re.Match[str]] | None = None
+    after = 0
+    for file, number, text in _lines(examination):
+        if "%|" not in text:
+            after += 1
+            continue
+        if (bar := _BAR.search(text)) is None:
+            continue
+        after = 0
+        if first is None or first[2]["name"] != bar["name"] or first[0] != file:
+            first = (file, (number, text), bar)
+        last = (file, (number, text), bar)
+    if (
+        first is None
+        or last is None
+        or re.match(r"(?i)\s*(?:epoch|train|step|iter)", last[2]["name"])
+    ):
+        return None
+    done, total, name = int(last[2]["done"]), int(last[2]["all"]), last[2]["name"].strip()
+    places = tuple(Evidence(f, n, t.strip()[:600]) for f, (n, t), _ in dict.fromkeys((first, last)))
+    if done == 0 < total:
+        pool = re.search(r"num_proc=(\d+)", last[1][1])
+        why = (
+            f": its {pool[1]} worker processes were forked and wait for ever (a lock, a thread pool or a tokenizer that was in use "
+            "before the fork); one process (num_proc 1) or starting them before the model is loaded avoids it"
+            if pool is not None and int(pool[1]) > 1
+            else ": nothing of it was done"
+        )
+        return _make("bar_at_zero", f"'{name}' stands at 0 of {total}{why}", Level.FAILURE, Category.DATA, places, "training-stall")  # fmt: skip
+    if first[2] is not last[2] and int(first[2]["done"]) < done and after <= 3:
+        words = (
+            f"'{name}' is slow, not stuck: it went from {first[2]['done']} to {done} of {total}; the CPUs do this preprocessing and the GPUs "
+            "idle until it is done"
+        )
+        return _make("bar_moves", words, Level.BENIGN, Category.PERFORMANCE, places)
+    return None
+
+
+def _judge_estimate(examination: Examination) -> Finding | None:
+    """A first estimate of the time left that counts the start-up as if every step took as long."""
+    read: list[tuple[float, Evidence]] = []
+    for file, number, text in _lines(examination):
+        if "emaining" not in text and "eta" not in text.lower():
+            continue
+        if eta := _ETA.search(text):
+            days, hours = int(eta["days"] or 0), int(eta["hours"] or 0)
+            left = (days * 24 + hours) * 3600 + int(eta["minutes"]) * 60 + int(eta["seconds"])
+            read.append((float(left), Evidence(file, number, text.strip()[:600])))
+    if len(read) < 4 or read[0][0] < 4 * max(left for left, _ in read[1:]):
+        return None
+    if not all(b[0] <= a[0] for a, b in pairwise(read[1:])):
+        return None
+    words = (
+        "the first estimate of the time left is made from the first step alone, which loads, compiles and warms up; the later ones are "
+        f"far lower ({read[1][0] / 3600:.1f} h, then {read[-1][0] / 3600:.1f} h) and fall as they should"
+    )
+    return _make("first_estimate", words, Level.BENIGN, Category.PERFORMANCE, (read[0][1], read[-1][1]))  # fmt: skip
+
+
+def _read(examination: Examination, name: str) -> Reading | None:
+    """Values of the name that is printed most often among those meant by it."""
+    wanted, other = re.compile(_NAMES[name]), re.compile(_NAMES["validation loss"])
+    found: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
+    for file, number, text in _lines(examination):
+        for pair in _PAIR.finditer(text):
+            told = pair["name"].strip()
+            if not wanted.fullmatch(told) or (name == "loss" and other.fullmatch(told)):
+                continue
+            found[file, told].append((float(pair["value"]), pair["unit"] or "", number, text))
+    if not found:
+        return None
+    (file, told), rows = max(found.items(), key=lambda item: len(item[1]))
+    if len(rows) < LEAST:
+        return None
+    unit = f" {rows[-1][1]}" if rows[-1][1] else ""
+    return Reading(told, file, unit, tuple(r[0] for r in rows), tuple((r[2], r[3]) for r in rows))
+
+
+def _lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
+    for digest in examination.logs.digests:
+        for number, text in islice(digest.kept, MAX_LINES):
+            yield digest.file, number, text[:MAX_CHARS]
+
+
+def _make(
+    name: str,
+    title: str,
+    level: Level,
+    category: Category,
+    places: Sequence[Evidence],
+    page: str | None = None,
+) -> Finding:
+    return Finding(
+        kind=f"question.{name}",
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(places),
+        page=page,
+    )

@@ -1,0 +1,71 @@
+"""What is complained of is looked at itself: fine makes the answer calm, not fine makes it a finding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firstfault.workspace import Workspace
+
+NOISY = [0.61, 0.44, 0.55, 0.31, 0.47, 0.28, 0.39, 0.22, 0.34, 0.19, 0.29, 0.17, 0.26]
+RISES = [0.61, 0.44, 0.55, 0.31, 0.47, 0.58, 0.69, 0.72, 0.84, 0.79, 0.89, 0.97, 0.96]
+SETTLES = [6.1, 9.8, 13.1, 15.9, 17.8, 18.4, 18.5, 18.5, 18.5, 18.5, 18.5, 18.5]
+POLICY = "{{'loss': {loss}, 'reward': {reward}, 'kl': {kl}, 'grad_norm': 0.4, 'epoch': {epoch}}}\n"
+BAR = "Running tokenizer on dataset (num_proc=8):  {percent}%|#   | {done}/4000 [0{minute}:10<10:00, 9.0 examples/s]\n"
+
+
+def losses(values: list[float]) -> str:
+    return "".join(f"iter {n * 100} loss: {v:.4f}\n" for n, v in enumerate(values, start=1))
+
+
+def memory(values: list[float]) -> str:
+    return "".join(f"iter {n * 100} loss 0.{90 - n} rss {v} GB\n" for n, v in enumerate(values, 1))
+
+
+def policy(last: float) -> str:
+    rows = [(0.0004 * n, 1.0 + (last - 1.0) * n / 9, 0.01 * n) for n in range(10)]
+    return "".join(
+        POLICY.format(loss=round(a, 5), reward=round(b, 3), kl=round(c, 3), epoch=i / 10)
+        for i, (a, b, c) in enumerate(rows)
+    )
+
+
+def bars(places: list[int]) -> str:
+    return "".join(BAR.format(percent=p, done=p * 40, minute=i) for i, p in enumerate(places))
+
+
+ESTIMATES = ["41 days, 3:22:10", "2:36:41", "1:31:05", "1:25:33", "1:23:12"]
+
+
+def estimates(told: list[str]) -> str:
+    return "".join(f"updates[{n * 500}] train loss[{1.1 - n / 10:.3f}] remaining[{t}]\n" for n, t in enumerate(told))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("log", "question", "verdict", "words"),
+    [
+        (losses(NOISY), "The loss keeps going up and down. What is wrong?", "healthy", "trend falls"),
+        (losses(RISES), "The loss keeps going up and down. What is wrong?", None, None),
+        (memory(SETTLES), "RAM increases at the start of the training. Is there a memory leak?", "healthy", "is level since"),
+        (policy(1.9), "The loss rises instead of falling. Is GRPO broken?", "healthy", "reward rises"),
+        (policy(0.4), "The loss rises instead of falling. Is GRPO broken?", None, None),
+        (bars([1, 10, 25, 50]), "It seems stuck at the tokenizing. Is it hanging?", "healthy", "not stuck"),
+        (bars([0]), "It hangs at tokenizing.", "warning", "stands at 0 of 4000"),
+        (estimates(ESTIMATES), "It says 41 days remaining! Why so slow?", "healthy", "first estimate"),
+        (estimates(ESTIMATES[::-1]), "It says 41 days remaining! Why so slow?", None, None),
+    ],
+)  # fmt: skip
+def test_the_quantity_decides(
+    tmp_path: Path, log: str, question: str, verdict: str | None, words: str | None
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(log)
+    told = Workspace().diagnose_paths([path], question)
+    if verdict is None:
+        assert not (told.signature or "").startswith("question.") or told.verdict != "healthy"
+        assert "trend falls" not in told.root_cause
+        return
+    assert told.verdict.value == verdict
+    assert words is not None
+    assert words in told.root_cause
