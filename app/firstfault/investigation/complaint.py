@@ -32,6 +32,7 @@ class Complaint(StrEnum):
     DIVERGED = "diverged"
     UNLEARNED = "unlearned"
     SETBACK = "setback"
+    ENDLESS = "endless"
 
 
 _RATE = (
@@ -96,6 +97,14 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
         ),
     ),
     (
+        Complaint.ENDLESS,
+        expression(
+            r"(?i)\b(?:never|does(?: not|n't)|do(?: not|n't)|won't) (?:\w+ )?stops?\b(?! at)|"
+            r"\b(?:talks?|talking|goes|go|keeps?|continues?)\b[^.?!]{0,20}\b(?:on|generating|talking)\b"
+            r"[^.?!]{0,30}\b(?:until|till|max\w*|forever|endless\w*)|\bendless(?:ly)?\b|\bno (?:eos|end token)\b|\bnot? (?:generat\w+|emit\w*|produc\w+) (?:\w+ )?(?:eos|end)"
+        ),
+    ),
+    (
         Complaint.SETBACK,
         expression(
             rf"(?i)\bresum\w*\b[^.?!]{{0,80}}\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}|"
@@ -149,6 +158,7 @@ _CLASS = {
     Complaint.DIVERGED: Category.NUMERICAL,
     Complaint.UNLEARNED: Category.CODE_BUG,
     Complaint.SETBACK: Category.CHECKPOINT,
+    Complaint.ENDLESS: Category.DATA,
 }
 _ANY_CLASS = (Category.CODE_BUG, Category.CHECKPOINT, Category.NUMERICAL, Category.DATA)
 """Rooms in which the reason lies when nothing is learned."""
@@ -232,7 +242,7 @@ def weigh_complaint(
             return Judgement(Verdict.HEALTHY, found, found.confidence)
     if complaint is None or not open_verdict or _is_explained(examination, complaint):
         return judgement
-    if complaint is Complaint.STALLED:
+    if complaint in (Complaint.STALLED, Complaint.ENDLESS):
         return judgement
     compared = judgement.pace_asked or _PAST.search(question) is not None
     if complaint is Complaint.SLOW and compared and not re.search(r"\d", question):
@@ -333,11 +343,16 @@ def _explanation(
     )
 
 
-_UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED)
+_UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED, Complaint.ENDLESS)
+_END_TOKEN = frozenset({"signature.pad-token-is-eos"})
+"""Settings of a tokenizer that are harmless until somebody complains that answers do not end."""
 
 
 def _report_of_nothing(examination: Examination, complaint: Complaint) -> Finding | None:
     """A zero or a constant in just what is complained of, which nobody would notice otherwise."""
+    if complaint is Complaint.ENDLESS:
+        told = next((f for f in examination.chain.context if f.kind in _END_TOKEN), None)
+        return replace(told, level=Level.FAILURE, confidence=Confidence.LIKELY) if told else None
     wanted = {"setback", "any"} if complaint is Complaint.SETBACK else {"unlearned", "any"}
     known = [
         f

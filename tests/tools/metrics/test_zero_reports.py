@@ -75,3 +75,26 @@ def test_schedule_that_starts_over_is_named() -> None:
     (found,) = find_in_lines(list(enumerate(lines, 1)), "log")
     assert "1e-06" in found.title
     assert "scheduler starts over" in found.title
+
+
+def test_empty_tensors_of_a_sharded_save() -> None:
+    lines = [
+        "zero_config: stage=3",
+        ">>> [tuple(v.shape) for v in sd.values()]",
+        "[(0,), (0,), (0,)]",
+    ]
+    (found,) = find_in_lines(list(enumerate(lines, 1)), "log")
+    assert found.kind == "zero.empty_tensors"
+    assert "ZeRO-3" in found.title
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "size mismatch for w: copying a param with shape torch.Size([0]) from checkpoint",
+        "[(0,), (4096, 16)]",
+        "f(0, 1)",
+    ],
+)
+def test_shapes_that_are_no_empty_save(line: str) -> None:
+    assert list(find_in_lines([(1, line)], "log")) == []

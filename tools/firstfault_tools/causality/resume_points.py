@@ -51,7 +51,71 @@ class Start:
 
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Hosts or ranks that go on at another step than those that resumed."""
+    """Hosts or ranks that go on at another step than those that resumed; data that begins again."""
+    return _find_apart(incident) or _find_replay(incident)
+
+
+_RESUMED = expression(
+    r"(?i)\bresum(?:ed|ing)\b|\bcontinuing training from\b|\brestored\b.{0,60}\b(?:step|checkpoint)"
+)
+_ORDER = expression(
+    r"(?i)\b(?:\w*sampler\w*|data_?seed|shuffl\w*|permutation|data ?order|data ?loader)\b[^\n]{0,60}?\bepoch['\"]?\W{1,3}0\b(?!\.\d*[1-9])"
+)
+_EPOCH = expression(r"(?i)\bepoch['\"]?\W{1,3}(?P<epoch>[1-9]\d{0,4})(?:\.\d+)?\b")
+_IDS = expression(r"\[(\d+(?:, ?\d+){2,31})[^\]]{0,8}\].{0,200}\[\1[^\]]{0,8}\]")
+AFTER_RESUME = 40
+
+
+def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
+    """A resume in a later epoch whose sampler says that it begins with epoch 0 again."""
+    for digest in incident.digests:
+        if not any(run.holds(("ampler", "data_seed", "huffl", "ermutation", "order", "sample ids")) for run in digest.kept.runs):  # fmt: skip
+            continue
+        lines = digest.kept[:MOST_LINES]
+        resumed, reached = 0, ""
+        order: tuple[int, str] | None = None
+        for number, text in lines:
+            if len(text) > 2_000:
+                continue
+            if "esum" in text or "ontinuing" in text or "estored" in text:
+                resumed = number if _RESUMED.search(text) else resumed
+            if "poch" in text and (told := _EPOCH.search(text)) is not None and not order:
+                reached = told["epoch"]
+            near = resumed and number - resumed <= AFTER_RESUME
+            if (
+                near
+                and reached
+                and order is None
+                and "poch" in text
+                and "val" not in text
+                and _ORDER.search(text)
+            ):
+                order = (number, text)
+            if near and _IDS.search(text) and "id" in text:
+                order = order or (number, text)
+                break
+        if order is None or not reached:
+            continue
+        again = next((p for p in lines if p[0] >= order[0] and "id" in p[1] and _IDS.search(p[1])), None)  # fmt: skip
+        quoted = dict.fromkeys((order, again) if again is not None else (order,))
+        return (
+            Finding(
+                kind="checkpoint.order_replayed",
+                title=f"the resume in epoch {reached} replays the data order of epoch 0: the sampler's epoch (its shuffle seed) was not "
+                "restored, so samples that were already seen in this epoch come again and others never do; the training loss is "
+                "lower for it, and not because of better learning",
+                level=Level.CAUSE,
+                category=Category.CHECKPOINT,
+                confidence=Confidence.LIKELY,
+                evidence=tuple(Evidence(digest.file, n, t.strip()[:400]) for n, t in quoted),
+                page="resume-state",
+                facts={"survived": False, "starts_at": 1, "explains": "setback"},
+            ),
+        )
+    return ()
+
+
+def _find_apart(incident: LogIncident) -> tuple[Finding, ...]:
     starts = _read_starts(incident)
     told = [s for s in starts.values() if s.step >= LEAST_STEP]
     if len(starts) < 2 or not told:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked
 
 KIND = "signature.state-dict-keys-mismatch"
 SHAPES = ("signature.state-dict-vocab-mismatch", "signature.state-dict-size-mismatch")
@@ -34,6 +35,79 @@ _WRAPPERS = {
     "base_model.model.": "PEFT",
     "model.": "a trainer or a LightningModule",
 }
+
+
+MARKERS = (
+    "_IncompatibleKeys",
+    "nexpected_keys",
+    "nexpected keys",
+    "nexpected key(s)",
+    "nexpected Keys",
+)
+LEAST_KEYS = 8
+"""Equal numbers of missing and unexpected keys from which on it is the same weights under other names."""
+_BOTH = expression(
+    r"(?i)\bmissing[_ ]keys?['\"]?\s*[:=]\s*(?P<missing>\[[^\]]{0,40000}\]|\d+).{0,40}?\bunexpected[_ ]keys?['\"]?\s*[:=]\s*(?P<extra>\[[^\]]{0,40000}\]|\d+)"
+)
+_ONE = expression(
+    r"(?i)\b(?P<which>missing|unexpected)[_ ]keys?['\"]?\s*(?:\(\d+\))?\s*[:=]\s*(?P<keys>\[[^\]]{0,40000}\]|\d+)"
+)
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """A load with strict=False that printed what it left out: the same weights under other names."""
+    marked = [(n, t) for n, t in keep_marked(lines, MARKERS) if "Error" not in t]
+    if not marked:
+        return ()
+    for number, text in marked[:200]:
+        both = _BOTH.search(text[:80_000])
+        if both is not None:
+            found = _describe_left_out(both["missing"], both["extra"], [(number, text)], file)
+        else:
+            extra = _ONE.search(text[:80_000])
+            near = [(n, t) for n, t in lines if 0 < abs(n - number) <= 2 and "issing" in t]
+            other = next(
+                ((p, m) for p in near if (m := _ONE.search(p[1][:80_000])) and m["which"].lower() == "missing"),
+                None,
+            )  # fmt: skip
+            if extra is None or other is None or extra["which"].lower() != "unexpected":
+                continue
+            quoted = [(number, text), other[0]]
+            found = _describe_left_out(other[1]["keys"], extra["keys"], quoted, file)
+        if found is not None:
+            return (found,)
+    return ()
+
+
+def _describe_left_out(
+    missing: str, extra: str, quoted: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    told = ""
+    if missing.startswith("[") and extra.startswith("["):
+        left, given = _KEY.findall(missing)[:MOST_KEYS], _KEY.findall(extra)[:MOST_KEYS]
+        if not left or not given:
+            return None
+        prefix, side = _common_prefix(left, given)
+        if prefix:
+            told = f"the names differ by the prefix '{prefix}' only, which the {side} has ({(left if side == 'model' else given)[0]})"
+        elif len(left) == len(given) >= LEAST_KEYS:
+            told = f"{len(left)} keys are missing and as many unexpected ({left[0]} and {given[0]}): the same weights under other names"
+    elif missing.isdecimal() and missing == extra and int(missing) >= LEAST_KEYS:
+        told = (
+            f"{missing} keys are missing and as many unexpected: the same weights under other names"
+        )
+    if not told:
+        return None
+    return Finding(
+        kind="checkpoint.names_differ",
+        title=f"The weights of the file were not loaded: {told}; strict=False only lists them, and the model keeps its initial weights",
+        level=Level.CAUSE,
+        category=Category.CHECKPOINT,
+        confidence=Confidence.CONFIRMED,
+        evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
+        page="state-dict-keys-mismatch",
+        facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+    )
 
 
 def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:

@@ -33,6 +33,7 @@ class Speaker:
 
 
 _HOST = r"[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+)*\d[A-Za-z0-9.-]*|\d{1,3}(?:\.\d{1,3}){3}"
+_LETTERED = r"(?:node|host|machine|server|worker)[-_]?[A-Za-z]"
 _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "bar",
@@ -73,7 +74,9 @@ _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pod", expression(r"\s*\[pod/(?P<host>[\w.-]+)/(?P<stream>[\w.-]+)\] ?")),
     (
         "bracket_host",
-        expression(rf"\s*\[(?P<host>{_HOST}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "),
+        expression(
+            rf"\s*\[(?P<host>{_HOST}|{_LETTERED}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "
+        ),
     ),
     ("task", expression(r"\s*(?P<task>\d{1,5}): (?!\d)")),
     ("task", expression(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),

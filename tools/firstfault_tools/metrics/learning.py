@@ -323,14 +323,16 @@ def judge_rate_schedule(view: View) -> list[Finding]:
     if len(curve) < 4:
         return found
     earlier, old, new = curve.values[1:-2], curve.values[2:-1], curve.values[3:]
-    for i in (np.flatnonzero((old > 0) & (new > 3 * old) & (earlier > 0)) + 3).tolist():
+    jumps = (np.flatnonzero((old > 0) & (new > 3 * old) & (earlier > 0)) + 3).tolist()
+    if curve.values[0] > 0 and 0 < 3 * curve.values[1] < curve.values[2]:
+        jumps.insert(0, 2)
+    for i in jumps:
         row = int(curve.rows[i])
         before, value = float(curve.values[i - 1]), float(curve.values[i])
         warming = before > 3 * float(curve.values[i - 2]) or 0 <= series.step[row] < 20
         if warming and value < 30 * before:
             continue
         again = _is_other_run(view, int(curve.rows[i - 1]), row)
-        harm = None if again else _rise_after(view, row)
         seam = (series.line[int(curve.rows[i - 1])], series.line[row])
         resumed = [
             e
@@ -338,6 +340,9 @@ def judge_rate_schedule(view: View) -> list[Finding]:
             for e in view.events(kind)
             if seam[0] < e.line < seam[1]
         ]
+        if i == 2 and not resumed:
+            continue  # two rows are no schedule
+        harm = None if again else _rise_after(view, row, clear=bool(resumed))
         title = f"The learning rate jumped from {number(before)} to {number(value)} at {series.label(row)}"
         if harm is not None:
             title += (
@@ -359,7 +364,12 @@ def judge_rate_schedule(view: View) -> list[Finding]:
                 view.evidence([int(curve.rows[i - 1]), row, len(series) - 1])
                 + view.event_evidence(resumed[:1]),
                 page="resume-state" if resumed else "learning-rate-schedules",
-                facts={"from": before, "to": value, "at": series.label(row)},
+                facts={
+                    "from": before,
+                    "to": value,
+                    "at": series.label(row),
+                    "explains": "setback" if resumed else "",
+                },
             )
         )
         if len(found) >= 3:
@@ -376,12 +386,19 @@ def _is_other_run(view: View, before: int, row: int) -> bool:
     return not (epochs[before] != MISSING and epochs[row] > epochs[before])
 
 
-def _rise_after(view: View, row: int) -> tuple[float, float] | None:
-    """(loss before, loss at the end) where it rose after `row` and stayed up; None otherwise."""
+def _rise_after(view: View, row: int, clear: bool = False) -> tuple[float, float] | None:
+    """(loss before, loss at the end) where it rose after `row` and stayed up; None otherwise.
+
+    clear: something else marks the place, so that a few rows which all lie higher are enough.
+    """
     import numpy as np
 
     loss = view.curve("loss")
     past, later = loss.values[loss.rows < row], loss.values[loss.rows >= row]
+    if clear and len(past) >= 2 and 2 <= len(later) < 4:
+        apart = float(np.min(later)) - float(np.max(past[-4:]))
+        higher = apart > max(0.03 * float(np.max(past[-4:])), 2 * float(np.ptp(past[-4:])))
+        return (float(np.median(past[-4:])), float(later[-1])) if higher else None
     if len(past) < 2 or len(later) < 4:
         return None
     before, end = float(np.median(past[-4:])), float(np.median(later[-3:]))

@@ -29,6 +29,7 @@ MARKERS = (
     "on-zero", "onzero", "examples", "annotations", " 0 samples", " 0 images", " 0 rows", " 0 batches", " 0 labels",
     "samples: 0", "samples = 0", "images: 0", "size: 0", "Found 0",
 )  # fmt: skip
+_SHAPES = ("(0,)", "torch.Size([0])", "hape [0]", "hape: [0]")
 MOST, MOST_CHARS = 4_000, 2_000
 _ZEROS = ("0", "zero", "{}", "[]", "empty", ">>> ", "In [")
 _FIGURE = (
@@ -104,6 +105,7 @@ def _objects() -> tuple[Reported, ...]:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
     """Objects reported as zero, as a cause where the log shows that they should not be."""
+    yield from _read_shapes(lines, file)
     marked = keep_marked(lines, MARKERS)
     if not marked or len(marked) > MOST:
         return
@@ -259,6 +261,51 @@ def _schedule(entry: dict[str, Any], number: int, lines: Sequence[tuple[int, str
             "(warm-up begins again)"
         )
     return ""
+
+
+_EMPTY = expression(r"\(0,\)|torch\.Size\(\[0\]\)|\b[Ss]hape:? ?\[0\]")
+_NO_CHECK = expression(r"(?i)size mismatch|copying a param|Error\b|state_dict for")
+_STAGE_3 = (
+    "stage=3",
+    "zero3",
+    "ZeRO-3",
+    "zero_stage: 3",
+    "stage3",
+    "zero_stage=3",
+    '"stage": 3',
+    "stage 3",
+    "Stage 3",
+    "zero_stage ....",
+    "stage_3",
+)
+
+
+def _read_shapes(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
+    """Shapes printed of a saved file that hold no element: partitions that nobody gathered."""
+    for number, text in keep_marked(lines, _SHAPES):
+        if len(text) > MOST_CHARS or _NO_CHECK.search(text):
+            continue
+        empty = _EMPTY.findall(text)
+        sized = re.findall(r"\(\d+, ?\d+\)|Size\(\[\d+, ?\d+\]\)", text)
+        if not empty or sized:
+            continue
+        stage = keep_marked(lines, _STAGE_3)
+        sharded = "a ZeRO-3 model" if stage else "a sharded model (ZeRO-3, FSDP)"
+        under = f"the partitions of {sharded} that the ranks hold were not gathered before the save"
+        asked = next((n for n, t in lines if n == number - 1 and _PROMPT.match(t)), None)
+        before = [Evidence(file, n, t.strip()[:600]) for n, t in lines if n == asked]
+        yield Finding(
+            kind="zero.empty_tensors",
+            title=f"The saved tensors are empty (shape {empty[0]}): {under}, so the file holds placeholders of 0 elements instead of the "
+            "trained weights, and loading it changes nothing",
+            level=Level.CAUSE,
+            category=Category.CHECKPOINT,
+            confidence=Confidence.LIKELY,
+            evidence=(Evidence(file, number, text.strip()[:600]), *before, *(Evidence(file, n, t.strip()[:600]) for n, t in stage[:1])),
+            page="zero-checkpoint",
+            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+        )  # fmt: skip
+        return
 
 
 def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
