@@ -110,7 +110,21 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         if finding.rank is not None and finding.host is None:
             finding = replace(finding, host=incident.roster.host_of(finding.rank))
         out.append(finding)
+    if any(f.kind.startswith(_ON_A_CARD) for f in out) and len(_orders(incident)) > 1:
+        from firstfault_tools.causality.card_runs import follow_card
+
+        out = follow_card(incident, out)
     return weigh_findings(incident, out)
+
+
+_ON_A_CARD = ("hardware.xid", "signature.cuda-", "signature.xid-")
+_ORDER = expression(r"VISIBLE_DEVICES['\"]?\s*[=:]\s*['\"]?\d{1,2}(?:,\s?\d{1,2})+")
+
+
+def _orders(incident: LogIncident) -> set[str]:
+    """The lists of cards that were made visible to the runs in the logs."""
+    lines = incident.lines_with(("VISIBLE_DEVICES",))
+    return {m[0] for _, _, t in lines if (m := _ORDER.search(t[:1000])) is not None}
 
 
 def _evicted_rank(incident: LogIncident, findings: Sequence[Finding]) -> int | None:
@@ -275,9 +289,36 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = seating.by_host(finding.host)
     if rank is None and finding.kind == "signature.slurm-oom-kill":
         rank = _task_out_of_memory(incident)
+    if rank is None and finding.kind in _SIGNALLED:
+        rank = _rank_of_signal(incident)
     if rank is None and finding.host and finding.kind in _OF_A_DISK:
         rank = _first_to_raise(incident, finding.host)
     return rank
+
+
+_SIGNALLED = frozenset({"signature.shm-too-small", "signature.exit-sigbus", "signature.segfault"})
+"""Deaths by a signal, which a handler (Open MPI, UCX) reports with host and pid in front."""
+_HANDLED = expression(
+    r"^\[(?P<host>[\w.-]+):(?P<pid>\d+)(?::\d+)*\] (?:\*{3} Process received signal|Signal: )"
+)
+
+
+def _rank_of_signal(incident: LogIncident) -> int | None:
+    """Rank of the one process whose signal handler wrote its last words."""
+    from firstfault_tools.causality.gpu_seats import seat_nccl_process
+
+    found = {
+        (m["host"], int(m["pid"]))
+        for _, _, t in incident.lines_with(("Process received signal", "] Signal: "))
+        if (m := _HANDLED.match(t)) is not None
+    }
+    if len(found) != 1:
+        return None
+    host, pid = found.pop()
+    rank = incident.roster.by_pid(pid, host)
+    if rank is None:
+        rank = seat_nccl_process(incident, host, pid)
+    return rank if rank is not None else incident.gpu_seats.rank_of_pid(pid)
 
 
 def _first_to_raise(incident: LogIncident, host: str) -> int | None:

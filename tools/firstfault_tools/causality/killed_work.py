@@ -118,7 +118,7 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     at = digest.position(place.line)
     near = list(digest.kept[max(0, at - SPAN) : at])
     trend = _read_trend(near)
-    work = _last_work(near)
+    work = last_work(near)
     who = finding.title.split(" was killed", 1)[0]
     limited = _name_limit(digest, finding, who)
     if limited is not None:
@@ -233,13 +233,13 @@ def name_killed_work(incident: LogIncident, finding: Finding) -> Finding:
         if finding.evidence and digest.file == finding.evidence[0].file:
             continue
         rows = _until_end(digest)
-        work = _last_work(rows)
+        work = last_work(rows)
         if work is None:
             continue
         phase, line = work
-        words, quoted = _PLAIN[phase], [line]
+        words, quoted = PLAIN[phase], [line]
         if phase == "evaluation" and (kept := _last(rows, _KEPT)) is not None:
-            words += f" ({_name_kept(kept[1])})"
+            words += f" ({name_kept(kept[1]) or _GATHERED})"
             quoted.append(kept)
         return replace(
             finding,
@@ -252,7 +252,8 @@ def name_killed_work(incident: LogIncident, finding: Finding) -> Finding:
     return finding
 
 
-_PLAIN = {
+_GATHERED = "they are gathered for the metric"
+PLAIN = {
     "loading": "while the model was loaded: every process loads a full copy into host memory",
     "optimizer": "while the optimizer states were created",
     "evaluation": "during evaluation, which keeps the outputs (predictions, logits) of all batches in host memory until its end",
@@ -271,7 +272,7 @@ def _until_end(digest: FileDigest) -> list[tuple[int, str]]:
     return rows[-SPAN:]
 
 
-def _last_work(rows: Sequence[tuple[int, str]]) -> tuple[str, tuple[int, str]] | None:
+def last_work(rows: Sequence[tuple[int, str]]) -> tuple[str, tuple[int, str]] | None:
     """The kind of work told last, with its line, unless training had begun after it."""
     kinds = (
         ("loading", _LOADING),
@@ -296,7 +297,8 @@ def _last(rows: Sequence[tuple[int, str]], pattern: object) -> tuple[int, str] |
     return next((r for r in reversed(rows) if pattern.search(r[1][:2000])), None)  # type: ignore[attr-defined]
 
 
-def _name_kept(text: str) -> str:
+def name_kept(text: str) -> str:
+    """What a line says of the outputs that an evaluation keeps; empty where nothing."""
     words = []
     if "eval_accumulation_steps" in text:
         words.append(
@@ -304,7 +306,7 @@ def _name_kept(text: str) -> str:
         )
     if "compute_metrics" in text:
         words.append("compute_metrics needs the predictions of the whole set at once")
-    return "; ".join(words) or "they are gathered for the metric"
+    return "; ".join(words)
 
 
 def _explain_work(
@@ -323,9 +325,9 @@ def _explain_work(
     kept = _last(rows, _KEPT) if phase == "evaluation" else None
     if trend is None and kept is None:
         return None
-    words = f"{_PLAIN[phase]}: host memory ran out is the usual reason, no CUDA error was raised"
+    words = f"{PLAIN[phase]}: host memory ran out is the usual reason, no CUDA error was raised"
     if kept is not None:
-        words = f"{_PLAIN[phase]} ({_name_kept(kept[1])}), and no CUDA error was raised"
+        words = f"{PLAIN[phase]} ({name_kept(kept[1]) or _GATHERED}), and no CUDA error was raised"
     return words, [kept] if kept is not None else []
 
 

@@ -27,6 +27,14 @@ FULL = 0.95
 _HANDLES = ("signature.cuda-library-not-initialized", "signature.cublas-alloc-failed")
 _BUSY = "signature.no-cuda-gpus-available"
 _PLAIN = ("signature.cuda-oom", "signature.oom-model-load", "signature.oom-backward")
+_OF_TRAINING = frozenset(
+    {
+        *_PLAIN,
+        "signature.oom-logits-loss",
+        "signature.oom-optimizer-state",
+        "signature.oom-attention-scores",
+    }
+)
 
 _CSV = expression(
     r"^\s*(?P<index>\d{1,2})\s*,(?:[^,\n]{1,60},){0,4}?\s*(?P<used>\d{1,6}) ?(?:MiB)?\s*,\s*(?P<total>\d{4,6}) ?MiB"
@@ -73,7 +81,11 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
         return _name_full_card(incident, finding)
     if finding.kind == _BUSY:
         return _name_exclusive(incident, finding)
-    if message is None or finding.kind not in _PLAIN:
+    if message is None or finding.kind not in _OF_TRAINING:
+        return finding
+    if not message.others and (engine := _name_engine(incident, finding, message)) is not None:
+        return engine
+    if finding.kind not in _PLAIN:
         return finding
     if (spread := _name_spread(incident, finding)) is not None:
         return spread
@@ -241,6 +253,94 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
         page="inference-engine-memory"
         if engine is not None
         else "gpu-memory-held-by-another-process",
+    )
+
+
+_SHARES = (
+    expression(
+        r"(?i)(?:device|gpu) (?P<where>(?:cuda:)?\d{1,2})? ?is also (?:being )?used (?:for|by) (?:the )?train\w*|"
+        r"['\"]?vllm_mode['\"]?\s*[=: ]\s*['\"]?colocate|\bcolocat\w+\b[^\n]{0,60}\b(?:vllm|sglang|engine|rollout|train\w*)|\bhybrid[ _]engine\b"
+    ),
+)
+"""The program says itself that its inference engine and the training sit on one card."""
+
+_RESERVED = expression(
+    r"gpu_memory_utilization(?: \((?P<share>0?\.\d+|1\.0+)\) = (?P<gib>\d+(?:\.\d+)?) ?GiB|['\"]?\s*[=: ]\s*['\"]?(?P<plain>0?\.\d+))|"
+    r"mem_fraction_static['\"]?\s*[=: ]\s*['\"]?(?P<sglang>0?\.\d+)"
+)
+_CACHE = expression(
+    r"(?:reserved for KV Cache is|Available KV cache memory:|KV Cache is allocated\D{0,60}?size:) ?(?P<gib>\d+(?:\.\d+)?) ?Gi?B"
+)
+_ASLEEP = expression(
+    r"(?i)sleep mode freed|fall asleep|engine\w* (?:is )?(?:asleep|sleeping|offloaded)"
+)
+_OF_ENGINE = expression(r"/(?:vllm|sglang|lmdeploy)/")
+_ENGINE_WORDS = (
+    *(
+        "gpu_memory_utilization",
+        "mem_fraction_static",
+        "KV Cache",
+        "KV cache",
+        "also being used",
+        "also used",
+    ),
+    *("colocate", "hybrid engine", "hybrid_engine", "leep"),
+)
+ENGINE_SHARE = 0.3
+"""Share of the card an engine must have reserved to be named as its holder."""
+
+
+def _name_engine(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding | None:
+    """An inference engine in the same process as the training, which reserved its share of the card first."""
+    share = reserved = cache = None
+    quoted: list[Evidence] = []
+    said: Evidence | None = None
+    place = finding.evidence[0]
+    for digest, number, text in incident.lines_with(_ENGINE_WORDS):
+        if digest.file == place.file and number >= place.line:
+            break
+        here = Evidence(digest.file, number, text.strip()[:500])
+        if (row := _RESERVED.search(text[:2000])) is not None:
+            share = float(row["share"] or row["plain"] or row["sglang"] or 0) or share
+            if row["gib"]:
+                reserved = float(row["gib"])
+            quoted = [here] if row["gib"] or not quoted else quoted
+        elif (block := _CACHE.search(text[:2000])) is not None:
+            cache = float(block["gib"])
+            quoted.append(here)
+        elif said is None and any(p.search(text[:1000]) for p in _SHARES):
+            said = here
+        elif _ASLEEP.search(text[:400]):
+            return None  # it gave its share back before
+    if share is None or share < ENGINE_SHARE or (said is None and cache is None):
+        return None
+    if said is None and not (message.private_pools or 0):
+        return None  # an engine of which nothing says that it sits on this card
+    if _raised_by_engine(incident, finding):
+        return None
+    size = f" = {reserved:.1f} GiB" if reserved is not None else ""
+    size += f", {cache:.1f} GiB of it for the KV cache" if cache is not None else ""
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}, because the "
+        f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {share:g}{size} "
+        "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
+        "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
+        + _tail(finding),
+        evidence=(*finding.evidence[:2], *((said,) if said is not None else ()), *quoted[-2:]),
+        page="inference-engine-memory",
+    )
+
+
+def _raised_by_engine(incident: LogIncident, finding: Finding) -> bool:
+    """The engine itself found no room: that is its start, not the training beside it."""
+    place = finding.evidence[0]
+    return any(
+        _OF_ENGINE.search(f.path)
+        for t in incident.tracebacks
+        if t.line.file == place.file and t.line.number == place.line
+        for f in t.frames[-6:]
     )
 
 

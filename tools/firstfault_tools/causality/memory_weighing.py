@@ -27,6 +27,7 @@ COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
 BUSY = "signature.no-cuda-gpus-available"
+RAY = "signature.ray-node-memory-kill"
 CROWD = "hardware.gpu_contexts"
 FRAMES = 24
 GIB = 1 << 30
@@ -111,6 +112,11 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
         ):
             # one rank is slow and grows: both follow from what only this rank does
             finding = replace(finding, level=Level.CONTEXT)
+        elif finding.kind in (GROWTH, RAY):
+            from firstfault_tools.causality.memory_users import name_growing_work, name_users
+
+            name = name_users if finding.kind == RAY else name_growing_work
+            finding = name(incident, finding)
         elif finding.kind == KILLED and finding.category is None and alone:
             from firstfault_tools.causality.killed_work import explain_kill
 

@@ -14,7 +14,14 @@ from firstfault_tools.metrics.tokens import to_number
 
 _LATER = (
     *("checkpoint", "overflow", "workers", "warmup", "scratch", "resum", "restart"),
-    *("time (ms) |", " ....", "loss scale", "validation loss at", "running evaluation"),
+    *(
+        "time (ms) |",
+        " ....",
+        "loss scale",
+        "validation loss at",
+        "running evaluation",
+        "global step to",
+    ),
 )
 _SHAPELESS = expression(r"[-\d.+ ]+")
 

@@ -22,6 +22,7 @@ JUDGES = (
     ("loss_shape", "judge_placeholder_loss"),
     ("resume", "judge_restart_from_scratch"),
     ("resume", "judge_resume_seam"),
+    ("resume", "judge_rate_restart"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
     ("planned_rises", "judge_memory_step"),
@@ -39,6 +40,7 @@ RUN_JUDGES = (
     ("learning", "judge_dead_gradients"),
     ("learning", "judge_never_learning"),
     ("learning", "judge_constant_loss"),
+    ("learning", "judge_endless_warm_up"),
     ("learning", "judge_rate_as_written"),
     ("loss_shape", "judge_divergence"),
     ("loss_shape", "judge_spikes"),
@@ -86,7 +88,10 @@ def _settle(found: list[Finding]) -> list[Finding]:
     """
     if any(f.kind == "metrics.lr_jump" and f.level is Level.CAUSE for f in found):
         found = [
-            replace(f, level=Level.CONTEXT) if f.kind == "metrics.divergence" else f for f in found
+            replace(f, level=Level.CONTEXT)
+            if f.kind in ("metrics.divergence", "metrics.lr_restart")
+            else f
+            for f in found
         ]
     if not any(f.kind.startswith("metrics.nan_") and f.level is Level.CAUSE for f in found):
         return found

@@ -456,3 +456,43 @@ def judge_rate_as_written(view: View) -> list[Finding]:
             )
         )
     return found
+
+
+TINY = 1e-7
+"""Learning rate below which a run in 16 or 32 bit weights moves nothing that a loss could show."""
+WARM_ROWS, EVEN = 10, 0.2
+
+
+def judge_endless_warm_up(view: View) -> list[Finding]:
+    """A learning rate that climbs evenly from zero to the last row and stays so small that nothing is learned."""
+    import numpy as np
+
+    rate, loss, series = view.curve("lr"), view.curve("loss"), view.lead
+    values = rate.values
+    if len(values) < WARM_ROWS or len(loss) < WARM_ROWS or not 0 < float(values[-1]) <= TINY:
+        return []
+    rises = np.diff(values)
+    if float(rises.min()) <= 0 or float(rises.std()) > EVEN * float(rises.mean()):
+        return []
+    if float(values[0]) > 0.3 * float(values[-1]) or float(loss.values.min()) < 0.05:
+        return []
+    third = len(loss) // 3
+    head, tail = float(np.median(loss.values[:third])), float(np.median(loss.values[-third:]))
+    if head - tail > max(3 * noise_of(loss.values) / third**0.5, 0.005 * abs(head)):
+        return []
+    first, last = int(rate.rows[0]), int(rate.rows[-1])
+    return [
+        make_finding(
+            "warm_up_endless",
+            f"The learning rate is still warming up at the end: it rises evenly from {number(float(values[0]))} to "
+            f"{number(float(values[-1]))} over all {len(values)} rows ({series.label(first)} to {series.label(last)}), far below any "
+            f"usual rate, so nothing is learned (loss {number(head)}, at the end {number(tail)}): the warm-up is much longer than the "
+            "run (warmup_steps, warmup_ratio or the scheduler's step count), or the peak is set too small",
+            Level.CONTEXT,
+            Category.NUMERICAL,
+            view.evidence([first, last]),
+            page="learning-rate-schedules",
+            confidence=Confidence.LIKELY,
+            facts={"explains": "unlearned", "weight": 0.7, "highest": float(values[-1])},
+        )
+    ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
-from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, number
 
 if TYPE_CHECKING:
@@ -363,6 +363,26 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
     ]
 
 
+def _before_scaling(view: View, reduced: list[Event]) -> tuple[str, list[Event]]:
+    """Values that were no numbers before the first step: no scale of the loss mends those."""
+    if not reduced:
+        return "", []
+    told = [e for e in view.events("value_not_finite") if e.line < reduced[0].line]
+    if told:
+        return (
+            "; the forward pass gives NaN in fp16 (half precision) already before the first step, as quoted, so the scale is "
+            "only the messenger: train in bf16 or fp32, and check the weights and the input that the NaN comes from",
+            told[:1],
+        )
+    if reduced[0].row == 0 and not len(view.lead):
+        return (
+            "; not one step succeeded, so a value leaves the range of fp16 (half precision) in every forward or backward pass: "
+            "train in bf16, or find the first activation that is not finite",
+            [],
+        )
+    return "", []
+
+
 def judge_loss_scale(view: View) -> list[Finding]:
     """Collapse of the dynamic loss scale against its normal search for a level."""
     import numpy as np
@@ -407,6 +427,8 @@ def judge_loss_scale(view: View) -> list[Finding]:
         falls = np.flatnonzero(np.diff(curve.values) < 0)
         quoted += view.evidence([*curve.rows[falls[:1]], *curve.rows[falls[-1:] + 1]])
     if at_floor or worst >= 10:
+        said, unwell = _before_scaling(view, reduced)
+        quoted += view.event_evidence(unwell)
         where = ""
         if worst >= 10 and reduced and rows:
             before = min(rows, reduced[worst_start].row) - 1
@@ -416,7 +438,8 @@ def judge_loss_scale(view: View) -> list[Finding]:
                 "loss_scale_collapse",
                 f"The loss scale collapsed{where}: {count} reductions {span}"
                 + (", its minimum" if at_floor else "")
-                + "; every step overflows, so nothing is learned",
+                + "; every step overflows, so nothing is learned"
+                + said,
                 Level.CAUSE,
                 Category.NUMERICAL,
                 quoted,

@@ -145,3 +145,80 @@ def judge_resume_seam(view: View) -> list[Finding]:
             )
         )
     return found
+
+
+FELL, ROSE = 0.5, 1.5
+"""Share of the last learning rate below or above which the first one after a resume is another place of the schedule."""
+BETWEEN = 80
+"""Lines of a resume that are looked through for the setting that left the schedule out."""
+_SCHEDULER = expression(
+    r"(?i)\b\w*(?:lr_?|param_?|rate_?)sched\w*['\"]?\s*[=:]\s*(?:False|None|0\b)|--(?:no-load-optim|finetune|override-opt\S*)\b|"
+    r"\b(?:not (?:load|restor)\w*|skip\w*|without|ignor\w*)\b.{0,30}\bsched\w+|"
+    r"\bsched\w+.{0,40}\b(?:not (?:found|load\w*|restor\w*|saved)|skipp\w*|missing|from scratch|re-?initiali[sz]ed)"
+)
+
+
+def judge_rate_restart(view: View) -> list[Finding]:
+    """A learning rate that a resume put back to the beginning of its schedule although the steps go on."""
+    rate, series = view.curve("lr"), view.lead
+    resumed = view.events("checkpoint_loaded", "resume_requested")
+    if len(rate) < 4 or not resumed:
+        return []
+    values, rows = rate.values, rate.rows
+    for i in range(2, len(rate) - 1):
+        before, after = float(values[i - 1]), float(values[i])
+        if FELL * before < after < ROSE * before or before <= 0:
+            continue
+        row, last = int(rows[i]), int(rows[i - 1])
+        told = [e for e in resumed if series.line[last] < e.line < series.line[row]]
+        if not told or series.step[row] in (0, 1):
+            continue
+        if series.step[row] != NO_STEP and series.step[row] <= series.step[last]:
+            # steps are repeated: what the rate was at this very step is known
+            same = [k for k in range(i) if series.step[int(rows[k])] == series.step[row]]
+            before = float(values[same[-1]]) if same else before
+            if FELL * before < after < ROSE * before:
+                continue
+        warming = after <= FELL * before and float(values[i + 1]) > after >= 0
+        higher = after >= ROSE * before and float(values[i - 2]) >= float(values[i - 1])
+        if not (warming or higher):
+            continue
+        setting = _name_setting(view, series.line[last], series.line[row])
+        how = (
+            "warms up from near zero again"
+            if warming
+            else "starts again at the top of its schedule"
+        )
+        title = (
+            f"The learning rate was {number(before)} at {series.label(last)} and is {number(after)} at "
+            f"{series.label(row)}, the first after the resume: it {how}, so the learning-rate scheduler was not restored "
+            "from the checkpoint and restarted, although the steps go on"
+            + (f" («{setting[1]}»)" if setting else "")
+        )
+        quoted = [Event("setting", setting[0], setting[2], row, {})] if setting else []
+        return [
+            make_finding(
+                "lr_restart",
+                title,
+                Level.CAUSE,
+                Category.CHECKPOINT,
+                view.evidence([last, row, int(rows[i + 1])])
+                + view.event_evidence([*told[:1], *quoted]),
+                page="resume-state",
+                facts={"before": before, "after": after, "severity": "warning"},
+            )
+        ]
+    return []
+
+
+def _name_setting(view: View, start: int, end: int) -> tuple[int, str, str] | None:
+    """(line, words, text) of a line of the resume that says the scheduler was left out."""
+    if view.quote is None:
+        return None
+    for line in range(max(start + 1, end - BETWEEN), end):
+        text = view.quote(line) or ""
+        if "ched" in text or "--" in text:
+            found = _SCHEDULER.search(text[:1000])
+            if found is not None:
+                return line, found[0].strip()[:80], text
+    return None
