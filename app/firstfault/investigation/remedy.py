@@ -45,7 +45,7 @@ def weigh_remedy(examination: Examination, judgement: Judgement, question: str) 
 
 
 _BY_SETTINGS = frozenset(
-    {Category.NUMERICAL, Category.DATA, Category.CODE_BUG, Category.CHECKPOINT}
+    {Category.NUMERICAL, Category.DATA, Category.CODE_BUG, Category.CHECKPOINT, Category.OOM}
 )
 
 

@@ -46,6 +46,9 @@ HELD_MIB = 200
 _HEAD = expression(r"^\|\s+(?P<index>\d{1,2})\s+\S.{5,60}\|")
 _BOX = expression(r"\|\s*(?P<used>\d{1,6})MiB\s*/\s*(?P<total>\d{1,6})MiB\s*\|")
 _AUTO = expression(r"device_map['\"]?\s*[=:]\s*['\"](?:auto|balanced|sequential)['\"]")
+_EMA = expression(r"(?i)(?<![a-z])ema(?![a-z])|shadow|averaged_?model|swa_model|ref_?model|teacher")
+_CLONE = expression(r"clone\(|deepcopy|copy\(|\.float\(\)|EMA\(|AveragedModel\(")
+COPY_FRAMES = 4
 _NO_PROCESS = "No running processes found"
 _OTHER_LIBRARIES = (
     (
@@ -89,6 +92,8 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
         return finding
     if (spread := _name_spread(incident, finding)) is not None:
         return spread
+    if (copied := _name_copy(incident, finding)) is not None:
+        return copied
     message = _name_own(finding, message)
     books = close_books(message)
     if books.bucket is Bucket.OTHER_PROCESSES and message.process is not None and message.others:
@@ -354,6 +359,35 @@ def _name_pools(finding: Finding, message: OomMessage) -> Finding:
         "(torch.compile mode reduce-overhead or max-autotune, or graphs captured for many shapes): compile without CUDA graphs "
         f"(max-autotune-no-cudagraphs) or for fewer shapes{mark}{tail}",
     )
+
+
+def _name_copy(incident: LogIncident, finding: Finding) -> Finding | None:
+    """A copy of all weights (EMA, a shadow, a reference) that was just being made."""
+    place = finding.evidence[0]
+    stack = next(
+        (
+            t
+            for t in incident.tracebacks
+            if (t.line.file, t.line.number) == (place.file, place.line)
+        ),
+        None,
+    )
+    if stack is None:
+        return None
+    digest = incident.digest_of(place.file)
+    for frame in stack.frames[-COPY_FRAMES:]:
+        code = incident.text_of(digest, frame.number + 1) or ""
+        if _EMA.search(f"{frame.path.rpartition('/')[2]} {frame.name} {code}") and (
+            _CLONE.search(code) or _EMA.search(frame.path.rpartition("/")[2])
+        ):
+            head, mark, tail = finding.title.partition(", raised in ")
+            return replace(
+                finding,
+                title=f"{head} while a second copy of all weights (EMA, shadow weights) was made on the GPU: it costs as much as the "
+                f"model, in fp32 twice a 16-bit model; keep the copy on the CPU, shard it, or leave room for it{mark}{tail}",
+                page="memory-reduction",
+            )
+    return None
 
 
 def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:

@@ -17,6 +17,7 @@ from firstfault_tools.causality.interruption import subordinate_interrupts
 from firstfault_tools.causality.pods import family_of, pod_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.log.speaker import read_speaker
 
 _CONNECTIONS = expression(
     r"^signature\.(?:rendezvous-(?:connection|closed|timeout)|store-connect-timeout|nccl-bootstrap-connect|"
@@ -31,13 +32,17 @@ _NODE_LOSSES = expression(
 )
 """Reports of an upper layer that a node is gone: they say that, never why."""
 
+ODD_VERSION = "ranks.odd_version"
 _ECHOES = (43, 45)
 """Xids that the driver writes when a process that failed is cleaned up."""
 
 _CRASHES = ("signature.segfault", "signature.heap-corruption")
 """A crash of native code says what kind of code it was only where a stack is shown."""
 
-_LATE = "signature.cuda-illegal-memory-access"
+_LATE = (
+    "signature.cuda-illegal-memory-access",
+    "signature.cuda-library-execution-failed",
+)
 """Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
 
 _OF_A_WORKER = "signature.dataloader-worker-exited"
@@ -97,6 +102,8 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
         ):
             level = Level.CONTEXT
+        if finding.kind == ODD_VERSION and finding.host:
+            finding = _turn_round(finding, findings)
         if finding.kind in _REFUSALS or finding.kind.startswith("traceback."):
             finding = _explain_refusal(incident, finding)
         if finding.kind in _LIMITS:
@@ -105,7 +112,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             finding = name_pasted_limit(incident, finding)
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
-        elif (finding.kind == _LATE and trained and not _where_is_known(incident, findings)) or (
+        elif (finding.kind in _LATE and trained and not _where_is_known(incident, findings)) or (
             finding.kind == _OF_A_WORKER and _samples_passed(incident, finding)
         ):
             finding = replace(finding, category=None, rank=_rank_shown(incident, finding))
@@ -146,6 +153,28 @@ def _explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
     from firstfault_tools.causality.refused_objects import explain_refusal
 
     return explain_refusal(incident, finding)
+
+
+def _turn_round(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """The host with another version is the one that works: the others have what fails."""
+    failing = {
+        host
+        for f in findings
+        if f.category is Category.ENVIRONMENT
+        and f.level in (Level.CAUSE, Level.FAILURE)
+        and f.kind != ODD_VERSION
+        for e in f.evidence
+        if (host := read_speaker(e.text)[0].host)
+    }
+    if not failing or finding.host in failing:
+        return finding
+    told = finding.title.partition(": it runs")[0]
+    return replace(
+        finding,
+        title=f"the hosts that fail ({', '.join(sorted(failing)[:6])}) run other software than {finding.host}, which works: {told}; "
+        "theirs is too old or does not fit",
+        host=next(iter(failing)) if len(failing) == 1 else None,
+    )
 
 
 def _is_history(finding: Finding) -> bool:

@@ -8,6 +8,7 @@ stand in different lines.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
 
-MOST_LINES = 4_000
+MOST_LINES, WINDOW = 600, 1_000
 MOST_LIBRARIES = 4
 WEIGHT = 0.95
 
@@ -125,13 +126,18 @@ class Fallback:
     gpu: NumberedLine | None
 
 
-def read_fallback(lines: Sequence[NumberedLine]) -> Fallback | None:
-    """The fallback that a log tells of; None where nothing says that the CPU is used."""
-    kept = keep_marked(lines, _WORDS)[:MOST_LINES]
-    shown = next(_find_signs(kept), None)
+def read_fallback(lines: Sequence[NumberedLine], signs: Sequence[NumberedLine]) -> Fallback | None:
+    """The fallback that a log tells of; None where nothing says that the CPU is used.
+
+    signs: the lines that hold a word of a sign. Reasons and GPUs are looked for near the first, and at the end.
+    """
+    shown = next(_find_signs(signs), None)
     if shown is None:
         return None
     place, who, sign = shown
+    at = bisect_left(lines, place[0], key=lambda row: row[0])
+    near = [*lines[max(0, at - WINDOW) : at + WINDOW], *lines[max(at + WINDOW, len(lines) - WINDOW) :]]  # fmt: skip
+    kept = [row for row in near if any(word in row[1] for word in _WORDS)][:MOST_LINES]
     reasons, places = _find_reasons(kept)
     hidden = _find_hidden(lines, kept)
     if hidden is not None:
@@ -191,9 +197,8 @@ def _find_reasons(kept: Sequence[NumberedLine]) -> tuple[list[str], list[Numbere
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """A fact that explains slowness; a fault where a GPU is seen beside it and a reason is told."""
-    if not keep_marked(lines, _SIGN_WORDS):
-        return ()
-    found = read_fallback(lines)
+    signs = keep_marked(lines, _SIGN_WORDS)[:MOST_LINES]
+    found = read_fallback(lines, signs) if signs else None
     if found is None:
         return ()
     why = f": {found.reasons[0]}" if found.reasons else ""

@@ -33,6 +33,7 @@ MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _GPU, _XML, *_CSV, *_DMON, _TOPOLOGY)
 
 _GPU_LINE = expression(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s*$")
 _XML_DOCUMENT = expression(r"<nvidia_smi_log\b.*?</nvidia_smi_log>", re.DOTALL)
+_ASKED = expression(r"nvidia-smi\b(?=.{0,80} -q\b).{0,80} (?:-i|--id)[ =](\d{1,2})(?![\d,])")
 _QUERY_LINE = expression(
     r"^(?:\s*[A-Za-z][\w ./()-]{1,60}\s*:\s|\s+[A-Za-z][\w ./()-]{1,60}\s*$|GPU |\s*$|=)"
 )
@@ -100,12 +101,20 @@ def _read_states(lines: Sequence[NumberedLine], text: str, file: str) -> list[li
             gpus = read_xml("\n" * shift + document[0], file)
             states.append(gpus)
     if _QUERY in text or _GPU in text:
-        states.append(read_query(_cut_query(lines)))
+        gpus = read_query(_cut_query(lines))
+        asked = _find_asked(lines) if len(gpus) == 1 else None
+        states.append([replace(gpus[0], index=asked)] if asked is not None else gpus)
     if _TABLE in text:
         states.append(read_table(lines))
     if any(marker in text for marker in _CSV):
         states.append(read_csv(lines))
     return [gpus for gpus in states if gpus]
+
+
+def _find_asked(lines: Sequence[NumberedLine]) -> int | None:
+    """Index of the one GPU that the command asked for: nvidia-smi -q -i 4."""
+    asked = {m[1] for _, text in lines if "nvidia-smi" in text and (m := _ASKED.search(text))}
+    return int(asked.pop()) if len(asked) == 1 else None
 
 
 def _cut_query(lines: Sequence[NumberedLine]) -> list[NumberedLine]:

@@ -6,7 +6,9 @@ link delivers what was sent: an IOMMU between the GPUs makes them arrive as zero
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
@@ -16,6 +18,7 @@ from firstfault_tools.hardware.pages import attach_pages
 
 WRONG_COPY = "hardware.peer_copy_wrong"
 MOST_COPIES = 512
+MOST_LINES = 4_000
 TINY = 1e-3
 """Difference of a copy from its original that rounding explains."""
 
@@ -122,6 +125,18 @@ _DIFFERENCE = expression(
 )
 _SAMPLE = expression(r"Verification error @ element \d+: val = (?P<value>\S+), ref = (?P<ref>\S+)")
 _SPEED = expression(r"(?i)\b[GM]i?B/s|bandwidth|latency|\bms\b|\bus\b|gbps|via P2P|channel \d")
+_OF_DEVICE = expression(
+    r"^\s*(?:cuda:|gpu:? ?|device:? ?)(?P<gpu>\d{1,2})\b[ :=|,-]*(?P<label>[A-Za-z][\w ./()-]{0,40}?)[ :=]+(?P<values>[-+\w.]*\d[-+\w., ]*)$",
+    re.IGNORECASE,
+)
+_RESULT = expression(
+    r"(?i)sum|hash|crc|norm\b|result|mean|matmul|gemm|\bloss|output|digest|md5|logits|checks"
+)
+_NOT_RESULT = expression(
+    r"(?i)mem|time|temp|util|power|clock|gib|gb|ms\b|batch|rank|throughput|tflops|samples"
+)
+RESULT_WORDS = ("cuda:1 ", "cuda:1:", "GPU 1:", "GPU1:", "gpu1 ", "gpu1:", "gpu 1", "device 1")
+LEAST_DEVICES = 3
 COPY_WORDS = (
     "-> cuda:",
     "=> cuda:",
@@ -156,7 +171,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         else:
             bad.append(((number, text), f"cuda:{pair['a']} -> cuda:{pair['b']}"))
     if not bad:
-        return ()
+        return tuple(_find_odd_device(lines, file))
     pairs = list(dict.fromkeys(words for _, words in bad))
     title = (
         "Direct GPU-to-GPU (peer-to-peer) copies arrive corrupted, without an error: "
@@ -200,3 +215,45 @@ def _judge_copy(rest: str) -> bool | None:
     if _BAD_WORD.search(rest):
         return False
     return True if _GOOD_WORD.search(rest) else None
+
+
+def _find_odd_device(lines: Sequence[NumberedLine], file: str) -> Iterator[Finding]:
+    """One GPU that computes something else than all others from the same input."""
+    groups: dict[tuple[str, int], dict[int, tuple[tuple[str, ...], NumberedLine]]] = {}
+    for number, text in keep_marked(lines, RESULT_WORDS)[:1] and lines[:MOST_LINES]:
+        found = _OF_DEVICE.match(text) if len(text) < 200 else None
+        if found is None or not _RESULT.search(found["label"]) or _NOT_RESULT.search(text):
+            continue
+        values = tuple(found["values"].replace(",", " ").split())
+        rows = groups.setdefault((found["label"].strip().lower(), len(values)), {})
+        rows.setdefault(int(found["gpu"]), (values, (number, text)))
+    for (label, _), rows in groups.items():
+        if len(rows) < LEAST_DEVICES:
+            continue
+        usual, count = Counter(values for values, _ in rows.values()).most_common(1)[0]
+        odd = [gpu for gpu, (values, _) in rows.items() if values != usual]
+        if count != len(rows) - 1 or len(odd) != 1:
+            continue
+        gpu = odd[0]
+        values, place = rows[gpu]
+        repeats = len(set(values)) > 1 and len(set(usual)) == 1
+        yield from attach_pages(
+            [
+                Finding(
+                    kind="hardware.odd_result",
+                    title=f"GPU {gpu} computes another result ({label} {', '.join(values[:3])}) than the other {count} GPUs "
+                    f"({', '.join(usual[:1] if len(set(usual)) == 1 else usual[:3])}) from the same input"
+                    f"{', and another one each time it repeats' if repeats else ''}: silent data corruption, that GPU is faulty",
+                    level=Level.CAUSE,
+                    category=Category.HARDWARE,
+                    confidence=Confidence.LIKELY,
+                    evidence=tuple(
+                        quote_line(file, *p)
+                        for p in (place, *(r[1] for g, r in rows.items() if g != gpu))
+                    )[:4],
+                    gpu=f"GPU {gpu}",
+                    page="silent-data-corruption",
+                    facts={"gpu_index": gpu, "survived": False},
+                )
+            ]
+        )

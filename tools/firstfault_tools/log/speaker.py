@@ -78,6 +78,7 @@ _PEELERS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"\s*\[(?P<host>{_HOST}|{_LETTERED}):(?P<lr>\d{{1,3}})\](?:<std(?:out|err)>)?:? "
         ),
     ),
+    ("task", expression(r"\s*(?:task|process)[ #]{1,5}(?P<task>\d{1,5}) ?\| ")),
     ("task", expression(r"\s*(?P<task>\d{1,5}): (?!\d)")),
     ("task", expression(r"\s*\[(?P<task>\d{1,4})\]:? (?=\S)")),
     (
