@@ -319,7 +319,7 @@ class Service:
 
         self.record.incidents.get(incident)
         gone = self.record.shelf.delete_incident(incident)
-        forget_incident(self.settings, incident)
+        forget_incident(self.settings, incident, self.answerer)
         return gone
 
     def report(self, incident: str, figures: GivenFigures | None = None) -> Report:

@@ -95,7 +95,7 @@ class Worker:
             from firstfault.agent.forgetting import forget_incident
 
             for incident in old:
-                forget_incident(self.record.settings, incident)
+                forget_incident(self.record.settings, incident, self.answerer)
 
     def work(self, stop: threading.Event, wake: threading.Event | None = None) -> None:
         """Execute runs until `stop` is set. `wake` tells that there may be a new one."""

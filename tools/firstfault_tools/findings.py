@@ -105,3 +105,32 @@ class Finding:
     time: float | None = None
     page: str | None = None
     facts: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of_slowness(
+        cls,
+        kind: str,
+        title: str,
+        evidence: tuple[Evidence, ...],
+        *,
+        weight: float,
+        page: str | None = None,
+        host: str | None = None,
+        gpu: str | None = None,
+        facts: Mapping[str, Json] = MappingProxyType({}),
+    ) -> Finding:
+        """A fact that explains slowness where somebody asks for it, and is no fault by itself.
+
+        weight: 0 to 1, how much of the slowness it may be; the heaviest is told.
+        """
+        return cls(
+            kind=kind,
+            title=title,
+            level=Level.CONTEXT,
+            category=Category.PERFORMANCE,
+            evidence=evidence,
+            host=host,
+            gpu=gpu,
+            page=page,
+            facts={**facts, "explains": "slow", "weight": weight},
+        )

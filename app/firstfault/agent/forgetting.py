@@ -6,26 +6,31 @@ which the messages of every turn stand.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from firstfault.agent.store import (
+    AgentStore,
     agent_file,
     checkpoints_file,
     is_postgres,
     open_checkpoints,
     open_store,
 )
+from firstfault.conversation.answerer import Answerer
+from firstfault.conversation.rules import RuleAnswerer
 from firstfault.settings import Settings
 
 
-def forget_incident(settings: Settings, incident: str) -> int:
-    """Delete all that the agent keeps of an incident; how many threads of the graph went."""
-    if is_postgres(settings) or agent_file(settings).exists():
-        store = open_store(settings)
-        try:
+def forget_incident(settings: Settings, incident: str, answerer: Answerer | None = None) -> int:
+    """Delete all that the agent keeps of an incident; how many threads of the graph went.
+
+    answerer: that of this process, which may hold the store open.
+    """
+    with _find_store(settings, answerer) as store:
+        if store is not None:
             store.delete_incident(incident)
-        finally:
-            store.close()
     if not (is_postgres(settings) or checkpoints_file(settings).exists()):
         return 0
     with open_checkpoints(settings) as checkpoints:
@@ -39,3 +44,23 @@ def forget_incident(settings: Settings, incident: str) -> int:
         for thread in threads:
             saver.delete_thread(thread)
     return len(threads)
+
+
+@contextmanager
+def _find_store(settings: Settings, answerer: Answerer | None) -> Iterator[AgentStore | None]:
+    """The store that the answerer holds, else one for this call; None where there never was one."""
+    held = None if answerer is None or isinstance(answerer, RuleAnswerer) else _store_of(answerer)
+    if held is not None:
+        yield held
+    elif is_postgres(settings) or agent_file(settings).exists():
+        with closing(open_store(settings)) as store:
+            yield store
+    else:
+        yield None
+
+
+def _store_of(answerer: Answerer) -> AgentStore | None:
+    """Its store. The agent is imported here, since it takes long and who has a store has it already."""
+    from firstfault.agent.answerer import AgentAnswerer
+
+    return answerer.store if isinstance(answerer, AgentAnswerer) else None

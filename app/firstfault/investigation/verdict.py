@@ -84,12 +84,7 @@ def is_quotation(examination: Examination, finding: Finding) -> bool:
     """All its lines are marked as quoted (`> ...`) in a log that for the most part is not."""
     if not finding.evidence or not all(e.text.startswith("> ") for e in finding.evidence):
         return False
-    file = finding.evidence[0].file
-    digest = next((d for d in examination.logs.digests if d.file == file), None)
-    if digest is None:
-        return False
-    lines = [text for _, text in digest.kept if text.strip()]
-    return 2 * sum(1 for text in lines if text.startswith(">")) < len(lines)
+    return finding.evidence[0].file in examination.logs.own_words
 
 
 def is_undecided(finding: Finding) -> bool:

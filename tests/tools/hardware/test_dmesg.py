@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware import dmesg, stamps, xid_catalogue
-from firstfault_tools.hardware.bus import name_gpu, normalise_address, number_gpus
+from firstfault_tools.hardware.bus import find_slot, name_gpu, normalise_address, number_gpus
 from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.kernel_events import load_events
 from firstfault_tools.registry import Artefact
@@ -168,6 +168,19 @@ def test_a_driver_name_is_no_host() -> None:
 )
 def test_one_spelling_of_an_address(text: str, address: str | None) -> None:
     assert normalise_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "slot"),
+    [
+        ("PCI:0000:9A:00", "9a:00"),
+        ("00000000:9B:00.0", "9b:00"),
+        ("9b000", "9b:00"),
+        ("gpu0", "gpu0"),
+    ],
+)
+def test_one_slot_for_an_address_and_for_the_number_of_nccl(text: str, slot: str) -> None:
+    assert find_slot(text) == slot
 
 
 def test_indices_of_nvidia_smi_are_put_in() -> None:

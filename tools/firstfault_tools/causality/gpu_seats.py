@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.roster import normalise_bus
 from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.exits import Exit
 from firstfault_tools.log.speaker import read_speaker
 
@@ -69,13 +69,13 @@ class GpuSeats:
             if (listed := _LISTED.search(text)) is not None:
                 uuids.setdefault(listed["uuid"], set()).add(int(listed["index"]))
             if (place := _UUID_AT.search(text)) is not None:
-                places[normalise_bus(place["bus"])] = place["uuid"]
+                places[find_slot(place["bus"])] = place["uuid"]
             if (setting := _SETTING.search(text)) is not None:
                 self.visible.add(tuple(int(g) for g in setting["list"].split(",")))
             if (closing := _CLOSING.search(text)) is not None:
                 ended.append(int(closing["pid"] or closing["killed"]))
             if (owner := _XID_PID.search(text)) is not None:
-                self.bus_pids.setdefault(normalise_bus(owner["bus"]), set()).add(int(owner["pid"]))
+                self.bus_pids.setdefault(find_slot(owner["bus"]), set()).add(int(owner["pid"]))
             if (process := _ON_GPU.search(text)) is not None:
                 on_index.setdefault(int(process["index"]), set()).add(int(process["pid"]))
             if _NODES.search(text) is not None:
@@ -102,11 +102,11 @@ class GpuSeats:
         ]
         pairs = list(_PAIR.finditer(text)) if not rows else []
         for match in (*rows, *pairs):
-            self.indices.setdefault(normalise_bus(match["bus"]), set()).add(int(match["index"]))
+            self.indices.setdefault(find_slot(match["bus"]), set()).add(int(match["index"]))
 
     def index_at(self, bus: str) -> int | None:
         """Index of the GPU at an address, where all listings agree."""
-        found = self.indices.get(normalise_bus(bus), set())
+        found = self.indices.get(find_slot(bus), set())
         return next(iter(found)) if len(found) == 1 else None
 
     def local_rank_on(self, index: int) -> int | None:
@@ -120,7 +120,7 @@ class GpuSeats:
 
     def pid_at(self, bus: str) -> int | None:
         """The one process that the kernel or nvidia-smi saw on the GPU at an address."""
-        found = self.bus_pids.get(normalise_bus(bus), set())
+        found = self.bus_pids.get(find_slot(bus), set())
         return next(iter(found)) if len(found) == 1 else None
 
     def rank_at(self, bus: str) -> int | None:

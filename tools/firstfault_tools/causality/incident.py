@@ -165,6 +165,11 @@ class LogIncident:
         return digest.kept[position][1]
 
     @cached_property
+    def own_words(self) -> frozenset[str]:
+        """Logs of which the smaller part is marked as quoted (`> ...`)."""
+        return frozenset(d.file for d in self.digests if _speaks_itself(d))
+
+    @cached_property
     def finished(self) -> bool:
         """Some log says that the training ended as planned, and no step follows in it."""
         return any(reader.finished_at() is not None for reader in self.progress.values())
@@ -260,3 +265,8 @@ class LogIncident:
         position = digest.position(line.number - 1)
         for number, text in reversed(digest.kept[max(0, position - limit + 1) : position + 1]):
             yield make_line(digest.file, number, text, digest.year)
+
+
+def _speaks_itself(digest: FileDigest) -> bool:
+    lines = [text for _, text in digest.kept if text.strip()]
+    return 2 * sum(1 for text in lines if text.startswith(">")) < len(lines)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
 
 BEFORE_KILL = 60
@@ -152,7 +153,7 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
         confidence=Confidence.LIKELY,
         evidence=(
             *finding.evidence[:2],
-            *(Evidence(digest.file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
+            *(quote_line(digest.file, n, t) for n, t in dict.fromkeys(quoted)),
         )[:7],
         page=PAGE,
     )
@@ -222,7 +223,7 @@ def _tell_full(finding: Finding, who: str, full: tuple[str, tuple[int, str]], fi
         level=Level.FAILURE,
         category=Category.OOM,
         confidence=Confidence.LIKELY,
-        evidence=(*finding.evidence[:3], Evidence(file, number, text.strip()[:400])),
+        evidence=(*finding.evidence[:3], quote_line(file, number, text)),
         page=PAGE,
     )
 
@@ -246,7 +247,7 @@ def name_killed_work(incident: LogIncident, finding: Finding) -> Finding:
             title=f"{finding.title}; it struck {words}",
             evidence=(
                 *finding.evidence[:3],
-                *(Evidence(digest.file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
+                *(quote_line(digest.file, n, t) for n, t in dict.fromkeys(quoted)),
             ),
         )
     return finding

@@ -13,6 +13,7 @@ from dataclasses import replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
 FRAGMENTED, SHARED, GROWTH = (
@@ -280,7 +281,7 @@ def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) 
         return finding
     loading = next(
         (
-            Evidence(d.file, n, t.strip()[:400])
+            quote_line(d.file, n, t)
             for d in incident.digests
             for n, t in d.kept[: 4 * LAUNCHER_LINES]
             if _RESTORING.search(t[:400]) and 'File "' not in t

@@ -16,6 +16,7 @@ from itertools import pairwise
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.traceback import Traceback
 
@@ -82,7 +83,7 @@ def explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
     quoted = [*finding.evidence[:2]]
     for row in (alike[1] if alike else None, readable, counts[0] if counts and kernel else None):
         if row is not None:
-            quoted.append(Evidence(digest.file, row[0], row[1].strip()[:400]))
+            quoted.append(quote_line(digest.file, row[0], row[1]))
     return replace(
         finding,
         title=f"a limit on the number of {many} of one process is reached: {said}{after}{checked}; not access rights "

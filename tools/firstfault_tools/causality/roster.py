@@ -6,11 +6,11 @@ NCCL's communicator lines have rank, device and PCI bus id; the kernel has pid o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.exits import Exit
 
 _COMM = expression(
@@ -50,7 +50,7 @@ class Roster:
         )
 
     def by_bus(self, bus: str, host: str | None = None) -> int | None:
-        wanted = normalise_bus(bus)
+        wanted = find_slot(bus)
         return self._only(
             s.rank
             for s in self.seats
@@ -74,19 +74,6 @@ class Roster:
     def _only(ranks: Iterable[int]) -> int | None:
         found = set(ranks)
         return found.pop() if len(found) == 1 else None
-
-
-def normalise_bus(text: str) -> str:
-    """`bb:dd` of any spelling of a PCI address: 0000:9b:00.0, 00000000:9B:00.0, 9b:00, 9b000."""
-    text = text.lower().replace("pci", "").strip(" :")
-    match = re.search(r"(?:[0-9a-f]{4,8}:)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?$", text)
-    if match is not None:
-        return f"{match[1]}:{match[2]}"
-    if re.fullmatch(r"[0-9a-f]{4,6}", text):
-        # NCCL prints the address as one number: bus, device, function
-        value = int(text, 16)
-        return f"{(value >> 12) & 0xFF:02x}:{(value >> 4) & 0xFF:02x}"
-    return text
 
 
 _ADDRESS_NAME = expression(r"(?i)^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
@@ -119,7 +106,7 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
                 world, largest = size, {}
             if size == world:
                 rank = int(match["rank"])
-                largest[rank] = Seat(rank, match["host"], int(match["cuda"]), int(match["pid"]), normalise_bus(match["bus"]))  # fmt: skip
+                largest[rank] = Seat(rank, match["host"], int(match["cuda"]), int(match["pid"]), find_slot(match["bus"]))  # fmt: skip
             continue
         match = _STARTED.search(text)
         if match is not None:
@@ -131,7 +118,7 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
                 Seat(
                     int(match["rank"]),
                     local_rank=int(match["dev"]),
-                    bus=normalise_bus(match["bus"]),
+                    bus=find_slot(match["bus"]),
                 )
             )
     roster.seats += largest.values()

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from firstfault_tools.causality.roster import Roster, Seat, normalise_bus, same_host
+from firstfault_tools.causality.roster import Roster, Seat, same_host
 from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.speaker import read_speaker
 
@@ -159,7 +160,7 @@ def _read_line(text: str, seating: Seating) -> None:
         seating.ranks_on[node["host"]] |= {int(m["rank"]) for m in _RANKS.finditer(text)}
     pairs = _BUS_PAIR.findall(text) if text.count(":") > 1 else []
     if len(pairs) > 1:
-        seating.roster.seats += [Seat(int(rank), bus=normalise_bus(bus)) for rank, bus in pairs]
+        seating.roster.seats += [Seat(int(rank), bus=find_slot(bus)) for rank, bus in pairs]
 
 
 _LABEL = expression(

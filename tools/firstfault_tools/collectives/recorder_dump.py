@@ -18,6 +18,7 @@ from typing import Any
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.traceback import is_library, is_torch
 
 JSON_LIMIT_BYTES = 256 * 1024 * 1024
 MAX_ENTRIES = 2_000_000
@@ -25,9 +26,6 @@ MAX_RANKS = 1_000_000
 _TRAILING_RANK = expression(r"(?:^|[^0-9])(\d{1,7})(?:\.(?:json|pkl|pickle|bin|pt|dump|txt))*$")
 _NAMED_RANK = expression(r"rank[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _P2P = expression(r"^(send|recv)\s+(\d{1,7})(->|<-)(\d{1,7})$")
-_LIBRARY_FRAME = expression(
-    r"(?:site|dist)-packages/|/lib/python3|^<frozen|^<string>|^torch/|\.cpp$"
-)
 
 
 class State(StrEnum):
@@ -98,7 +96,7 @@ class Entry:
     def user_frame(self) -> Frame | None:
         """Innermost frame outside installed libraries; the innermost of all where there is none."""
         for frame in self.frames:
-            if not _LIBRARY_FRAME.search(frame.file):
+            if not (is_library(frame.file) or is_torch(frame.file)):
                 return frame
         return self.frames[0] if self.frames else None
 

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("error code is ", "RankID:", "aicore error exception")
 NEAR, MOST = 4, 400
@@ -121,7 +121,7 @@ def _describe(own: Sequence[Fault], kept: Sequence[tuple[int, str]], file: str) 
         level=Level.CAUSE,
         category=Category.HARDWARE,
         confidence=Confidence.POSSIBLE if kernel else Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys(places)),
+        evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(places)),
         rank=rank,
         page="ascend-npu-errors",
         facts={"code": first.code, "device": device},

@@ -17,6 +17,8 @@ _ADDRESS = expression(
     r"(?:\.(?P<function>[0-7]))?$"
 )
 
+_NUMBER = expression(r"[0-9a-f]{4,6}")
+
 
 def normalise_address(text: str) -> str | None:
     """`0000:9a:00.0` for any spelling of a PCI address, None where it is none."""
@@ -25,6 +27,22 @@ def normalise_address(text: str) -> str | None:
         return None
     domain = (found["domain"] or "0000").lower()[-4:]
     return f"{domain}:{found['bus'].lower()}:{found['device'].lower()}.{found['function'] or '0'}"
+
+
+def find_slot(text: str) -> str:
+    """`9a:00`, bus and device, of any spelling of a PCI address; other text as it is, in lower case.
+
+    What lines of one host are joined by: NCCL's number names no domain.
+    """
+    text = text.lower().replace("pci", "").strip(" :")
+    address = normalise_address(text)
+    if address is not None:
+        return address[5:10]
+    if _NUMBER.fullmatch(text):
+        # bus, device and function as one number
+        value = int(text, 16)
+        return f"{(value >> 12) & 0xFF:02x}:{(value >> 4) & 0xFF:02x}"
+    return text
 
 
 def name_gpu(address: str | None, index: int | None = None) -> str | None:

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_near
+from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 
 MARKERS = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
@@ -88,17 +88,13 @@ def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
     at = re.search(r"\d\d:\d\d:\d\d", first[1]) if first else None
     since = f" since {at[0]}" if at else ""
     places = [p for p in (first, last, *quoted[:1]) if p is not None]
-    return Finding(
+    return Finding.of_slowness(
         kind="hardware.cpu_heat",
         title=f"the CPU{f' of {host}' if host else ''} throttles for its temperature{since}: {', '.join(w for w in words if w)}; "
         "kernel launches and data loading of its ranks are late (cooling, fans, air flow)",
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(
-            Evidence(file, n, t.strip()[:400], host=host) for n, t in dict.fromkeys(places)
-        ),
+        evidence=tuple(quote_line(file, n, t, host=host) for n, t in dict.fromkeys(places)),
         host=host,
         page="thermal-and-power-slowdown",
-        facts={"events": count, "explains": "slow", "weight": 0.7},
+        weight=0.7,
+        facts={"events": count},
     )

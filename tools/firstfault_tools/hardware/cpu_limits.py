@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_near
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_sections import split_sections
 
 MARKERS = ("nr_throttled", "cpu.max", "cpu.cfs_quota_us", "throttled_usec", "throttled_time")
@@ -95,7 +95,7 @@ def _describe(one: Limit, free: int, file: str, findings: Sequence[Finding]) -> 
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY,
         evidence=(
-            *(Evidence(file, n, t.strip()[:400], host=one.name) for n, t in one.places[:3]),
+            *(quote_line(file, n, t, host=one.name) for n, t in one.places[:3]),
             *(slow.evidence[:2] if slow is not None else ()),
         ),
         rank=slow.rank if slow is not None else None,

@@ -199,18 +199,16 @@ def _find_link(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterat
         return (f"gen {row[4]:.0f} " if row[4] else "") + f"x{row[3]:.0f}"
 
     place = f" of {host}" if host else ""
-    yield Finding(
+    yield Finding.of_slowness(
         kind="hardware.pcie_link_odd",
         title=f"the PCIe link of {gpu.label}{place} runs at {say(worst)}, that of its best peer at {say(best)}: every exchange "
         "with that GPU waits for the narrow or slow link (degraded, badly seated, or a slot with few lanes)",
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=_quote([value, best[2]], file),
         host=host,
         gpu=gpu.label,
         page="pcie-errors",
-        facts={"gpu_index": gpu.index, "lanes": lanes, "explains": "slow", "weight": 0.85},
+        weight=0.85,
+        facts={"gpu_index": gpu.index, "lanes": lanes},
     )
 
 

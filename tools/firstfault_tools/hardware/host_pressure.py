@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import map_hosts, split_sections
@@ -383,15 +383,12 @@ def _find_one_core(kept: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 def _make(
     name: str, title: str, places: Sequence[tuple[int, str]], file: str, weight: float
 ) -> Finding:
-    return Finding(
+    return Finding.of_slowness(
         kind=f"hardware.{name}",
         title=title,
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+        evidence=tuple(quote_line(file, n, t) for n, t in places),
         page=_PAGES.get(name, "dataloader-cpu-cores"),
-        facts={"explains": "slow", "weight": weight},
+        weight=weight,
     )
 
 
@@ -429,19 +426,17 @@ def _find_full_drives(lines: Sequence[NumberedLine], file: str) -> tuple[Finding
     beside = f", while {', '.join(idle[:3])} is idle" if idle else ""
     return attach_pages(
         [
-            Finding(
+            Finding.of_slowness(
                 kind="hardware.disk_saturated",
                 title=f"drive {', '.join(full[:3])}{f' of {host}' if host else ''} is at {median(load[drive]):.0f} % utilisation"
                 f" ({', '.join(moved)}){beside}: disk I/O is the bottleneck, whatever reads or writes there waits for its bandwidth",
-                level=Level.CONTEXT,
-                category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
                 evidence=(
                     quote_line(file, *places[drive]),
                     *(quote_line(file, *places[d]) for d in idle[:1]),
                 ),
                 host=host,
-                facts={"drives": full, "idle": idle, "explains": "slow", "weight": 0.5},
+                weight=0.5,
+                facts={"drives": full, "idle": idle},
             )
         ]
     )

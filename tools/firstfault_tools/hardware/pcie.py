@@ -102,14 +102,11 @@ def _find_links(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         beside = f"; that of {better.pci} runs at {better.say()}"
     on = f" on {worst.host}" if worst.host else ""
     return [
-        Finding(
+        Finding.of_slowness(
             kind="hardware.pcie_link_degraded",
             title=f"the PCIe link of {worst.pci}{on}{which} is trained at {worst.say()} of the {worst.can[0]:g} GT/s "
             f"(gen {_generation(worst.can[0])}) x{worst.can[1]} it can have, {worst.share:.0%} of the bandwidth{beside}: every "
             "exchange with that device waits for the link; seating, riser, slot or BIOS",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
             evidence=tuple(
                 quote_line(file, *p, host=k.host)
                 for k in (worst, *((better,) if better is not None else ()))
@@ -118,7 +115,8 @@ def _find_links(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             host=worst.host,
             gpu=f"PCI {worst.pci}" if "NVIDIA" in worst.name else None,
             page="pcie-errors",
-            facts={"share": round(worst.share, 3), "explains": "slow", "weight": 0.9},
+            weight=0.9,
+            facts={"share": round(worst.share, 3)},
         )
     ]
 

@@ -81,16 +81,14 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     owner = next(((n, t) for n, t in keep_marked(lines, (pid,)) if n > place[0] and re.match(rf"\s*{pid}\s+[a-z]", t)), None)  # fmt: skip
     who = f", {' '.join(owner[1].split()[1:2])}'s" if owner is not None else ""
     return (
-        Finding(
+        Finding.of_slowness(
             kind="hardware.gpu_shared",
             title=f"another process (pid {pid}{who}: {name}, {mib} MiB) shares GPU {index} with the job: "
             "the rank on that GPU gets only a part of it, and all others wait for that rank",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quote_line(file, *p) for p in (place, owner) if p is not None),
             gpu=str(index),
             page="straggler-gpu",
-            facts={"pid": int(pid), "gpu_index": index, "explains": "slow", "weight": 0.75},
+            weight=0.75,
+            facts={"pid": int(pid), "gpu_index": index},
         ),
     )

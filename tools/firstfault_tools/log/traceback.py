@@ -49,8 +49,23 @@ EDGE = "│"
 """Edge of the box that some programs draw round a traceback."""
 
 _LIBRARY = expression(
-    r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/torch/|/usr/lib/|importlib|/opt/conda/lib|^<"
+    r"site-packages|dist-packages|/lib/python\d|<frozen|<string>|/usr/lib/|importlib|/opt/conda/lib|^<|^\?\?|"
+    r"\.(?:cpp|cc|h|cu)$|^(?:threading|queue)\.py$"
 )
+_TORCH = expression(r"(?:^|/)torch/")
+
+
+def is_library(path: str) -> bool:
+    """The file of a stack frame belongs to Python, to an installed package or to native code."""
+    return _LIBRARY.search(path) is not None
+
+
+def is_torch(path: str) -> bool:
+    """The file belongs to PyTorch, also where its path begins at the package.
+
+    Of a process that hangs such a frame may be the most telling one; of an exception it never is.
+    """
+    return _TORCH.search(path) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +80,7 @@ class Frame:
 
     @property
     def in_library(self) -> bool:
-        return _LIBRARY.search(self.path) is not None
+        return is_library(self.path) or is_torch(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("ccum", "loss", "comm", "reduce", "world", "micro", "AllReduce", "ReduceScatter")
 _ACCUMULATION = expression(
@@ -116,7 +116,7 @@ def _count_calls(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
             places = dict.fromkeys([(number, text), (units[0], units[1]), (micro[0], micro[1])])
             return _reduced(
                 f"the profile of one step counts {count} all-reduces = {each} units x {steps} micro-steps",
-                tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+                tuple(quote_line(file, n, t) for n, t in places),
             )
     return None
 
@@ -158,7 +158,7 @@ def _compare_comm(one: Phase, other: Phase, calls: Finding | None) -> Finding | 
     return _reduced(
         why,
         (
-            *(Evidence(f, n, t.strip()[:400]) for f, (n, t) in places),
+            *(quote_line(f, n, t) for f, (n, t) in places),
             *(calls.evidence[:1] if calls is not None else ()),
         ),
     )
@@ -190,7 +190,7 @@ def _compare_loss(one: Phase, other: Phase) -> Finding | None:
             level=Level.CAUSE,
             category=Category.NUMERICAL,
             confidence=Confidence.LIKELY,
-            evidence=tuple(Evidence(f, n, t.strip()[:400]) for f, (n, t) in places),
+            evidence=tuple(quote_line(f, n, t) for f, (n, t) in places),
             page="loss-inflated-by-accumulation",
             facts={"ratio": round(ratio, 2), "factor": factor, "survived": False},
         )

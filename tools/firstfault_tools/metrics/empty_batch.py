@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.speaker import read_speaker
 
 MARKERS = ("nan", "NaN", "NAN")
@@ -135,7 +135,7 @@ def _describe(
         level=Level.CAUSE,
         category=Category.NUMERICAL,
         confidence=Confidence.CONFIRMED,
-        evidence=tuple(Evidence(file, n, t.strip()[:400], rank=r) for n, t, r in quoted),
+        evidence=tuple(quote_line(file, n, t, rank=r) for n, t, r in quoted),
         rank=ranks[0] if len(ranks) == 1 else None,
         page="labels-all-masked",
         facts={

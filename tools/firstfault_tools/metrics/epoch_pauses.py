@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.kept import fold_digits
 from firstfault_tools.metrics.columns import read_stamp
 from firstfault_tools.metrics.series import MISSING
@@ -127,7 +127,7 @@ def _describe(
         level=Level.FAILURE if known and evaluated is None else Level.CONTEXT,
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY if known else Confidence.POSSIBLE,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in quoted),
+        evidence=tuple(quote_line(file, n, t) for n, t in quoted),
         page="dataloader-stall",
         facts={
             "pause_s": round(pause, 1),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from firstfault_tools.findings import Category, Evidence, Finding
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 TABLE = Path(__file__).with_name("fault_settings.json")
 MOST_LINES, LONGEST, QUOTE = 4_000, 4_000, 100
@@ -168,9 +168,7 @@ class _Facts:
                     if number + 1 not in after or len(text) <= len(after[number])
                     else after[number]
                 )
-                fact = Fact(
-                    value, _words(match[0]), (Evidence(file, number, quoted.strip()[:400]),)
-                )
+                fact = Fact(value, _words(match[0]), (quote_line(file, number, quoted),))
                 if take == "first":
                     return fact
                 out.append(fact)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.hardware.outliers import find_low
 
 MARKERS = ("GB/s", "Gb/s", "GiB/s", "busbw", "bandwidth")
@@ -39,7 +39,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 level=Level.FAILURE,
                 category=Category.PERFORMANCE,
                 confidence=Confidence.LIKELY,
-                evidence=(Evidence(file, number, text.strip()[:400]),),
+                evidence=(quote_line(file, number, text),),
                 page="communication-stall",
                 facts={
                     "index": [o.key for o in low],

@@ -14,8 +14,8 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("version", "weight_step", "weights of step", "policy_step")
 _MEMBER = expression(
@@ -94,7 +94,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Fi
             category=Category.NUMERICAL,
             confidence=Confidence.LIKELY,
             evidence=tuple(
-                Evidence(f, n, t.strip()[:400]) for f, n, t in dict.fromkeys([one.missed, one.last])
+                quote_line(f, n, t) for f, n, t in dict.fromkeys([one.missed, one.last])
             ),
             host=host[1] if host else None,
             page="loss-divergence",

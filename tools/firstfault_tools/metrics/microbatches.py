@@ -13,8 +13,8 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("batch", "pipe", "virtual", "data_parallel", "data-parallel", "stages", "accumulation", "TFLOP", "elapsed time per")  # fmt: skip
 _SEP = r"['\"]?\s*(?:\.{2,}|[:=]|to constant|is)?\s*['\"]?"
@@ -119,26 +119,18 @@ def _quotes(one: Layout) -> tuple[Evidence, ...]:
     places = [one.places[k] for k in ("m", "gbs", "pp") if k in one.places]
     if one.rate_place is not None:
         places.append(one.rate_place)
-    return tuple(Evidence(one.file, n, t.strip()[:400]) for n, t in dict.fromkeys(places))
+    return tuple(quote_line(one.file, n, t) for n, t in dict.fromkeys(places))
 
 
 def _describe(one: Layout) -> Finding:
     p, m, v = one.stages, one.microbatches, one.virtual
     batch = f"global batch {one.values['gbs']} leaves " if "gbs" in one.values else ""
     formula = f"(p-1)/(m+p-1) = {p - 1}/{m + p - 1}" if v == 1 else f"(p-1)/(v m+p-1) with v = {v}"
-    return Finding(
+    return Finding.of_slowness(
         kind="setting.pipeline_bubble",
         title=f"pipeline bubble: {batch}{m} microbatches for {p} pipeline stages, so {formula} = {one.bubble:.0%} of every step is idle on every rank ({one.file})",
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=_quotes(one),
         page="pipeline-bubble",
-        facts={
-            "stages": p,
-            "microbatches": m,
-            "bubble_share": round(one.bubble, 4),
-            "explains": "slow",
-            "weight": round(one.bubble, 3),
-        },
+        weight=round(one.bubble, 3),
+        facts={"stages": p, "microbatches": m, "bubble_share": round(one.bubble, 4)},
     )

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("time (ms) |", "offload", "Using CPU Offload", "pipeline_read", "swap_folder")
 _TIMER = expression(
@@ -74,14 +74,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     else:
         return ()
     return (
-        Finding(
+        Finding.of_slowness(
             kind="setting.step_share",
             title=title,
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
+            evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(quoted)),
             page=page,
-            facts={"share": round(share, 3), "explains": "slow", "weight": round(share, 3)},
+            weight=round(share, 3),
+            facts={"share": round(share, 3)},
         ),
     )

@@ -7,13 +7,13 @@ reference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("rewards/margins", "rewards_train/margins", "reward_margin")
@@ -69,23 +69,19 @@ def _not_numbers(rows: Sequence[Row], file: str) -> Finding | None:
         return None
     start = next(i for i, r in enumerate(rows) if isnan(r.values["margin"]))
     loss = rows[-1].values.get("loss")
-    return Finding(
-        kind="metrics.preference_nan",
-        title=(
+    return _describe(
+        "nan",
+        (
             f"The rewards of chosen and rejected answers are NaN since line {rows[start].number} ({len(bad)} logged "
             f"steps){f', while the loss is printed as {loss:g}' if loss is not None and not isnan(loss) else ''}: the "
             "log-probabilities overflowed (float16, a logit of -inf, an answer cut to no tokens), and nothing is "
             "learned"
         ),
-        level=Level.CAUSE,
-        category=Category.NUMERICAL,
-        confidence=Confidence.CONFIRMED,
-        evidence=tuple(
-            Evidence(file, r.number, r.text.strip()[:600])
-            for r in {r.number: r for r in (rows[max(0, start - 1)], bad[0], bad[-1])}.values()
-        ),
-        page="preference-training",
-        facts={"rows": len(bad), "starts_at": 1, "specificity": 5_000},
+        Level.CAUSE,
+        Confidence.CONFIRMED,
+        file,
+        (rows[max(0, start - 1)], bad[0], bad[-1]),
+        {"rows": len(bad), "starts_at": 1, "specificity": 5_000},
     )
 
 
@@ -104,19 +100,18 @@ def _never_moves(rows: Sequence[Row], file: str) -> Finding | None:
             "parameters take no part in the forward pass), or the update is lost to rounding"
         )
     loss = last[-1].values.get("loss")
-    return Finding(
-        kind="metrics.preference_still",
-        title=(
+    return _describe(
+        "still",
+        (
             f"The policy still equals its reference after {len(rows)} logged steps: rewards and margins of "
             f"chosen and rejected answers are exactly 0{f' and the loss stays at {loss:g} (ln 2)' if loss else ''}, "
             f"so the model never learned; {why}"
         ),
-        level=Level.CAUSE,
-        category=Category.NUMERICAL,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
-        page="preference-training",
-        facts={"rows": len(rows), "starts_at": 1, "specificity": 5_000},
+        Level.CAUSE,
+        Confidence.LIKELY,
+        file,
+        (rows[0], rows[-1]),
+        {"rows": len(rows), "starts_at": 1, "specificity": 5_000},
     )
 
 
@@ -134,17 +129,38 @@ def _margin_grows(rows: Sequence[Row], file: str) -> Finding | None:
         return None
     if level(tail, "loss") > level(head, "loss"):
         return None
-    return Finding(
-        kind="metrics.preference_margin",
-        title=(
+    return _describe(
+        "margin",
+        (
             f"The margin between chosen and rejected answers grows from {before:.3g} to {after:.3g} (accuracy "
             f"{accuracy:.2g}): preference training works as expected; a reward of the chosen answer that falls "
             f"(now {chosen:.3g}) is normal, since only the difference is trained"
         ),
-        level=Level.BENIGN,
+        Level.BENIGN,
+        Confidence.CONFIRMED,
+        file,
+        (rows[0], rows[-1]),
+        {"margin_before": before, "margin_after": after},
+    )
+
+
+def _describe(
+    kind: str,
+    title: str,
+    level: Level,
+    confidence: Confidence,
+    file: str,
+    rows: Sequence[Row],
+    facts: Mapping[str, Json],
+) -> Finding:
+    quoted = {r.number: r for r in rows}.values()
+    return Finding(
+        kind=f"metrics.preference_{kind}",
+        title=title,
+        level=level,
         category=Category.NUMERICAL,
-        confidence=Confidence.CONFIRMED,
-        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
+        confidence=confidence,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted),
         page="preference-training",
-        facts={"margin_before": before, "margin_after": after},
+        facts=facts,
     )

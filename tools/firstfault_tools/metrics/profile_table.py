@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_near
+from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.excerpt import keep_near, quote_line
 
 MARKERS = ("Self CPU %", "Self CUDA %")
 _ROW = expression(r"^\s*(?P<name>\S.{0,120}?)\s{2,}(?P<share>\d{1,3}\.\d\d)%\s")
@@ -48,15 +48,13 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         return _find_sampled(lines, file)
     share, number, text, name, what, page = best
     return (
-        Finding(
+        Finding.of_slowness(
             kind="setting.profile",
             title=f"by the profile {share:.0f} % of the time is {name}: {what}",
-            level=Level.CONTEXT,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
-            evidence=(Evidence(file, number, text.strip()[:400]),),
+            evidence=(quote_line(file, number, text),),
             page=page,
-            facts={"share": share, "explains": "slow", "weight": round(share / 100, 2)},
+            weight=round(share / 100, 2),
+            facts={"share": share},
         ),
     )
 

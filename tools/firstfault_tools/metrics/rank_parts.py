@@ -17,7 +17,7 @@ from typing import Any
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import join_lines
+from firstfault_tools.hardware.excerpt import join_lines, quote_line
 from firstfault_tools.log.speaker import read_speaker
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
@@ -348,9 +348,7 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY,
-        evidence=tuple(
-            Evidence(file, n, t.strip()[:400], host=host) for (n, t), host in quoted.items()
-        ),
+        evidence=tuple(quote_line(file, n, t, host=host) for (n, t), host in quoted.items()),
         rank=ranks[0] if single else None,
         host=host,
         page="straggler-domination",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("response_length", "completion_length", "completions/mean_length", "timing_s/gen", "#running-req", "Running: ")  # fmt: skip
 MAX_LINE, MAX_ROWS, LAST, LAST_STEPS = 8_000, 50_000, 2_000, 40
@@ -124,13 +124,10 @@ def judge_tail(read: Rollouts, file: str) -> Finding | None:
         most, few = drained
         words += f"; the engine ran {most} requests and for most of the time only the last few, none waiting"
         places += [few[0], few[-1]]
-    return Finding(
+    return Finding.of_slowness(
         kind="metrics.rollout_tail",
         title=f"{words}: the other GPUs are idle until the last one ends, no hang and no slow link",
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys(places)),
+        evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(places)),
         page="rollout-long-tail",
-        facts={"explains": "slow", "weight": round(share or 0.7, 3)},
+        weight=round(share or 0.7, 3),
     )

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 LAST_LINES = 6
 TABLE = Path(__file__).with_name("slow_settings.json")
@@ -97,8 +97,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 category=setting.category,
                 confidence=Confidence.POSSIBLE,
                 evidence=tuple(
-                    Evidence(file, n, t.strip()[:400])
-                    for n, t in dict.fromkeys([place, also or place])
+                    quote_line(file, n, t) for n, t in dict.fromkeys([place, also or place])
                 ),
                 page=setting.page,
                 facts={"explains": "slow", "weight": setting.weight},

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("running_mean", "running_var", "num_batches_tracked")
 _NAMED = expression(
@@ -55,9 +55,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 level=Level.CAUSE,
                 category=Category.NUMERICAL,
                 confidence=Confidence.LIKELY,
-                evidence=tuple(
-                    Evidence(file, n, t.strip()[:400]) for n, t in [(number, text), *before[-1:]]
-                ),
+                evidence=tuple(quote_line(file, n, t) for n, t in [(number, text), *before[-1:]]),
                 page="loss-nan",
                 facts={"names": names[:32], "survived": False, "starts_at": 1},
             ),

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Finding
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("step", "iter", "Step", "Iter", "epoch", "Epoch", "loss", "Loss")
 MAX_LINE, MOST, TRIED, LEAST = 2_000, 1_500, 200, 3
@@ -174,15 +174,13 @@ def _make(
     weight: float,
 ) -> Finding:
     """A part of the time that explains slowness, where somebody asks for it."""
-    return Finding(
+    return Finding.of_slowness(
         kind=f"metrics.{kind}",
         title=title,
-        level=Level.CONTEXT,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+        evidence=tuple(quote_line(file, n, t) for n, t in places),
         page=page,
-        facts={"share": round(share, 3), "explains": "slow", "weight": round(weight, 3)},
+        weight=round(weight, 3),
+        facts={"share": round(share, 3)},
     )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import LINE_CHARS, keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import LINE_CHARS, keep_marked, quote_line
 
 MARKERS = ("STRAGGLER DETECTION WARNING", " Score=")
 THRESHOLD = 0.7
@@ -107,7 +107,7 @@ def _describe(report: Report, slow: Sequence[int], file: str) -> Finding:
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(
-            Evidence(file, n, t.strip()[:400], host=host)
+            quote_line(file, n, t, host=host)
             for n, t in dict.fromkeys([(number, text), *report.places])
         ),
         rank=rank,

@@ -16,10 +16,9 @@ from typing import Any
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
 from firstfault_tools.collectives.recorder_dump import rank_of_name
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.expressions import expression
+from firstfault_tools.log.traceback import is_library
 
 WINDOWS = 12
-_LIBRARY = expression(r"(?:site|dist)-packages/|/lib/python3|^<frozen|^\?\?|\.(?:cpp|cc|h|cu)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ def site_of(frames: object) -> str:
         file, function = str(frame.get("filename", ""))[:400], str(frame.get("name", ""))[:200]
         place = f"{function} ({file}:{_int(frame.get('line'))})"
         first = first or place
-        if file and not _LIBRARY.search(file):
+        if file and not is_library(file):
             return place
     return first or "unknown"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.log.traceback import is_library
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.stacks.dump import (
     StackFrame,
@@ -19,9 +20,6 @@ from firstfault_tools.stacks.dump import (
 from firstfault_tools.stacks.hang_patterns import Standing, classify
 
 MAX_QUOTES = 12
-_LIBRARY = expression(
-    r"(?:site|dist)-packages/|/lib/python3|^<frozen|^<string>|^(?:threading|queue)\.py$"
-)
 _HELPER = expression(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
 _CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
 
@@ -265,7 +263,7 @@ def _doing(standing: Standing, many: bool = False) -> str:
 
 def _user_frame(thread: ThreadStack) -> StackFrame | None:
     for frame in thread.frames:
-        if frame.file and not _LIBRARY.search(frame.file):
+        if frame.file and not is_library(frame.file):
             return frame
     return thread.frames[0] if thread.frames else None
 
