@@ -73,20 +73,16 @@ def _find_sampled(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             f"py-spy sees the process {float(row['own']):.0f} % of the time in {where}: {what}, one thread's work, while the GPU "
             "waits for the batch; loader workers (num_workers) or cheaper preparation help"
         )
+        share = float(row["own"])
+        quoted = (quote_line(file, number, text),)
         return (
-            Finding(
-                kind="setting.profile",
-                title=title,
-                level=Level.CONTEXT,
-                category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
-                evidence=(Evidence(file, number, text.strip()[:400]),),
+            Finding.of_slowness(
+                "setting.profile",
+                title,
+                quoted,
+                weight=round(share / 100, 2),
                 page=page,
-                facts={
-                    "share": float(row["own"]),
-                    "explains": "slow",
-                    "weight": round(float(row["own"]) / 100, 2),
-                },
+                facts={"share": share},
             ),
         )
     return ()
