@@ -26,8 +26,14 @@ MOST_LOGS = 8
 """Logs in which the settings of a run are looked for: every rank prints the same ones."""
 
 
+_PEER_PATH = ("hardware.acs_redirect", "hardware.iommu")
+"""Facts of pasted checks that say what is wrong with the path between GPUs."""
+
+
 def weigh_remedy(examination: Examination, judgement: Judgement, question: str) -> Judgement:
     """The verdict with the reason that the question's experiment shows, where none stands yet."""
+    if judgement.finding is not None and judgement.finding.kind == "experiment.remedy":
+        return _join_path(examination, judgement, judgement.finding)
     if not question or not _is_open(judgement):
         return judgement
     told = read_question(question)
@@ -42,6 +48,21 @@ def weigh_remedy(examination: Examination, judgement: Judgement, question: str) 
     seen = f"; what the log shows of it: {first.title}" if first is not None else ""
     finding = replace(finding, title=f"{finding.title}, as the question says{seen}")
     return Judgement(Verdict.FAULT, finding, finding.confidence, judgement.suspicious)
+
+
+def _join_path(examination: Examination, judgement: Judgement, told: Finding) -> Judgement:
+    """The experiment that points at direct copies, together with the check that shows what bends them."""
+    if "P2P" not in str(told.facts.get("setting", "")):
+        return judgement
+    seen = next((f for f in examination.findings if f.kind.startswith(_PEER_PATH)), None)
+    if seen is None:
+        return judgement
+    joined = replace(
+        told,
+        title=f"{told.title}; {seen.title.split(': transfers')[0]}",
+        evidence=(*told.evidence, *seen.evidence[:2]),
+    )
+    return replace(judgement, finding=joined)
 
 
 _BY_SETTINGS = frozenset(

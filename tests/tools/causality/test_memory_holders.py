@@ -19,7 +19,16 @@ def told(workspace: Workspace, *lines: str) -> dict[str, object]:
 HEAD = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which 0.50 GiB is free."
 BOOKS = "Of the allocated memory {used} GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated."
 OWN = "Including non-PyTorch memory, this process has {own} GiB memory in use."
+OLD = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 216.00 MiB (GPU 0; 7.92 GiB total capacity; {used} GiB already "
+    "allocated; 162.56 MiB free; {held} GiB reserved in total by PyTorch)"
+)
 CASES = [
+    (
+        [OLD.format(used="1.41", held="1.53"), "/dev/nvidia0:        root       4711 F...m python"],
+        "fuser shows PID 4711",
+    ),
+    ([OLD.format(used="1.41", held="1.53")], "are held by another process that it does not see"),
     (
         [
             f"[rank1]: {HEAD} {OWN.format(own='1.20')} {BOOKS.format(used='0.80')}",

@@ -56,3 +56,16 @@ def test_any_lines(texts: list[str]) -> None:
     find_last_error(lines, "log.txt")
     for text in texts:
         read_question(text)
+
+
+def test_a_run_stopped_by_hand_before_the_setting_helped() -> None:
+    lines = [
+        "$ torchrun --nproc_per_node=2 train.py",
+        "n1:1:1 [0] NCCL INFO Launch mode Parallel",
+        "^C   (after 25 minutes)",
+        "$ NCCL_P2P_DISABLE=1 torchrun --nproc_per_node=2 train.py",
+        "step 10 loss 6.412 1.9 it/s",
+    ]
+    (found,) = find_in_lines(list(enumerate(lines, 1)), "a.log")
+    assert "NCCL_P2P_DISABLE=1" in found.title
+    assert find_in_lines(list(enumerate(lines[:2] + lines[3:], 1)), "a.log") == ()

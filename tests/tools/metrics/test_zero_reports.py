@@ -27,9 +27,13 @@ TOLD = [
     ("update", ["param checksum before 18.31 after 18.31 max |delta| = 0.0"], Category.CODE_BUG),
     ("weights_all_zero", ["successfully loaded checkpoint", "non-zero tensors: 0 / 388"], Category.CHECKPOINT),
     ("samples", ["  Num examples = 0"], Category.DATA),
+    ("label_tokens", ["rank 1: n_tokens 64 n_labels(!=-100) 12 loss 1.2", "rank 2: n_tokens 64 n_labels(!=-100) 0 loss nan"], Category.DATA),
+    ("label_tokens", ["batch 812: supervised tokens: 0"], Category.DATA),
     ("samples", ["val: 5000 images, 0 annotations found, mAP 0.000"], Category.DATA),
 ]  # fmt: skip
 QUIET = [
+    ["rank 1: n_tokens 64 n_labels(!=-100) 12 loss 1.2"],
+    ["config num_labels=0 problem_type=regression"],
     ["trainable params: 11,272,192 || all params: 1,247,086,592 || trainable%: 0.9039", *STEPS],
     ["reference model: trainable params: 0", *STEPS],
     ["non-trainable params: 0", *STEPS],

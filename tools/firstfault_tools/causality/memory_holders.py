@@ -49,6 +49,9 @@ _AUTO = expression(r"device_map['\"]?\s*[=:]\s*['\"](?:auto|balanced|sequential)
 _EMA = expression(r"(?i)(?<![a-z])ema(?![a-z])|shadow|averaged_?model|swa_model|ref_?model|teacher")
 _CLONE = expression(r"clone\(|deepcopy|copy\(|\.float\(\)|EMA\(|AveragedModel\(")
 COPY_FRAMES = 4
+_FUSER = expression(r"^\s*/dev/nvidia\d+:\s+(?:\S+\s+)?(?P<pid>\d{2,8})\b")
+CROWDED, OUTSIDE = 0.4, 2 * GIB
+"""Share of the card beyond PyTorch from which others must hold it; what context and libraries take at most."""
 _NO_PROCESS = "No running processes found"
 _OTHER_LIBRARIES = (
     (
@@ -96,6 +99,8 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
         return copied
     message = _name_own(finding, message)
     books = close_books(message)
+    if message.process is None and not message.others and _is_crowded(books):
+        return _name_hidden(incident, finding, message, books)
     if books.bucket is Bucket.OTHER_PROCESSES and message.process is not None and message.others:
         return _name_neighbour(incident, finding, message)
     if (message.private_pools or 0) >= max(message.tried, POOLS * (message.total or 0)):
@@ -150,13 +155,24 @@ def _name_hidden(
     incident: LogIncident, finding: Finding, message: OomMessage, books: Books
 ) -> Finding:
     """Memory that neither this process nor any other in its sight holds."""
-    hidden, own = books.others or 0, message.process or 0
+    hidden = books.others or books.non_pytorch or 0
+    own = message.process or message.reserved or message.allocated or 0
     listed = next(
         (Evidence(d.file, n, t.strip()[:400]) for d, n, t in incident.lines_with((_NO_PROCESS,))),
         None,
     )
+    holder = next(
+        (
+            (m["pid"], Evidence(d.file, n, t.strip()[:400]))
+            for d, n, t in incident.lines_with(("/dev/nvidia",))
+            if (m := _FUSER.match(t)) is not None
+        ),
+        None,
+    )
     who = (
-        "nvidia-smi lists no process for it: a leftover of an earlier run, or a process of another container or user "
+        f"fuser shows PID {holder[0]} on the device: a leftover of an earlier run that nvidia-smi may not list; end it"
+        if holder is not None
+        else "nvidia-smi lists no process for it: a leftover of an earlier run, or a process of another container or user "
         "(look with fuser -v /dev/nvidia*)"
         if listed is not None
         else "a leftover of an earlier run, or a process of another container or user"
@@ -167,9 +183,20 @@ def _name_hidden(
         title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu} although this "
         f"process uses only {own / GIB:.2f} GiB: {hidden / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB are held by another "
         f"process that it does not see; {who}" + _tail(finding),
-        evidence=(*finding.evidence[:3], *((listed,) if listed is not None else ())),
+        evidence=(
+            *finding.evidence[:3],
+            *((listed,) if listed is not None else ()),
+            *((holder[1],) if holder is not None else ()),
+        ),
         page="gpu-memory-held-by-another-process",
     )
+
+
+def _is_crowded(books: Books) -> bool:
+    """The older wording names no process: a rest this large is more than contexts and NCCL take."""
+    rest, capacity = books.non_pytorch or 0, books.capacity or 0
+    short = books.missing or 0
+    return bool(capacity) and rest >= CROWDED * capacity and rest - OUTSIDE >= short
 
 
 def _name_library(

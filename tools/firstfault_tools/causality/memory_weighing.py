@@ -123,8 +123,10 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
 
             finding = explain_kill(incident, finding)
         if finding.kind.startswith("signature.") and finding.category is Category.OOM:
-            finding = _name_crowd(_place_by_device(incident, finding), crowd, incident)
-            finding = _name_holder(incident, finding)
+            placed = _place_by_device(incident, finding)
+            finding = _name_crowd(placed, crowd, incident)
+            if finding is placed:
+                finding = _name_holder(incident, placed)
         elif finding.kind == BUSY:
             finding = _name_holder(incident, finding)
         if finding.category is Category.CHECKPOINT and finding.rank == 0:

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line
@@ -69,6 +69,14 @@ _PROMPT = expression(
 """A command typed at a prompt: what follows belongs to another run."""
 PROMPT_LINES = 500
 TIMED_STEPS = 400
+_TRAINS = expression(
+    r"(?i)loss|\bacc|epoch|\btrain|it/s|s/it|\bfps\b|im(?:a?g)?e?s?/s|samples?/s|tok\w*/s|\blr\b|psnr|reward|grad|perplexity|\bppl\b|\bmap\b|\biou\b|\bepe\b"
+)
+_STAMP = expression(
+    r"\d{4}[-/]\d\d[-/]\d\d(?:[T ,_-]\d\d:\d\d:\d\d(?:[.,]\d+)?)?|\b\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
+)
+_FIGURE = expression(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+COUNTED_LINES, LEAST_COUNTED, LEAST_FIGURES = 20_000, 4, 4
 SURVIVED_STEPS = 3
 """Steps that must be finished after an error before it counts as survived."""
 
@@ -246,6 +254,8 @@ class ProgressReader:
 
             series = parse_steps(self._digest.kept)
             self._steps = series.line, series.step
+            if len(set(series.step)) < 2:
+                self._steps = count_on(self._digest.kept)
         lines, steps = self._steps
         first = bisect_right(lines, number)
         highest = max(steps[:first], default=-1)
@@ -299,6 +309,48 @@ def read_progress(number: int, text: str) -> Progress | None:
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
         return Progress(number, text, int(count["done"]), int(count["total"]), False)
+    return None
+
+
+def count_on(lines: Sequence[tuple[int, str]]) -> tuple[array[int], array[int]]:
+    """Line numbers and counters of lines of one shape whose counter goes up evenly; empty where there are none.
+
+    For step lines in a form of their own, such as `[train: 1, 50 / 468] FPS: 102.2 Loss/total: 9.8`.
+    They must speak of training and carry other numbers that change, which a wait that counts its seconds
+    does not.
+    """
+    shapes: dict[str, list[tuple[int, list[str]]]] = {}
+    for number, text in islice(lines, COUNTED_LINES):
+        if len(text) > 600 or not _TRAINS.search(text):
+            continue
+        bare = _STAMP.sub("", text)
+        figures = _FIGURE.findall(bare)
+        if len(figures) >= LEAST_FIGURES:
+            shapes.setdefault(_FIGURE.sub("#", bare), []).append((number, figures))
+    best: tuple[array[int], array[int]] = array("q"), array("q")
+    for told in shapes.values():
+        counters = _even_column([figures for _, figures in told])
+        if counters is not None and len(told) > len(best[0]):
+            best = array("q", (number for number, _ in told)), array("q", counters)
+    return best
+
+
+def _even_column(rows: Sequence[list[str]]) -> list[int] | None:
+    """The first column of whole numbers that rises by even steps, where two others change from row to row."""
+    if len(rows) < LEAST_COUNTED:
+        return None
+    columns = list(zip(*rows, strict=True))
+    changing = [c for c in columns if len(set(c)) > len(c) // 2]
+    if len(changing) < 3:
+        return None
+    for column in columns:
+        if not all(value.isdecimal() and len(value) < 13 for value in column):
+            continue
+        counts = [int(value) for value in column]
+        strides = [b - a for a, b in pairwise(counts)]
+        usual = max(set(strides), key=strides.count)
+        if min(strides) > 0 and strides.count(usual) * 3 >= 2 * len(strides):
+            return counts
     return None
 
 

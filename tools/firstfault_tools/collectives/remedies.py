@@ -28,7 +28,7 @@ _GOES_WELL = expression(
     r"(?i)\b(?:step|iter|iteration|epoch)\b.{0,40}\bloss\b|# Out of bounds values : 0 OK|\bloss\b[ :=]+\d|\ball(?:_|-)?reduce (?:ok|done|passed)|\bfinished\b|\bOK$"
 )
 _GOES_BADLY = expression(
-    r"(?i)\berror\b|traceback|timed? ?out|failed|\babort|killed|NCCL WARN|\bhang|\bnan\b"
+    r"(?i)\berror\b|traceback|timed? ?out|failed|\babort|killed|NCCL WARN|\bhang|\bnan\b|^\s*\^C|KeyboardInterrupt"
 )
 _WORKS = (
     r"(?:works?|worked|working|runs?|ran|trains?|is fine|are fine|fine|ok|okay|goes? away|went away|disappears?|"

@@ -1,6 +1,7 @@
-"""Do all ranks read the same samples? Ids or losses that are equal to the last digit on every rank.
+"""Do all ranks, or all epochs, read the same samples? Ids or losses that are equal where they should differ.
 
-Ranks of one replica group (tensor or pipeline parallel) share their data, and losses are often averaged
+An order that is the same in every epoch was never shuffled anew; a pass that begins in the middle of the
+data set in every epoch keeps the offset of a resume. Ranks of one replica group (tensor or pipeline parallel) share their data, and losses are often averaged
 before they are printed, so this is a fact for somebody who misses a speed-up or accuracy, not a fault.
 """
 
@@ -30,12 +31,21 @@ MOST, LEAST_RANKS, LEAST_STEPS = 2_000, 2, 3
 _LIST = expression(r"[\[(](?P<items>[^\[\]()]{5,400})[\])]\s*$")
 _WORDS = expression(r"(?i)\b(?:ids?|indices|indexes|idx|samples?|files?|images?|names|batch)\b")
 _PREFIX = expression(r"(?i)^\W{0,2}(?:rank|worker|process|gpu)?[ _:=]*\d{1,6}\W{1,3}")
+_EPOCH = expression(r"(?i)\bepoch[ :=\[#]{0,3}(\d{1,6})\b")
+_NOT_TRAINED = expression(r"(?i)\b(?:val|valid|validation|eval|evaluation|test)\b")
+_PASS = expression(
+    r"(?i)\b(?:pass|epoch|range|sampler|shard)\b.{0,60}?\b(?:first|start\w*|begins?|from)\b\D{0,16}(?P<first>\d{1,12})\b\D{1,24}?\b(?:last|end\w*|to)\b\D{0,10}(?P<last>\d{1,12})\b"
+)
+_WHOLE = expression(r"(?i)\bsamples?[ _:=]{1,3}(\d{2,12})\b|\b(\d{2,12}) samples\b")
+LEAST_EPOCHS = 2
 _LOSS = expression(r"\bstep (?P<step>\d{1,9}) .{0,40}?\bloss[ :=]{1,2}(?P<loss>\d+\.\d{5,})\b")
 
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The same first samples, or the same unaveraged losses, on all ranks that speak."""
     kept = keep_marked(lines, MARKERS)[:MOST]
+    if len(kept) >= 2 and (again := _find_order(kept, file) or _find_passes(kept, lines, file)):
+        return (again,)
     found = _find_ids(kept, file) if len(kept) >= LEAST_RANKS else None
     if found is None and (seeded := keep_marked(lines, LOSS_MARKERS)[:MOST]):
         found = _find_losses(seeded, file)
@@ -63,6 +73,83 @@ def _find_ids(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         what = f"all {len(told)} ranks print the same samples ({items[:60]})"
         return _make(what, [place for _, place in list(told.values())[:2]], file, 0.85)
     return None
+
+
+def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
+    """One rank prints the same samples in the same order at the same place of several epochs."""
+    told: dict[tuple[int | None, str], dict[int, tuple[str, tuple[int, str]]]] = defaultdict(dict)
+    for number, text in kept:
+        epoch, listed = _EPOCH.search(text[:400]), _LIST.search(text[:2000])
+        if epoch is None or listed is None or listed["items"].count(",") < 2:
+            continue
+        head = text[: listed.start()]
+        if _WORDS.search(head) and not _NOT_TRAINED.search(head):
+            key = read_speaker(text)[0].rank, re.sub(r"\d+", "0", head)
+            told[key].setdefault(int(epoch[1]), (listed["items"], (number, text)))
+    repeated = [by for by in told.values() if len(by) >= LEAST_EPOCHS]
+    if not repeated or any(len({items for items, _ in by.values()}) > 1 for by in repeated):
+        return None
+    first = repeated[0]
+    items = next(iter(first.values()))[0]
+    if len(set(re.split(r",\s*", items))) < 3:
+        return None
+    return Finding(
+        kind="metrics.same_order",
+        title=f"every epoch reads the same samples in the same order ({items[:60]} first in each of {len(first)} epochs): the sampler "
+        "is not told the epoch (sampler.set_epoch(epoch) is never called), so it shuffles with one and the same seed and "
+        "every rank sees identical batches again and again",
+        level=Level.FAILURE,
+        category=Category.CODE_BUG,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, n, t.strip()[:400]) for _, (n, t) in list(first.values())[:3]
+        ),
+        page="uneven-data-across-ranks",
+        facts={"severity": "warning"},
+    )
+
+
+def _find_passes(
+    kept: Sequence[tuple[int, str]], lines: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    """Every pass over the data covers the same part of it, which does not begin at its start."""
+    passes: dict[tuple[int, int], list[tuple[int, str]]] = defaultdict(list)
+    for number, text in kept:
+        told = _PASS.search(text[:600])
+        if told is not None:
+            passes[int(told["first"]), int(told["last"])].append((number, text))
+    if len(passes) != 1:
+        return None
+    (((first, last), places),) = passes.items()
+    if len(places) < LEAST_EPOCHS or first <= 0 or last <= first:
+        return None
+    whole = next(
+        (
+            (n, t)
+            for n, t in lines
+            if "sample" in t
+            and (size := _WHOLE.search(t))
+            and int(size[1] or size[2]) in (last, last + 1)
+        ),
+        None,
+    )
+    if whole is None:
+        return None
+    share = (last + 1 - first) / (last + 1)
+    return Finding(
+        kind="metrics.same_part",
+        title=f"each of {len(places)} passes over the data begins at sample {first} and ends at {last}: the offset of the resume "
+        f"(consumed samples) is applied again in every epoch, so only the last {share:.0%} of the data set is repeated and "
+        "memorised, and the training loss falls in steps while validation gets worse",
+        level=Level.FAILURE,
+        category=Category.DATA,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(file, n, t.strip()[:400]) for n, t in (places[0], places[1], whole)
+        ),
+        page="resume-state",
+        facts={"severity": "warning"},
+    )
 
 
 def _find_losses(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:

@@ -27,6 +27,8 @@ MARKERS = (
     "momentum buf", "momentum_buf", "ptimizer.s", "ptimizer_s", "optim_state", "exp_avg", "moments", "keys", "matched", " loaded 0",
     "oaded 0", "lora_", "LoRA B", "adapter weight", "grads", "with grad", "gradient", "delta", "diff", "changed", "updated",
     "on-zero", "onzero", "examples", "annotations", " 0 samples", " 0 images", " 0 rows", " 0 batches", " 0 labels",
+    "n_labels", "abel tok", "labels != -100", "labels not -100", "!=-100", "!= -100", "oss_mask", "oss mask", "upervised tok",
+    "ompletion tok", "nmasked tok",
     "samples: 0", "samples = 0", "images: 0", "size: 0", "Found 0",
 )  # fmt: skip
 _SHAPES = ("(0,)", "torch.Size([0])", "hape [0]", "hape: [0]")
@@ -154,7 +156,7 @@ def _figure(reported: Reported, text: str, following: str) -> tuple[float, str] 
     for noun in reported.noun.finditer(text):
         if typed and (lone := _LONE.match(following)) is not None:
             return _number(lone["value"]), following.strip()[:80]
-        direct = typed or _EQUALS.match(text, noun.end()) is not None
+        direct = typed or "after" in reported.entry or _EQUALS.match(text, noun.end()) is not None
         told = None if direct else _BEFORE.search(text[max(0, noun.start() - 60) : noun.start()])
         if told is not None:
             put = text[noun.start() - len(told[0]) : noun.end()]
