@@ -163,7 +163,9 @@ _CLASS = {
 _ANY_CLASS = (Category.CODE_BUG, Category.CHECKPOINT, Category.NUMERICAL, Category.DATA)
 """Rooms in which the reason lies when nothing is learned."""
 
-_MAKES_HANG = frozenset({"signature.rccl-iommu", "signature.old-kernel-notice"})
+_MAKES_HANG = frozenset(
+    {"signature.rccl-iommu", "signature.rccl-missing-setting", "signature.old-kernel-notice"}
+)
 """Notices that are harmless while a run goes on and are known to make one stand still."""
 
 _HOLDS_UP = frozenset(
@@ -189,6 +191,7 @@ _TELLING = {
     "signature.dataloader-too-many-workers": 0.7,
     "signature.tf-function-retracing": 0.7,
     "signature.dataloader-few-workers": 0.6,
+    "signature.rccl-missing-setting": 0.6,
 }
 """Warnings that are harmless where nobody complains, with the share of the time they may cost."""
 

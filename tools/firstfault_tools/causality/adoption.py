@@ -49,13 +49,16 @@ _TASK_END = expression(
 _TAKEN_BACK = "signature.spot-interruption"
 _MACHINE_GONE = frozenset(
     {
-        _TAKEN_BACK, "signature.ray-node-dead", "signature.slurm-node-failure", "signature.host-rebooted",
+        _TAKEN_BACK, "signature.ray-node-dead", "signature.ray-node-preempted", "signature.slurm-node-failure", "signature.host-rebooted",
         "signature.host-kernel-panic", "signature.k8s-node-not-ready", "signature.slurm-node-drained",
     }
 )  # fmt: skip
 """A machine is gone with all that ran on it: one rank's end where it had one rank."""
 
 _OF_A_MEMBER = _MACHINE_GONE | {"signature.ray-node-memory-kill", "signature.ray-actor-died"}
+_OF_AN_ACTOR = frozenset({"signature.ray-node-preempted", "signature.ray-actor-died"})
+_ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
+"""Rows of Ray's report of a dead actor."""
 _MEMBER_LINES = 16
 """Lines that a controller writes of one member of its group at most, below the member's heading."""
 
@@ -97,6 +100,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
                 rank = _evicted_rank(incident, findings)
             if rank is None and finding.kind in _OF_A_MEMBER:
                 rank = _rank_of_block(incident, finding)
+            if rank is None and finding.kind in _OF_AN_ACTOR:
+                rank, finding = _rank_of_actor(incident, finding)
             if rank is None and finding.kind in _MACHINE_GONE and (host := _host_gone(finding)):
                 rank = incident.seating.by_host(host)
                 rank = incident.seating.by_exclusion(host) if rank is None else rank
@@ -153,6 +158,26 @@ def _rank_of_block(incident: LogIncident, finding: Finding) -> int | None:
         headed = head is not None and not head.text[head.body :].strip(" :")
         ranks.add(head.speaker.rank if head is not None and headed else None)
     return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+def _rank_of_actor(incident: LogIncident, finding: Finding) -> tuple[int | None, Finding]:
+    """Rank and host of the actor of whose death Ray reports: its pid and address stand above the reason."""
+    for evidence in finding.evidence[:1]:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        if digest is None or text is None:
+            continue
+        line = make_line(digest.file, evidence.line, text, digest.year)
+        rows = [
+            m for x in incident.lines_before(line, _MEMBER_LINES) if (m := _ACTOR.search(x.text))
+        ]
+        told = {m["what"]: m["value"] for m in reversed(rows)}
+        host, pid = told.get("ip"), told.get("pid", "")
+        rank = incident.seating.roster.by_pid(int(pid), host) if pid.isdecimal() else None
+        if rank is None and host is not None:
+            rank = incident.seating.by_host(host)
+        return rank, replace(finding, host=finding.host or host)
+    return None, finding
 
 
 def _host_gone(finding: Finding) -> str | None:

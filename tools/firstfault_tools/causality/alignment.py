@@ -33,7 +33,8 @@ _WORDS_DATA = expression(
 )
 _WORDS_THROUGH = expression(
     r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
-    r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|\b(?:starting|running|begin\w*) (?:the )?(?:validation|evaluation)"
+    r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|"
+    r"\b(?:starting|running|begin\w*) (?:the )?(?:validation|evaluation)|\bvalidate epoch\b"
 )
 _WORDS_STEP = expression(r"(?i)\b(?:step|iter|iteration|batch)\b.{0,3}\d")
 _WORDS_EVALUATION = expression(
@@ -71,9 +72,11 @@ def align_ranks(incident: LogIncident) -> tuple[Finding, ...]:
         groups[report.group].append(report)
     if len(groups) > 1 and "" in groups:
         # timeout lines of some versions print no group; they belong to the group of their rank
-        for report in groups.pop(""):
+        unnamed = groups.pop("")
+        only = next(iter(groups)) if len(groups) == 1 else ""
+        for report in unnamed:
             home = next(
-                (g for g, rs in groups.items() if any(r.rank == report.rank for r in rs)), ""
+                (g for g, rs in groups.items() if any(r.rank == report.rank for r in rs)), only
             )
             groups[home].append(report)
     findings: list[Finding] = []
@@ -190,28 +193,37 @@ def _find_mismatch(
             s for s in peers if s is not other and (s.op, s.numel) != (other.op, other.numel)
         )
         words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
-        before, uneven = ("", False) if words else _said_before(incident, (one, other))
+        before, done = ("", None) if words else _said_before(incident, (one, other))
         return _finding(
             "collective.mismatch",
             f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
             f"but {_names([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
             f"{_describe(other)}; the ranks took different code paths (mismatch){before}",
             Level.CAUSE,
-            culprit.rank if culprit is not None else None,
+            culprit.rank
+            if culprit is not None
+            else done
+            if _each_speaks(incident, peers)
+            else None,
             [one.report.line, other.report.line, *words],
-            PAGE_UNEVEN if uneven else PAGE_MISMATCH,
+            PAGE_UNEVEN if done is not None else PAGE_MISMATCH,
             words,
-            Category.DATA if uneven else Category.CODE_BUG,
+            Category.DATA if done is not None else Category.CODE_BUG,
         )
     return None
 
 
-def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[str, bool]:
-    """What two ranks that went apart said last, and whether one had run out of batches before the other."""
+def _each_speaks(incident: LogIncident, states: Sequence[RankState]) -> bool:
+    """More than one rank in two is seen: none of them stands for a whole node."""
+    return 2 * len(states) > (incident.world_size or max(s.rank for s in states) + 1)
+
+
+def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[str, int | None]:
+    """What two ranks that went apart said last, and which one had run out of batches before the other."""
     said = [last_words(incident, s.rank, s.report.line) for s in states]
     texts = [_readable(words[0]) for words in said if words]
     if len(texts) < len(states) or len(set(texts)) < len(texts):
-        return "", False
+        return "", None
     told = "".join(
         f"; rank {state.rank} said before: {text!r}"
         for state, text in zip(states, texts, strict=True)
@@ -222,7 +234,7 @@ def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[st
     )
     if uneven:
         told += "; one had no batch left while the other still trained: uneven data across ranks"
-    return told, uneven
+    return told, states[through.index(True)].rank if uneven else None
 
 
 def _find_missing(

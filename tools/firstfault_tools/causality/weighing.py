@@ -66,6 +66,13 @@ _LIMITS = (
 )
 """Limits reached whose value a pasted check may show."""
 
+_ABORT = "signature.cpp-abort"
+_REPORTED = expression(
+    r"ProcessGroup(?:NCCL|Gloo|HCCL)|[Ww]atchdog|NCCL (?:error|communicator|operation)|[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout"
+)
+ABORT_LINES = 4
+"""Lines round an abort in which stands what the exception was."""
+
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -98,6 +105,8 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
         ):
             level = Level.SYMPTOM
+        elif finding.kind == _ABORT and _is_watchdogs(incident, finding):
+            level = Level.TEARDOWN
         elif _is_history(finding) or (
             finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
         ):
@@ -118,6 +127,22 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             finding = replace(finding, category=None, rank=_rank_shown(incident, finding))
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out
+
+
+def _is_watchdogs(incident: LogIncident, finding: Finding) -> bool:
+    """The exception that nobody caught is the watchdog's own report of a lost or timed-out collective."""
+    for evidence in finding.evidence[:1]:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        if digest is None:
+            continue
+        at = digest.position(evidence.line)
+        after = [text for _, text in digest.kept[at + 1 : at + 1 + ABORT_LINES]]
+        what = next((text for text in after if "what():" in text), None)
+        if what is not None:
+            return _REPORTED.search(what) is not None
+        before = [text for _, text in digest.kept[max(0, at - ABORT_LINES) : at]]
+        return any(_REPORTED.search(text) for text in before)
+    return False
 
 
 def _where_is_known(incident: LogIncident, findings: Sequence[Finding]) -> bool:

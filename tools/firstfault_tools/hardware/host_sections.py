@@ -42,6 +42,8 @@ _NO_HOST = expression(
     r"(?i)^(?:rank|gpu(?![-_. ]?\d{3})|port|step|error|warning|info|epoch|line|page|mlx5|eth|ens|enp|ib|nvme|tty|node \d|ca|"
     r"cuda|driver|version|attempt|iteration|node-?info|rtx)[-_. ]?\d*$|^(?:h[12]00|a100)(?:[-_. ]?(?:40|80|141))?$"
 )
+_LETTERED = expression(r"(?i)^(?:node|host|server|machine|box|worker)[-_][a-f]$")
+"""`node-a`: machines that somebody called by a letter."""
 RUN = 3
 """Lines in a row with one prefix before it is taken for a host's name."""
 
@@ -124,6 +126,8 @@ def strip_bmc(name: str) -> str:
 def looks_like_host(text: str) -> bool:
     """A name with a letter and a digit that is no rank, port or device; or an IPv4 address."""
     if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", text):
+        return True
+    if _LETTERED.match(text):
         return True
     return (
         any(c.isdecimal() for c in text)

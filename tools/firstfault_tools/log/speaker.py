@@ -111,7 +111,7 @@ _SAYS_RANK = expression(
 )
 _LOGGER_RANK = expression(
     r"\[(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\][^\n]{0,80}?\[Rank (?P<rank>\d{1,6})\]|\|\s*rank[ =:]?(?P<rank2>\d{1,6})\s*\||"
-    r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]",
+    r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]|(?:, |- |\()rank: (?P<rank4>\d{1,6})(?:[,)]|\s*$)",
     re.I,
 )
 _NOT_HOST = {

@@ -1,0 +1,317 @@
+"""Where did the ranks part: did one stop, skip or run out of data while the others went on?
+
+A collective waits for ever if one rank leaves the loop. The timeout names who waited; what parted them
+stands in ordinary lines before it: a stop that one rank alone announces, beside a later epoch or step of
+another rank, or counters that ended apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from firstfault_tools.causality.attribution import rank_of
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.minority import begin_sentence
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+
+ALONE_LINES = 12
+_ALONE = expression(
+    r"(?i)\b(?:evaluat\w+|comput\w+) .{0,40}\b(?:coco|metrics?|mAP|bleu|fid|predictions|results|official)\b|\bmain process\b|"
+    r"\b(?:running|evaluate) (?:per image evaluation|annotation type)|\brunning tokenizer\b|\b(?:render|plott?|export|upload|zipp?|merg|convert|pack)ing\b"
+)
+"""Work that programs give to one process."""
+
+MOST_LINES = 6_000
+MOST_RANKS = 64
+APART = 2
+"""Steps by which printed counters must differ: one is the delay of printing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A way to leave the loop that all ranks share."""
+
+    name: str
+    words: re.Pattern[str]
+    category: Category
+    page: str
+    means: str
+
+
+_LEAVINGS = (
+    Leaving(
+        "stop",
+        expression(
+            r"(?i)\bearly[- _]?stop|\bstopp(?:ing|ed) (?:early|training|at|after|because|here)|\bshould_(?:training_)?stop\b.{0,9}True|"
+            r"\b(?:has(?:n't| not)|did(?:n't| not)) improved?\b|\bno improvement\b|limit_to_stop|\bpatience\b.{0,40}\b(?:reached|exceeded|exhausted|over)|"
+            r"\btime (?:limit|budget) (?:reached|exceeded)|\b(?:breaking|break) out of|\bleaving the (?:training )?loop|\btarget \w+ reached|\bmax(?:imum)?[_ ]\w+ reached"
+        ),
+        Category.CODE_BUG, "collective-divergence",
+        "the decision to stop was not shared with the other ranks, which went on and waited in the next collective",
+    ),
+    Leaving(
+        "data",
+        expression(
+            r"(?i)\bexhausted\b|\bStopIteration\b|\bout of (?:data|batches|samples)\b|\bno more (?:data|batches|samples)\b|"
+            r"\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over)\b|\bend of (?:epoch|data|dataset|shard)"
+        ),
+        Category.DATA, "uneven-data-across-ranks",
+        "it had fewer batches than the other ranks, which waited for it in the next collective: uneven data across ranks",
+    ),
+    Leaving(
+        "skip",
+        expression(
+            r"(?i)\bskip(?:ping|ped|s)?\b.{0,40}\b(?:batch|step|update|backward|iteration|sample|reduc\w+|sync\w*)|"
+            r"\b(?:batch|step|update|sample)\b.{0,40}\bskipp(?:ed|ing)|\b(?:caught|ignoring|swallow\w+)\b.{0,40}\b(?:exception|error|oom)|\bcontinu(?:e|ing) with (?:the )?next\b"
+        ),
+        Category.CODE_BUG, "collective-divergence",
+        "it left out a step whose collectives the other ranks entered, so the ranks were no longer in the same collective",
+    ),
+    Leaving(
+        "branch",
+        expression(
+            r"(?i)\bnew best\b|\bsav(?:e|ing|ed)\b.{0,40}\b(?:model|checkpoint|ckpt|weights|state)|\bbest \w+ (?:so far|improved)|"
+            r"\b(?:start\w*|begin\w*|running|enter\w*) (?:the )?(?:validation|evaluation|eval|test)\b|\b(?:validat\w+|evaluat\w+|testing) (?:epoch|at|after|step)"
+        ),
+        Category.CODE_BUG, "collective-divergence",
+        "the ranks took different branches, so the collectives of that branch were entered by a part of them only",
+    ),
+    Leaving(
+        "end",
+        expression(
+            r"(?i)\b(?:training|train|run|fit|finetuning)\b.{0,20}\b(?:finished|completed?|done|ended)\b|"
+            r"\b(?:exiting|returning from|left) (?:the )?(?:main|train\w*|loop|worker|process)\b|"
+            r"\b(?:saving|saved) final\b"
+        ),
+        Category.CODE_BUG, "collective-divergence",
+        "it ended while the other ranks went on and waited in the next collective",
+    ),
+)  # fmt: skip
+_WORDS = (
+    "top", "patience", "improve", "reached", "xhausted", "ut of ", "o more ", "inished", "one", "omplete", "nded",
+    "nd of ", "kip", "aught", "gnoring", "ontinu", "xiting", "break", "final", "best", "sav", "Sav", "alidat", "valuat",
+    "esting", "eval",
+)  # fmt: skip
+_COUNTER = expression(
+    r"(?i)\b(?P<unit>global_step|step|iter(?:ation)?|batch)s?(?:_idx)?\b['\"]?[ :=#\[(]{0,4}(?P<at>\d{1,9})\b|"
+    r"(?<![\d./:])(?P<told>\d{1,9}) ?(?P<of>batch|step|iteration)(?:e?s)?\b(?!/)"
+)
+_EPOCH = expression(r"(?i)\bepoch['\"]?[ :=#\[(]{0,4}(?P<at>\d{1,6})\b")
+_COUNTED = ("epoch", "Epoch", "EPOCH", "step", "Step", "iter", "Iter", "batch", "Batch")
+_ABOUT = expression(r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Pp]roc)[ :=#_]{0,2}(\d{1,5})\b")
+_CONSEQUENCE = expression(
+    r"^signature\.(?:cpp-abort|exit-\w+|nccl-\w+|gloo-\w+|watchdog-\w+|connection-\w+|heartbeat-\w+|monitored-\w+|store-\w+)|"
+    r"^(?:collective\.(?:timeout|behind|missing)|exit\.|run\.|peers\.)"
+)
+_NOT_SAID = expression(
+    r"ProcessGroup|NCCL (?:INFO|WARN)|[Ww]atchdog|\bwhat\(\)|ChildFailed|Traceback"
+)
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """The rank that left the common loop, or the one rank that stayed in it."""
+    if not _waited(findings):
+        return []
+    alone = _find_alone(incident, findings)
+    if alone is not None:
+        return [alone]
+    counts = list(_counters(incident))
+    if not 2 <= len({rank for rank, *_ in counts}) <= MOST_RANKS:
+        return []
+    found = _find_leaving(incident, counts) or _find_apart(counts)
+    return [found] if found is not None else []
+
+
+def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding | None:
+    """The work of one process that was announced last before the others gave up waiting."""
+    waits = [
+        f
+        for f in findings
+        if f.level is Level.SYMPTOM and f.evidence and not f.facts.get("survived")
+    ]
+    first = min((f.evidence[0] for f in waits), key=lambda e: e.line, default=None)
+    if first is None or len({f.evidence[0].file for f in waits}) > 1:
+        return None
+    digest = incident.digest_of(first.file)
+    at = digest.position(first.line)
+    for number, text in reversed(digest.kept[max(0, at - ALONE_LINES) : at]):
+        if not text.strip() or _NOT_SAID.search(text):
+            continue
+        if (_COUNTER.search(text) or _EPOCH.search(text)) and "loss" in text:
+            return None
+        if _ALONE.search(text) is None:
+            continue
+        line = make_line(first.file, number, text, digest.year)
+        rank = _rank_told(incident, line)
+        who = f"rank {rank}" if rank is not None else "one process (the main one, by what it says)"
+        title = (
+            f"{who} was busy alone when the others gave up waiting in a collective: the last work announced was "
+            f"{_say(line)!r}; work that only one rank does must be shorter than the timeout, or be shared"
+        )
+        return _describe("ranks.alone", title, Category.CODE_BUG, "rank-zero-work", None, (line,))
+    return None
+
+
+def _waited(findings: Sequence[Finding]) -> bool:
+    """Somebody waited in vain, and nothing but consequences of that is known to have failed."""
+    live = [f for f in findings if not f.facts.get("survived")]
+    deep = [f for f in live if f.level in (Level.CAUSE, Level.FAILURE)]
+    if any(_CONSEQUENCE.search(f.kind) is None for f in deep):
+        return False
+    return any(f.level is Level.SYMPTOM and f.category is not Category.PERFORMANCE for f in live)
+
+
+Count = tuple[int, Line, str, int]
+"""(rank, line, unit, value)."""
+
+
+def _counters(incident: LogIncident) -> Iterator[Count]:
+    for digest, number, text in islice(incident.lines_with(_COUNTED), MOST_LINES):
+        match, epoch = _COUNTER.search(text, 0, 400), _EPOCH.search(text, 0, 400)
+        if (match is None and epoch is None) or _NOT_SAID.search(text):
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        rank = _rank_told(incident, line)
+        if rank is not None and match is not None:
+            unit, at = match["unit"] or match["of"], match["at"] or match["told"]
+            yield rank, line, unit.lower()[:4], int(at)
+        if rank is not None and epoch is not None:
+            yield rank, line, "epoch", int(epoch["at"])
+
+
+def _rank_told(incident: LogIncident, line: Line) -> int | None:
+    """Rank that wrote a line, else the one that it is about."""
+    rank = rank_of(incident, line)
+    if rank is not None:
+        return rank
+    told = set(_ABOUT.findall(line.text[:400]))
+    return int(told.pop()) if len(told) == 1 else None
+
+
+def _find_leaving(incident: LogIncident, counts: Sequence[Count]) -> Finding | None:
+    said: dict[str, dict[int, Line]] = {}
+    for digest, number, text in islice(incident.lines_with(_WORDS), MOST_LINES):
+        if _NOT_SAID.search(text):
+            continue
+        kind = next((k for k in _LEAVINGS if k.words.search(text[:400])), None)
+        if kind is None:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        rank = _rank_told(incident, line)
+        if rank is not None:
+            said.setdefault(kind.name, {})[rank] = line
+    for kind in _LEAVINGS:
+        left = said.get(kind.name, {})
+        found = _weigh_leaving(incident, kind, left, counts) if left else None
+        if found is not None:
+            return found
+    return None
+
+
+def _weigh_leaving(
+    incident: LogIncident, kind: Leaving, left: dict[int, Line], counts: Sequence[Count]
+) -> Finding | None:
+    """Some rank that never said it counts further than those who did had come."""
+    others = {r for r, *_ in counts} - set(left)
+    if not others or len(left) > 1 < len(others):
+        return None
+    rank = next(iter(left)) if len(left) == 1 else next(iter(others))
+    first = min(left.values(), key=lambda line: (line.time or 0.0, line.number))
+    reached: dict[str, int] = {}
+    for who, line, unit, at in counts:
+        if who in left and _before(line, left[who]):
+            reached[unit] = max(at, reached.get(unit, 0))
+    onward = next(
+        (
+            (who, line)
+            for who, line, unit, at in counts
+            if who in others and unit in reached and at > reached[unit] and _before(first, line)
+        ),
+        None,
+    )
+    if onward is None:
+        return None
+    who, line = onward
+    single: int | None = rank
+    if _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
+        single = None
+    names = _names(list(left))
+    title = f"{names} said {_say(first)!r}, while rank {who} went on ({_say(line)!r}): {kind.means}"
+    return _describe("ranks.parted", title, kind.category, kind.page, single, (first, line))
+
+
+def _speaks_for_more(incident: LogIncident, counts: Sequence[Count]) -> bool:
+    """One rank of each node prints: what it says is said of the node."""
+    known = {rank for rank, *_ in counts}
+    return 2 * len(known) <= (incident.world_size or max(known) + 1)
+
+
+def _find_apart(counts: Sequence[Count]) -> Finding | None:
+    """All ranks print a counter, and some ended far from where all others did."""
+    last: dict[str, dict[int, tuple[int, Line]]] = {}
+    for who, line, unit, at in counts:
+        last.setdefault(unit, {})[who] = (at, line)
+    for unit, ends in last.items():
+        values = sorted(at for at, _ in ends.values())
+        if unit == "epoch" or len(values) < 3 or values[-1] - values[0] < APART:
+            continue
+        near = [r for r, (at, _) in ends.items() if at == values[0]]
+        far = [r for r, (at, _) in ends.items() if at == values[-1]]
+        if len(near) + len(far) != len(values):
+            continue
+        odd, rest = (near, far) if len(near) < len(far) else (far, near)
+        (at, line), (there, other) = ends[odd[0]], ends[rest[0]]
+        what = {"batc": "batch", "iter": "iteration"}.get(unit, "step")
+        title = (
+            f"{_names(odd)} ended at {what} {at} and {_names(rest)} at {what} {there}: they did not run the same number of "
+            f"{what}{'es' if what == 'batch' else 's'}, and who had more waited in a collective for the others"
+        )
+        data = what == "batch"
+        return _describe(
+            "ranks.apart",
+            title + (" (uneven data across ranks)" if data else ""),
+            Category.DATA if data else Category.CODE_BUG,
+            "uneven-data-across-ranks" if data else "collective-divergence",
+            odd[0] if len(odd) == 1 else None,
+            (line, other),
+        )
+    return None
+
+
+def _names(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+
+
+def _before(one: Line, other: Line) -> bool:
+    """One line does not come after the other: by place in one log, by the clock in two."""
+    if one.file == other.file:
+        return one.number <= other.number
+    return one.time is None or other.time is None or one.time <= other.time
+
+
+def _say(line: Line) -> str:
+    return " ".join(line.message.split())[:140]
+
+
+def _describe(
+    kind: str, title: str, category: Category, page: str, rank: int | None, lines: Sequence[Line]
+) -> Finding:
+    return Finding(
+        kind=kind,
+        title=begin_sentence(title),
+        level=Level.CAUSE,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(line.evidence() for line in lines),
+        rank=rank,
+        time=lines[0].time,
+        page=page,
+        facts={"specificity": 10_000, "survived": False},
+    )
