@@ -164,7 +164,12 @@ _ANY_CLASS = (Category.CODE_BUG, Category.CHECKPOINT, Category.NUMERICAL, Catego
 """Rooms in which the reason lies when nothing is learned."""
 
 _MAKES_HANG = frozenset(
-    {"signature.rccl-iommu", "signature.rccl-missing-setting", "signature.old-kernel-notice"}
+    {
+        "signature.rccl-iommu",
+        "signature.rccl-missing-setting",
+        "signature.old-kernel-notice",
+        "hardware.acs_redirect",
+    }
 )
 """Notices that are harmless while a run goes on and are known to make one stand still."""
 
@@ -303,7 +308,16 @@ def _explanation(
     if complaint is Complaint.STALLED and judgement.verdict is Verdict.UNKNOWN:
         hint = next((f for f in examination.chain.context if f.kind in _MAKES_HANG), None)
         if hint is not None:
-            return replace(hint, level=Level.FAILURE, confidence=Confidence.POSSIBLE)
+            title = hint.title
+            if hint.category is Category.PERFORMANCE:  # known for the bandwidth that it costs
+                title = f"direct transfers between the GPUs (P2P) can hang in such a state: {title}"
+            return replace(
+                hint,
+                title=title,
+                category=Category.ENVIRONMENT,
+                level=Level.FAILURE,
+                confidence=Confidence.POSSIBLE,
+            )
     if complaint is Complaint.STALLED:
         held = next((f for f in examination.chain.context if f.kind in _HOLDS_UP), None)
         if held is not None:

@@ -33,7 +33,7 @@ def find_waiting_pod(incident: LogIncident, failed: Sequence[Finding]) -> Findin
     words = ("ContainerCreating", "PodInitializing", "Pending", "Init:", "ImagePull")
     for digest, number, text in incident.lines_with(words):
         match = _POD.match(text[:400])
-        if match is None or not _is_master(match["pod"]):
+        if match is None or not _is_master(match["pod"]) or _has_master(incident, match["pod"]):
             continue
         line = make_line(digest.file, number, text, digest.year)
         events = [
@@ -53,6 +53,15 @@ def find_waiting_pod(incident: LogIncident, failed: Sequence[Finding]) -> Findin
             Category.SCHEDULER,
         )
     return None
+
+
+def _has_master(incident: LogIncident, pod: str) -> bool:
+    """The pod is the first worker of a job whose master is a pod of its own."""
+    base = re.sub(r"worker[-_.]?\d+.*$", "", pod)
+    if base == pod:
+        return False
+    names = (f"{base}master", f"{base}launcher", f"{base}head", f"{base}chief")
+    return any(True for _ in incident.lines_with(names))
 
 
 def _first_line(incident: LogIncident, finding: Finding) -> Line:

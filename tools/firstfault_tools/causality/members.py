@@ -1,4 +1,4 @@
-"""Did all processes of a Lightning run register, each global rank once?
+"""Did all processes of a run register, each once: those of Lightning, and the tasks of JAX?
 
 Lightning prints `GLOBAL_RANK: 3, MEMBER: 4/8` for every process and, when all are there, that all are
 registered. Where that line never comes, the numbers tell who is missing or was started twice.
@@ -20,6 +20,10 @@ MOST = 8_192
 _MEMBER = expression(
     r"GLOBAL_RANK: (?P<rank>\d{1,6}), MEMBER: (?P<number>\d{1,6})/(?P<world>\d{1,6})\b"
 )
+_MISSING_TASK = expression(
+    r"^\s*(?:[\w.\[\]():> -]{0,60}\s)?/job:\w+/replica:\d+/task:(?P<task>\d{1,6})\s*$"
+)
+_PROCESSES = expression(r"\bnum_processes\s?=\s?(?P<count>\d{1,6})\b")
 _ALL = expression(r"\b[Aa]ll (?:distributed|DDP) processes registered")
 _TASKS = expression(
     r"#SBATCH +(?:--ntasks(?:-per-node)?|-n)[= ]\d+|^\s*python3? \S+\.py|\bsrun .*\bpython"
@@ -40,6 +44,8 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         ranks[int(match["rank"])] += 1
         world = max(world, int(match["world"]))
         lines.append(make_line(digest.file, number, text, digest.year))
+    if not lines:
+        return _find_tasks(incident)
     if world < 2 or any(r.trained() for r in incident.progress.values()):
         return []
     title = _read_title(ranks, world)
@@ -61,6 +67,52 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             evidence=tuple(line.evidence() for line in evidence),
             page="one-launcher-per-node",
             facts={"survived": False, "world": world, "registered": len(ranks)},
+        )
+    ]
+
+
+def _find_tasks(incident: LogIncident) -> list[Finding]:
+    """JAX: the tasks that the coordinator waited for in vain, beside how many there are to be."""
+    missing: dict[int, Line] = {}
+    total = 0
+    for digest, number, text in incident.lines_with(
+        ("/task:", "num_processes", "Wait_for_all_tasks")
+    ):
+        count = _PROCESSES.search(text[:400])
+        if count is not None:
+            total = max(total, int(count["count"]))
+        row = _MISSING_TASK.match(text[:200])
+        if row is not None and len(missing) < MOST:
+            missing[int(row["task"])] = make_line(digest.file, number, text, digest.year)
+    if not missing or any(r.trained() for r in incident.progress.values()):
+        return []
+    if not any(True for _ in incident.lines_with(("imed out task names", "asks did not register"))):
+        return []
+    total = max(total, max(missing) + 1)
+    there = total - len(missing)
+    ranks = sorted(missing)
+    span = f"task {ranks[0]}" if len(ranks) == 1 else f"tasks {ranks[0]} to {ranks[-1]}"
+    only = there == 1 and len(missing) > 1
+    title = (
+        f"only {there} of {total} processes registered with the coordinator: {span} never came"
+        + (
+            "; the script was started once, although it asks for more processes: start it once for each process (on each host) "
+            "with its own process id, or ask for one process"
+            if only
+            else "; it was not started, died before, or cannot reach the coordinator"
+        )
+    )
+    return [
+        Finding(
+            kind="launch.members",
+            title=title,
+            level=Level.CAUSE,
+            category=Category.SCHEDULER if only else Category.COMMUNICATION,
+            confidence=Confidence.LIKELY,
+            evidence=tuple(missing[r].evidence() for r in ranks[:3]),
+            rank=ranks[0] if len(ranks) == 1 else None,
+            page="jax-coordination",
+            facts={"survived": False, "world": total, "registered": there},
         )
     ]
 

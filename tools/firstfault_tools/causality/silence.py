@@ -16,9 +16,10 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 
 MOST_RANKS = 4_096
+_STOPS = ("signature.slurm-cancelled", "signature.slurm-time-limit", "slurm.timeout")
 _DONE = expression(
     r"(?i)\b(?:loaded|ready|complete[d]?|done|finished|entered|entering|passed|joined|initiali[sz]ed|built|"
-    r"connected|restored|resumed|compiled|synchroni[sz]ed|reached|start(?:ed|ing|s)?|begin(?:s|ning)?|began)\b"
+    r"connected|restored|resumed|compiled|synchroni[sz]ed|reached|barrier|start(?:ed|ing|s)?|begin(?:s|ning)?|began)\b"
 )
 _ABOUT = (
     (expression(r"(?i)dataset|data ?loader|\bdata\b|shard|index|tokeni"), Category.DATA, "uneven-data-across-ranks"),
@@ -33,7 +34,7 @@ _NOT_SAID = expression(
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """The rank that is missing from a line which all others print before they wait."""
-    if not _only_waits(findings) or not several_speak(incident):
+    if not (_only_waits(findings) or _stopped_late(findings)) or not several_speak(incident):
         return []
     speech = hear_speech(incident)
     choruses = [c for c in speech.choruses() if not c.table]
@@ -60,6 +61,13 @@ def _only_waits(findings: Sequence[Finding]) -> bool:
     if any(f.level in (Level.CAUSE, Level.FAILURE) for f in live):
         return False
     return any(f.level is Level.SYMPTOM for f in live)
+
+
+def _stopped_late(findings: Sequence[Finding]) -> bool:
+    """The run was stopped from outside although it had ended as planned: something kept it from leaving."""
+    deep = [f for f in findings if f.level in (Level.CAUSE, Level.FAILURE)]
+    stops = [f for f in deep if f.kind.startswith(_STOPS)]
+    return bool(stops) and all(f.kind.startswith(_STOPS) or f.facts.get("survived") for f in deep)
 
 
 def _all_once(chorus: Chorus) -> bool:

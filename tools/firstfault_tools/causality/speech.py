@@ -40,7 +40,7 @@ _SET = expression(rb"=[^\s,;|)\]}]+")
 """A value that is set: it may be any word."""
 
 _LABEL = expression(
-    r"\[(?:rank|Rank |RANK |RANK_|Rank)(\d{1,6})\]|\[\d+,(\d+)\]<std|\brank=(\d{1,6})\b"
+    r"\[(?:[Rr]ank|RANK)[ :=_]{0,2}(\d{1,6})\]|\[\d+,(\d+)\]<std|\brank=(\d{1,6})\b"
 )
 _NAMED = expression(
     r"(?:^|[\s(\[{|,;:])(?:[Rr](?:ank|ANK)|Process(?= \d{1,6}:))[ \t:=_#]{0,3}(\d{1,6})(?![\d.])"

@@ -34,6 +34,9 @@ _ASKS_NAME = expression(
 
 _LISTENING = expression(r"hosts the TCP store|server socket has started to listen|LISTEN\s+\d")
 
+_REFUSED = expression(
+    r"failed to connect to \[?(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)+)\]?:(?P<port>\d+) \(errno: 111"
+)
 LOOKED_ROUND = 6
 
 
@@ -99,6 +102,30 @@ def find_unrecognised(incident: LogIncident, failed: Sequence[Finding]) -> Findi
                 ],
                 Category.ENVIRONMENT,
             )
+    return _find_refused_self(incident)
+
+
+def _find_refused_self(incident: LogIncident) -> Finding | None:
+    """The host itself is refused by the endpoint that bears its name in a longer form: it never listened."""
+    for digest, number, text in incident.lines_with(("errno: 111",)):
+        match = _REFUSED.search(text)
+        if match is None:
+            continue
+        own = find_homes(incident).get(digest.file, "")
+        name = match["host"]
+        if not own or own == name or own.split(".")[0] != name.split(".")[0]:
+            continue
+        if any(True for _ in incident.lines_with(("hosts the TCP store", "to listen"))):
+            return None
+        return describe_launch(
+            "meeting",
+            f"no node hosts the store of the rendezvous: {own} is the host that the endpoint {name} means, and is itself refused "
+            f"on port {match['port']}: torchrun compares the endpoint with the host name ({own}) and does not recognise this "
+            "longer form (is_host is false), so all nodes connect as clients and nobody listens; use the host name as it is "
+            "printed there as endpoint, or --rdzv-conf is_host=true on this node",
+            [make_line(digest.file, number, text, digest.year)],
+            Category.ENVIRONMENT,
+        )
     return None
 
 

@@ -14,7 +14,11 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 
 MOST_LINES = 2_000
-_TROUBLE = ("signature.ib-modify-qp", "signature.ib-retry-exceeded", "signature.roce-retry-exceeded", "signature.ib-completion-error")  # fmt: skip
+LEAST_ROWS = 2
+_TROUBLE = (
+    "signature.ib-modify-qp", "signature.ib-modify-qp-invalid", "signature.rdma-device-without-gid",
+    "signature.ib-retry-exceeded", "signature.roce-retry-exceeded", "signature.ib-completion-error",
+)  # fmt: skip
 _SET = expression(
     r"NCCL_IB_GID_INDEX(?:=| set by environment to |['\"]?\s?[:=]\s?['\"]?)(\d{1,3})\b"
 )
@@ -46,8 +50,10 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
                 row["version"] or row["version2"] or "",
                 quote,
             )
-    if used is None or used[0] not in rows:
+    if used is None:
         return []
+    if used[0] not in rows:
+        return [_describe_absent(used, rows)] if len(rows) >= LEAST_ROWS else []
     gid, _, place = rows[used[0]]
     if not gid.lower().startswith("fe80"):
         return []
@@ -71,3 +77,25 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             facts={"gid_index": used[0], "specificity": 10_000, "starts_at": 1, "survived": False},
         )
     ]
+
+
+def _describe_absent(
+    used: tuple[str, Evidence], rows: dict[str, tuple[str, str, Evidence]]
+) -> Finding:
+    """The table is shown and has no such row."""
+    better = next((i for i, (g, v, _) in rows.items() if ":ffff:" in g.lower() and v == "v2"), None)
+    hint = f"; index {better} is the RoCE v2 row of the IPv4 address" if better is not None else ""
+    known = sorted(rows, key=int)
+    return Finding(
+        kind="network.gid_absent",
+        title=(
+            f"GID index {used[0]} that NCCL was told to use is not in the GID table of the port (it has {known[0]} to {known[-1]}), "
+            f"so the RDMA queue pairs cannot be connected: unset NCCL_IB_GID_INDEX or correct it{hint}"
+        ),
+        level=Level.CAUSE,
+        category=Category.ENVIRONMENT,
+        confidence=Confidence.LIKELY,
+        evidence=(used[1], rows[known[-1]][2]),
+        page="ib-queue-pair",
+        facts={"gid_index": used[0], "specificity": 10_000, "starts_at": 1, "survived": False},
+    )

@@ -16,14 +16,14 @@ ALONE_BYTES, SAMPLE_BYTES = 512, 4 * 1024
 """Sample of a block where one rank was seen so far, and where several were."""
 
 _FORMS = {
-    b"[rank": expression(rb"\[rank(\d{1,6})\]"),
+    b"[rank": expression(rb"\[rank[ :=]{0,2}(\d{1,6})\]"),
     b"[default": expression(rb"\[default(\d{1,6})\]"),
     b"Rank ": expression(rb"Rank (\d{1,6})\]"),
     b"]<std": expression(rb"\[\d+,(\d+)\]<std"),
 }
 """Labels by a word that each form holds: one form alone is found several times faster than any of them."""
 
-_LABEL = expression(rb"\[(?:rank|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
+_LABEL = expression(rb"\[(?:rank[ :=]{0,2}|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
 _NAME = expression(
     r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
 )
