@@ -68,10 +68,6 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         above = next((x for x in incident.lines_before(line, TAIL) if x.text[:1] != "\t"), None)
         if above is not None and above.speaker.rank is not None:
             return above.speaker.rank
-    if line.speaker.pid is not None and not line.speaker.stream and "NCCL WARN" in line.text:
-        pid, host = line.speaker.pid, line.speaker.host
-        seated = incident.roster.by_pid(pid, host)
-        return incident.channels.by_pid(pid, host) if seated is None else seated
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
 

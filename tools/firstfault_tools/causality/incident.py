@@ -10,12 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
-from firstfault_tools.causality.roster import (
-    CHANNEL_WORDS,
-    Roster,
-    read_channels,
-    read_roster,
-)
+from firstfault_tools.causality.roster import Roster, read_roster
 from firstfault_tools.causality.seating import Seating, read_seating
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
@@ -140,11 +135,6 @@ class LogIncident:
         """Which process is which rank, from all logs."""
         lines = (line for d in self.digests for line in d.marked_lines(Mark.SEAT))
         return read_roster(lines, self.exits)
-
-    @cached_property
-    def channels(self) -> Roster:
-        """Which process is which rank by NCCL's channels; read only where a warning of NCCL has no rank."""
-        return read_channels(text for _, _, text in self.lines_with(CHANNEL_WORDS))
 
     @cached_property
     def seating(self) -> Seating:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
@@ -24,14 +23,6 @@ _USES = expression(
 _STARTED = expression(
     r"(?i)\brank[ =:]*(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank(?:_?id)?[ =:]+(?P<rank2>\d+)"
 )
-
-_OWN_CHANNEL = expression(
-    r"(?:^|[\s|:\]])(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[\d+\].{0,80}?"
-    r"(?:Channel \d+(?:/\d+)? ?: ?(?P<rank>\d+)\[\w+\] -> \d+\[\w+\] (?:\[send\]|via (?:P2P|SHM))|"
-    r"-> (?P<to>\d+)\[\w+\] \[receive\]|\[Proxy Service (?P<service>\d+)\])"
-)
-CHANNEL_WORDS = ("[send] via", "[receive] via", " via P2P", " via SHM", "[Proxy Service ")
-MOST_CHANNELS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +123,4 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
             )
     roster.seats += largest.values()
     roster.seats += [Seat(e.rank, e.host, e.local_rank, e.pid) for e in exits if e.rank is not None]
-    return roster
-
-
-def read_channels(lines: Iterable[str]) -> Roster:
-    """Roster from NCCL's channels: who sends prints its own rank first, who receives its own second.
-
-    Communicators of some ranks count anew: a process with several numbers stays without a rank.
-    """
-    roster = Roster()
-    told: dict[tuple[str, int], set[int]] = {}
-    for text in islice(lines, MOST_CHANNELS):
-        match = _OWN_CHANNEL.search(text, 0, 400)
-        if match is not None:
-            rank = match["rank"] or match["to"] or match["service"]
-            told.setdefault((match["host"], int(match["pid"])), set()).add(int(rank))
-    single = {key: next(iter(ranks)) for key, ranks in told.items() if len(ranks) == 1}
-    ranks = list(single.values())
-    roster.seats += [
-        Seat(rank, host, pid=pid)
-        for (host, pid), rank in single.items()
-        if ranks.count(rank) == 1 and len(single) == len(told)
-    ]
     return roster
