@@ -104,10 +104,14 @@ _COUNTER = expression(
 )
 _EPOCH = expression(r"(?i)\bepoch['\"]?[ :=#\[(]{0,4}(?P<at>\d{1,6})\b")
 _COUNTED = ("epoch", "Epoch", "EPOCH", "step", "Step", "iter", "Iter", "batch", "Batch")
+_LABELS = expression(r"\[[Rr]ank[ :=_]{0,2}(\d{1,6})\]")
 _ABOUT = expression(r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Pp]roc)[ :=#_]{0,2}(\d{1,5})\b")
 _CONSEQUENCE = expression(
     r"^signature\.(?:cpp-abort|exit-\w+|nccl-\w+|gloo-\w+|watchdog-\w+|connection-\w+|heartbeat-\w+|monitored-\w+|store-\w+)|"
     r"^(?:collective\.(?:timeout|behind|missing)|exit\.|run\.|peers\.)"
+)
+_IN_STEP = expression(
+    r"nn/parallel/|/autograd/|/optim/|distributed/fsdp|deepspeed/runtime|megatron/core"
 )
 _NOT_SAID = expression(
     r"ProcessGroup|NCCL (?:INFO|WARN)|[Ww]atchdog|\bwhat\(\)|ChildFailed|Traceback"
@@ -199,11 +203,15 @@ def _find_leaving(incident: LogIncident, counts: Sequence[Count]) -> Finding | N
     for digest, number, text in islice(incident.lines_with(_WORDS), MOST_LINES):
         if _NOT_SAID.search(text):
             continue
-        kind = next((k for k in _LEAVINGS if k.words.search(text[:400])), None)
+        kind, at = next(
+            ((k, m.start()) for k in _LEAVINGS if (m := k.words.search(text[:400]))), (None, 0)
+        )
         if kind is None:
             continue
         line = make_line(digest.file, number, text, digest.year)
-        rank = _rank_told(incident, line)
+        # two processes may write into one line: the label nearest before the words counts
+        labels = _LABELS.findall(text[:at])
+        rank = int(labels[-1]) if len(labels) > 1 else _rank_told(incident, line)
         if rank is not None:
             said.setdefault(kind.name, {})[rank] = line
     for kind in _LEAVINGS:
@@ -235,6 +243,8 @@ def _weigh_leaving(
         ),
         None,
     )
+    if onward is None and kind.name in ("stop", "data", "end"):
+        onward = _find_waiting(incident, left, first)
     if onward is None:
         return None
     who, line = onward
@@ -244,6 +254,24 @@ def _weigh_leaving(
     names = _names(list(left))
     title = f"{names} said {_say(first)!r}, while rank {who} went on ({_say(line)!r}): {kind.means}"
     return _describe("ranks.parted", title, kind.category, kind.page, single, (first, line))
+
+
+def _find_waiting(
+    incident: LogIncident, left: dict[int, Line], first: Line
+) -> tuple[int, Line] | None:
+    """A rank that had not left and was in the collective of a training step, while none of those who left was."""
+    if any(w.timed_out and w.rank in left for w in incident.work):
+        return None
+    for work in incident.work:
+        if work.timed_out and _before(first, work.line):
+            return work.rank, work.line
+    for traceback in incident.tracebacks:
+        rank = rank_of(incident, traceback.line)
+        if rank is None or rank in left or not _before(first, traceback.line):
+            continue
+        if any(_IN_STEP.search(f.path) for f in traceback.frames):
+            return rank, traceback.line
+    return None
 
 
 def _speaks_for_more(incident: LogIncident, counts: Sequence[Count]) -> bool:
