@@ -156,9 +156,21 @@ def suspicious_lines(examination: Examination) -> list[Line]:
 
 
 def shows_health(examination: Examination) -> bool:
-    """Positive signs of life: steps that advance, or a finished run."""
+    """Positive signs of life: steps that advance, a finished run, or a test of NCCL that ended."""
     readers = examination.logs.progress.values()
+    if _test_ended(examination):
+        return True
     return any(r.trained() or r.finished_at() is not None for r in readers)
+
+
+def _test_ended(examination: Examination) -> bool:
+    """The only thing that ran is one test of NCCL, and it printed its last lines."""
+    if not any(f.kind == "network.nccl_tests" for f in examination.chain.context):
+        return False
+    logs = examination.logs
+    ended = [text for _, _, text in logs.lines_with(("Out of bounds values", "Avg bus bandwidth"))]
+    commands = sum(1 for _, _, text in logs.lines_with(("_perf ",)) if "/" in text)
+    return any(": 0 OK" in text for text in ended) and commands <= 1
 
 
 def possible_cause(

@@ -214,6 +214,9 @@ def _state_of_run(examination: Examination) -> tuple[str, Line | None]:
             return "the run ended as planned", line
     last = [(p, r) for r in readers if (p := r.last_training()) is not None]
     if not last:
+        for digest, number, text in examination.logs.lines_with(("Out of bounds values",)):
+            line = make_line(digest.file, number, text, digest.year)
+            return "the test ended and every value it checked was right", line
         return "the steps advance", None
     step, reader = max(last, key=lambda found: found[0].counter or 0)
     return f"the steps advance, the last one seen is {step.counter}", reader.line(step)

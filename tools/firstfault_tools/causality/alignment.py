@@ -31,10 +31,14 @@ PAGE_ALL_WAIT = "collective-timeout"
 _WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
+ANNOUNCED_LINES = 12
 _WORDS_THROUGH = expression(
     r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
     r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|"
     r"\b(?:starting|running|begin\w*) (?:the )?(?:validation|evaluation)|\bvalidate epoch\b"
+)
+_WORDS_SKIP = expression(
+    r"(?i)\bskip(?:s|ped|ping)?\b|\bempty (?:batch|target|sample)|\bno (?:targets?|objects?|valid \w+|labels?|ground truth)\b|\bearly return\b"
 )
 _WORDS_STEP = expression(r"(?i)\b(?:step|iter|iteration|batch)\b.{0,3}\d")
 _WORDS_EVALUATION = expression(
@@ -193,7 +197,9 @@ def _find_mismatch(
             s for s in peers if s is not other and (s.op, s.numel) != (other.op, other.numel)
         )
         words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
-        before, done = ("", None) if words else _said_before(incident, (one, other))
+        before, odd_one, uneven = (
+            ("", None, False) if words else _said_before(incident, (one, other))
+        )
         return _finding(
             "collective.mismatch",
             f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
@@ -202,13 +208,13 @@ def _find_mismatch(
             Level.CAUSE,
             culprit.rank
             if culprit is not None
-            else done
+            else odd_one
             if _each_speaks(incident, peers)
             else None,
             [one.report.line, other.report.line, *words],
-            PAGE_UNEVEN if done is not None else PAGE_MISMATCH,
+            PAGE_UNEVEN if uneven else PAGE_MISMATCH,
             words,
-            Category.DATA if done is not None else Category.CODE_BUG,
+            Category.DATA if uneven else Category.CODE_BUG,
         )
     return None
 
@@ -218,12 +224,14 @@ def _each_speaks(incident: LogIncident, states: Sequence[RankState]) -> bool:
     return 2 * len(states) > (incident.world_size or max(s.rank for s in states) + 1)
 
 
-def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[str, int | None]:
-    """What two ranks that went apart said last, and which one had run out of batches before the other."""
+def _said_before(
+    incident: LogIncident, states: Sequence[RankState]
+) -> tuple[str, int | None, bool]:
+    """What two ranks that went apart said last, which one is the odd one, and whether it had run out of batches."""
     said = [last_words(incident, s.rank, s.report.line) for s in states]
     texts = [_readable(words[0]) for words in said if words]
     if len(texts) < len(states) or len(set(texts)) < len(texts):
-        return "", None
+        return "", None, False
     told = "".join(
         f"; rank {state.rank} said before: {text!r}"
         for state, text in zip(states, texts, strict=True)
@@ -234,7 +242,11 @@ def _said_before(incident: LogIncident, states: Sequence[RankState]) -> tuple[st
     )
     if uneven:
         told += "; one had no batch left while the other still trained: uneven data across ranks"
-    return told, states[through.index(True)].rank if uneven else None
+    skipped = [_WORDS_SKIP.search(text) is not None for text in texts]
+    if not uneven and sum(skipped) == 1:
+        rank = states[skipped.index(True)].rank
+        return f"{told}; rank {rank} left out a part of the step that the others did", rank, False
+    return told, states[through.index(True)].rank if uneven else None, uneven
 
 
 def _find_missing(
@@ -264,15 +276,41 @@ def _find_missing(
         f"{_names(missing)} did not report and never entered {_describe(waiting[0])}, in which "
         f"{_names(sorted(s.rank for s in waiting))} waited{_waited(waiting)}"
     )
+    category, page = Category.CODE_BUG, PAGE_NEVER_ENTERED
+    if rank == 0 and not words:
+        announced = _said_by_main(incident, waiting[0].report.line)
+        if announced is not None:
+            what += f"; the last thing announced before: {_readable(announced)!r}"
+            category, page = _class_of_work(announced.text), PAGE_BUSY
+            return _finding("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], category)  # fmt: skip
     return _finding(
         "collective.missing",
         what,
         Level.FAILURE,
         rank,
         [waiting[0].report.line, *words],
-        PAGE_NEVER_ENTERED,
+        page,
         words,
+        category,
     )
+
+
+def _said_by_main(incident: LogIncident, before: Line) -> Line | None:
+    """The last thing that a line without a rank announces shortly before the others gave up: the main process logs so."""
+    for line in incident.lines_before(before, ANNOUNCED_LINES):
+        if NOISE.search(line.text) or line.speaker.rank is not None or "%|" in line.text:
+            continue
+        if _WORDS_CHECKPOINT.search(line.text) or _WORDS_EVALUATION.search(line.text):
+            return line
+    return None
+
+
+def _class_of_work(text: str) -> Category:
+    if _WORDS_CHECKPOINT.search(text):
+        return Category.CHECKPOINT
+    if _WORDS_DATA.search(text) and not _WORDS_EVALUATION.search(text):
+        return Category.DATA
+    return Category.CODE_BUG
 
 
 def _find_behind(
@@ -357,12 +395,7 @@ def _busy_finding(
     said = _readable(line)
     context = _task_before(incident, busy, line.file)
     about = f"{said} {context[0].text if context else ''}"
-    if _WORDS_CHECKPOINT.search(about):
-        category = Category.CHECKPOINT
-    elif _WORDS_DATA.search(about) and not _WORDS_EVALUATION.search(about):
-        category = Category.DATA
-    else:
-        category = Category.CODE_BUG
+    category = _class_of_work(about)
     timeout_ms = max((s.report.timeout_ms or 0 for s in waiting), default=0)
     needs = ""
     if busy.elapsed_s is not None and busy.left_s is not None:

@@ -27,6 +27,12 @@ _ALONE = expression(
 )
 """Work that programs give to one process."""
 
+_PHASE = expression(
+    r"(?i)\b(?:activat\w+|switch(?:ing|ed)|enabl\w+|rebuild\w*|reload\w*|unfreez\w+)\b.{0,30}\b(?:data ?sets?|data ?loaders?|backends?|phase|stage|"
+    r"curriculum|resolutions?|buckets?|layers?|backbone|encoder|optimizer)"
+)
+"""A change of what the ranks run, after which they may no longer run the same."""
+
 MOST_LINES = 6_000
 MOST_RANKS = 64
 APART = 2
@@ -149,6 +155,14 @@ def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding |
             continue
         if (_COUNTER.search(text) or _EPOCH.search(text)) and "loss" in text:
             return None
+        if _PHASE.search(text) is not None:
+            line = make_line(first.file, number, text, digest.year)
+            about = Category.DATA if "data" in text.lower() else Category.CODE_BUG
+            title = (
+                f"the run changed right before it stood still ({_say(line)!r}), and from then on not all ranks came to the "
+                "collectives of the next step: what is switched on there is not entered by all ranks alike"
+            )
+            return _describe("ranks.phase", title, about, "collective-divergence", None, (line,))
         if _ALONE.search(text) is None:
             continue
         line = make_line(first.file, number, text, digest.year)

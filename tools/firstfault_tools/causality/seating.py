@@ -40,7 +40,7 @@ _BUS_PAIR = expression(
     r"(?<![\w.:])(?P<rank>\d{1,5})\s?(?:=|:|->)\s?(?:[0-9a-fA-F]{4,8}:)?(?P<bus>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b"
 )
 _POD = expression(
-    r"^(?:\[pod/)?(?P<base>[a-z0-9][a-z0-9.-]{0,200}?)-(?P<index>\d{1,5})(?:(?:/[\w.-]+)?\])?[ :|]"
+    r"^\[?(?:pod/)?(?P<base>[a-z0-9][a-z0-9.-]{0,200}?)-(?P<index>\d{1,5})(?:(?:/[\w.-]+)?\])?[ :|]"
 )
 
 
@@ -132,7 +132,7 @@ def _choose_lines(digest: FileDigest) -> Iterator[str]:
     )
     for place in places:
         for _, text in kept[place]:
-            if len(text) < 2000 and ("ank" in text or "RANK" in text):
+            if len(text) < 2000 and ("ank" in text or "RANK" in text or "rocess " in text):
                 yield text
 
 
@@ -165,7 +165,7 @@ def _read_line(text: str, seating: Seating) -> None:
 
 _LABEL = expression(
     r"\[rank(\d{1,6})\]|\[[Rr]ank (\d{1,6})\]|\bRank (\d{1,6})\] |[\s|Z]rank[ =](\d{1,6}): |"
-    r"(?<![\w$])(?:GLOBAL_)?RANK[=:] ?['\"]?(\d{1,6})\b"
+    r"\b[Pp]rocess (\d{1,6})(?::| of \d)|(?<![\w$])(?:GLOBAL_)?RANK[=:] ?['\"]?(\d{1,6})\b"
 )
 
 

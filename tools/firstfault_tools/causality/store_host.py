@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch import describe_launch, find_homes
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding
-from firstfault_tools.log.digest import Line
+from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
 _ENDPOINT = expression(
@@ -35,8 +36,9 @@ _ASKS_NAME = expression(
 _LISTENING = expression(r"hosts the TCP store|server socket has started to listen|LISTEN\s+\d")
 
 _REFUSED = expression(
-    r"failed to connect to \[?(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)+)\]?:(?P<port>\d+) \(errno: 111"
+    r"failed to connect to \[?(?P<host>[A-Za-z][\w.-]+)\]?:(?P<port>\d+) \(errno: 111"
 )
+_HOSTNAME = expression(r"[$#] hostname(?: -[fs])?\s*(?:;|&&|$)")
 LOOKED_ROUND = 6
 
 
@@ -106,27 +108,38 @@ def find_unrecognised(incident: LogIncident, failed: Sequence[Finding]) -> Findi
 
 
 def _find_refused_self(incident: LogIncident) -> Finding | None:
-    """The host itself is refused by the endpoint that bears its name in a longer form: it never listened."""
+    """The host itself is refused by the endpoint that bears another form of its name: it never listened."""
     for digest, number, text in incident.lines_with(("errno: 111",)):
         match = _REFUSED.search(text)
         if match is None:
             continue
-        own = find_homes(incident).get(digest.file, "")
         name = match["host"]
-        if not own or own == name or own.split(".")[0] != name.split(".")[0]:
+        own = _own_name(incident, digest) or find_homes(incident).get(digest.file, "")
+        if not own or own == name or not re.match(rf"{re.escape(own.split('.')[0])}[-.]", name):
             continue
         if any(True for _ in incident.lines_with(("hosts the TCP store", "to listen"))):
             return None
         return describe_launch(
             "meeting",
             f"no node hosts the store of the rendezvous: {own} is the host that the endpoint {name} means, and is itself refused "
-            f"on port {match['port']}: torchrun compares the endpoint with the host name ({own}) and does not recognise this "
-            "longer form (is_host is false), so all nodes connect as clients and nobody listens; use the host name as it is "
-            "printed there as endpoint, or --rdzv-conf is_host=true on this node",
+            f"on port {match['port']}, where nobody listens: torchrun compares the endpoint with the host name ({own}) and its "
+            "addresses and does not recognise this other form (is_host is false), so all nodes connect as clients; use the host "
+            "name as it is printed there as endpoint, or --rdzv-conf is_host=true on this node",
             [make_line(digest.file, number, text, digest.year)],
             Category.ENVIRONMENT,
         )
     return None
+
+
+def _own_name(incident: LogIncident, digest: FileDigest) -> str:
+    """What `hostname` printed at a prompt in this log."""
+    for file, number, text in incident.lines_with(("hostname",)):
+        if file is not digest or _HOSTNAME.search(text) is None:
+            continue
+        for _, answer in digest.lines_after(number, 1):
+            if re.fullmatch(r"[A-Za-z][\w.-]{1,80}", answer.strip()):
+                return answer.strip()
+    return ""
 
 
 def _find_owner(incident: LogIncident, address: str) -> tuple[str, str, Line] | None:
