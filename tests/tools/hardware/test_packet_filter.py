@@ -31,7 +31,7 @@ LETS_IN = {
     "accept": (["  target: ACCEPT", "  services: ssh", "  ports:"], REFUSED),
     "forward only": (["-P INPUT ACCEPT", "-P FORWARD DROP"], REFUSED),
     "nothing failed": (["-P INPUT DROP"], "step 10 loss 2.1"),
-    "a page on the web": (["-P INPUT DROP"], "requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='pypi.org', port=443): Connection timed out"),
+    "a page on the web": (["-P INPUT DROP"], "requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='example.org', port=443): Connection timed out"),
     "a subprocess": (["-P INPUT DROP"], "subprocess.TimeoutExpired: Command '['nvidia-smi']' timed out after 30 seconds"),
 }  # fmt: skip
 
