@@ -26,6 +26,12 @@ _SLOWER_THAN = expression(
     r"\b(?:got|became|gets) slower\b|\bsince (?:yesterday|monday|last week|the (?:upgrade|update|move)).{0,40}\bslow|"
     r"langsamer als|plus lente? que|más lent[oa] que|比.{1,12}慢|より遅|보다 느"
 )
+_CHECKED = "network.nccl_passed"
+"""A test that checked its results; it says nothing about speed."""
+
+_ASKS_SPEED = expression(
+    r"(?i)bandwidth|\bslow|\bspeed|\b[GM]B/s|through ?put|busbw|algbw|latency|\bhang|stuck|fast"
+)
 MAX_SUSPICIOUS = 40
 
 
@@ -43,7 +49,13 @@ class Judgement:
 
 def doubt_pace(examination: Examination, judgement: Judgement, question: str) -> Judgement:
     """Even steps answer no question about another run that was faster."""
-    if judgement.verdict is not Verdict.HEALTHY or not _SLOWER_THAN.search(question):
+    if judgement.verdict is not Verdict.HEALTHY:
+        return judgement
+    if any(f.kind == _CHECKED for f in examination.findings) and _ASKS_SPEED.search(question):
+        readers = examination.logs.progress.values()
+        if not any(r.trained() for r in readers):
+            return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, pace_asked=True)
+    if not _SLOWER_THAN.search(question):
         return judgement
     if judgement.finding is not None or examination.chain.survived or examination.logs.finished:
         return judgement

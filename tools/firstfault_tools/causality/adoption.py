@@ -46,6 +46,11 @@ _TASK_END = expression(
     r"srun: error: [\w.-]+: tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>\w[\w ]+)"
 )
 
+_TASKS = expression(
+    r"(?:^#SBATCH|\bsrun|\bsbatch)\b.{0,200}?\s(?:-n ?|--n?tasks(?:-per-node)?[= ])(?:[2-9]|\d{2,})\b|--launcher[= ]slurm\b"
+)
+"""A job script that starts several tasks of one process each."""
+
 _TAKEN_BACK = "signature.spot-interruption"
 _MACHINE_GONE = frozenset(
     {
@@ -237,9 +242,12 @@ def _task_out_of_memory(incident: LogIncident) -> int | None:
     rows = [m for _, _, t in incident.lines_with(("srun: error",)) if (m := _TASK_END.search(t))]
     tasks = {int(m["task"]) for m in rows if m["how"].startswith("Out Of") and not m["more"]}
     launched = any(e.local_rank is not None for e in incident.exits)
-    if len(tasks) != 1 or launched or not any(m["more"] for m in rows):
+    if len(tasks) != 1 or launched:
         return None
-    return next(iter(tasks))
+    several = any(m["more"] for m in rows) or any(
+        _TASKS.search(text) for _, _, text in incident.lines_with(("SBATCH", "srun ", "slurm"))
+    )
+    return next(iter(tasks)) if several else None
 
 
 def _rank_of_gpu(incident: LogIncident, finding: Finding, bus: str) -> int | None:

@@ -180,6 +180,9 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     if len(own) > 1 or any(raised_by_launcher(t) for t in raised):
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
+    speakers = {h.line.speaker.pid for h in hits}
+    if None not in speakers and all(e.pid is not None and e.pid not in speakers for e in codes):
+        return None  # the launcher names a process that did not write this
     aborted = [e for e in incident.exits if e.signal == ABORTED]
     # no watchdog ended it: the one process that aborted is the one that failed
     if not codes and (_are_aborts(incident, hits) or (len(aborted) == 1 and not incident.work)):

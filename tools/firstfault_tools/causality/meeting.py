@@ -13,6 +13,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.late_node import find_late, find_waiting_pod
 from firstfault_tools.causality.launch import find_unmet
 from firstfault_tools.causality.master_address import find_odd_address
+from firstfault_tools.causality.quorum import find_small_quorum
 from firstfault_tools.causality.store_host import find_unhosted, find_unrecognised
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
@@ -27,7 +28,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     """The reason why processes did not meet, where the logs show one."""
     counted = _count_joined(incident, findings)
     failed = find_unmet(findings)
-    if not failed or any(r.trained() for r in incident.progress.values()):
+    if any(r.trained() for r in incident.progress.values()):
+        return counted
+    if (small := find_small_quorum(incident)) is not None:
+        return [*counted, small]
+    if not failed:
         return counted
     found = (
         find_odd_address(incident)

@@ -33,6 +33,7 @@ _SOURCE = expression(r"\.[A-Za-z]\w{0,3}:\d+$")
 _CUT = expression(r"[,;(){}\[\]|<>]|\s-\s|\s{3,}")
 _VALUE = expression(r"\d|^(?:true|false|none|null|on|off|yes|no|inf|nan)$", re.IGNORECASE)
 _STEP = expression(r"(?i)\b(?:step|iter(?:ation)?s?|epoch|after)\W{0,3}$")
+_IN_STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?\W{0,3}\d+\b")
 _CLOCK = expression(r"\d\d:\d\d|\d{4}-\d\d-\d\d|^\d+\.\d{3,}$|^[EWIF]\d{4}$")
 _TRAINING = expression(r"(?i)loss['\"]?\s{0,3}[:= ]\s{0,3}[-\dn]|it/s|s/it|\d%\|")
 _HASHES = expression(r"(?i)hash|checksum|crc|digest|fingerprint")
@@ -274,6 +275,17 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
     if reason:
         said = " ".join(reason[0].message.split())[:160]
         title += f"; it alone said before: {said!r}"
+    parted = _find_parted(odd, findings) if level is Level.CAUSE else None
+    if parted is not None:
+        title = (
+            f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}, in one and the same step: the program takes "
+            f"another path through the model there (data-dependent control flow), so it calls other collectives; {parted.title}"
+        )
+        if "ALLGATHER" in parted.title or "ALL_GATHER" in parted.title:
+            title += (
+                "; under ZeRO-3 or FSDP every call of a sub-module gathers its parameters, so all ranks must run it the same "
+                "number of times (pad with dummy calls, or keep it out of the sharding as a leaf module)"
+            )
     gpu = re.search(r"(?i)\bgpu[ :=]{0,2}(\d{1,2})\b", voice.text) if odd.table else None
     evidence = [
         line.evidence(),
@@ -285,14 +297,14 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
         kind=f"ranks.odd_{odd.topic.name}",
         title=begin_sentence(title),
         level=level,
-        category=odd.topic.category,
+        category=odd.topic.category if parted is None else parted.category,
         confidence=Confidence.CONFIRMED if others >= 3 else Confidence.LIKELY,
         evidence=tuple(evidence),
         rank=few.rank,
         host=few.host,
         gpu=f"GPU {gpu[1]}" if gpu is not None else None,
         time=line.time,
-        page=odd.topic.page,
+        page=odd.topic.page if parted is None else parted.page,
         facts={
             "value": odd.value,
             "usual": odd.usual,
@@ -302,6 +314,22 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
             "specificity": 10_000,
             "survived": False,
         },
+    )
+
+
+def _find_parted(odd: Odd, findings: Sequence[Finding]) -> Finding | None:
+    """The mismatch of collectives of the same rank, where the value is an amount told for one step."""
+    if odd.topic.category is not Category.DATA or not _IN_STEP.search(odd.odd[0].text):
+        return None
+    return next(
+        (
+            f
+            for f in findings
+            if f.kind == "collective.mismatch"
+            and f.category is Category.CODE_BUG
+            and (f.rank is None or f.rank == odd.few.rank)
+        ),
+        None,
     )
 
 

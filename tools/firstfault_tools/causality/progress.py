@@ -16,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
-_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch|tick \d")
+_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch|tick \d|^\[ *\d+, +\d")
 _STEP = expression(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
     r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
@@ -28,8 +28,10 @@ _BAR = expression(
 _COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
 _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
 _EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
-_TICK = expression(r"^tick (?P<tick>\d+) {1,12}kimg \d")
-"""Step line of StyleGAN and its kin."""
+_TICK = expression(
+    r"^(?:tick (?P<tick>\d+) {1,12}kimg \d|\[ *(?P<row>\d{1,9}), +\d+\.\d+(?:e-\d+)?\] +-?\d+\.\d)"
+)
+"""Step line of StyleGAN and its kin, and that of RAFT: `[  100, 0.0000140] 0.35, ...`."""
 _KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
 _METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss['\"]?\s*[:= ]\s*[-\d.]+")
@@ -305,7 +307,7 @@ def read_progress(number: int, text: str) -> Progress | None:
         return Progress(number, text, None, None, True)
     tick = _TICK.search(text)
     if tick is not None:
-        return Progress(number, text, int(tick["tick"]), None, True)
+        return Progress(number, text, int(tick["tick"] or tick["row"]), None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
         return Progress(number, text, int(count["done"]), int(count["total"]), False)

@@ -20,6 +20,12 @@ _COMM = expression(
 _USES = expression(
     r"(?i)rank\W{0,3}(?P<rank>\d+)\D{1,40}?(?:uses? |on |-> |device |gpu )(?:cuda:|gpu |device )?(?P<dev>\d+)\b.{0,80}?\b(?P<bus>[0-9a-f]{2}:[0-9a-f]{2})\.?"
 )
+_AT_BUS = expression(
+    r"(?i)\brank(?: of (?:current|this) process)?[ =:#]{1,3}(?P<rank>\d{1,6})\b.{0,80}?"
+    r"\bPCI(?:e|[- _]?bus(?:[- _]?id)?)?[ =:]{1,3}(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+)
+"""A rank that tells the PCI address of its GPU."""
+
 _STARTED = expression(
     r"(?i)\brank[ =:]*(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank(?:_?id)?[ =:]+(?P<rank2>\d+)"
 )
@@ -112,6 +118,9 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
         if match is not None:
             said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
             roster.seats.append(Seat(int(said), pid=int(pid)))
+        if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
+            roster.seats.append(Seat(int(at["rank"]), bus=normalise_bus(at["bus"])))
+            continue
         match = _USES.search(text)
         if match is not None:
             roster.seats.append(

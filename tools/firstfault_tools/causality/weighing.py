@@ -45,6 +45,9 @@ _LATE = (
 )
 """Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
 
+_UNKNOWN = "signature.cuda-unknown-error"
+"""At the start the driver is not ready; in a running job it is what is left of any fault below CUDA."""
+
 _OF_A_WORKER = "signature.dataloader-worker-exited"
 _PASS = expression(r"(?i)\bepoch[ :=#\[(]{0,3}(?P<epoch>\d{1,5})\b|\bTrain: (?P<timm>\d{1,5}) \[")
 PASSES = 2
@@ -119,6 +122,16 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             from firstfault_tools.causality.refused_objects import name_pasted_limit
 
             finding = name_pasted_limit(incident, finding)
+        if finding.kind == _UNKNOWN and (trained or "watchdog" in finding.evidence[0].text):
+            finding = replace(
+                finding,
+                title="CUDA reported an unknown error in the middle of the run; whoever reports it (the watchdog, a later "
+                "call) only met it: a driver crash, a fault of a GPU or a faulty kernel can be the reason, and what is here "
+                "does not tell which: the kernel log (dmesg, Xid) and a rerun with CUDA_LAUNCH_BLOCKING=1 would",
+                category=None,
+                rank=None,
+                page="illegal-memory-access",
+            )
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
         elif (finding.kind in _LATE and trained and not _where_is_known(incident, findings)) or (

@@ -23,9 +23,9 @@ _RANK = expression(
     r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d{1,6}\s+)?Pid\s+\d{1,9} on\s+(?P<host>\S{1,255}) device"
 )
 _ROW = expression(
-    r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?P<root>-?\d{1,6})\s+"
-    r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\d{1,15}|0e\+00|N/A)"
-    r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\d{1,15}|0e\+00|N/A))?"
+    r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?:(?P<root>-?\d{1,6})\s+)?"
+    r"(?P<time>[\d.]{1,14})\s+(?P<alg>[\d.]{1,12})\s+(?P<bus>[\d.]{1,12})\s+(?P<wrong>\de[-+]\d\d|\d{1,15}|N/A)"
+    r"(?:\s+(?P<time2>[\d.]{1,14})\s+(?P<alg2>[\d.]{1,12})\s+(?P<bus2>[\d.]{1,12})\s+(?P<wrong2>\de[-+]\d\d|\d{1,15}|N/A))?"
 )
 _AVERAGE = expression(r"#\s*Avg bus bandwidth\s*:\s*(?P<bus>[\d.]{1,12})")
 _WRONG = expression(r"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,15})\s+(?P<word>OK|FAILED)")
@@ -36,6 +36,8 @@ _SHORT = expression(
 # mpirun --tag-output puts `[1,0]<stdout>:` before each line.
 _MPI_PREFIX = expression(r"^\s*\[\d{1,6},\d{1,6}\]<std(?:out|err)>:\s?")
 _LEAST = 0.20
+ROUNDING = 1e-3
+"""Relative errors below are those of rounding, half precision included."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,10 @@ class NcclRun:
     by_size: dict[int, float] = field(default_factory=dict)
     average_gbs: float | None = None
     wrong: int = 0
+    checked: NumberedLine | None = None
+    """The line that says that all values were right."""
+    rounding: str = ""
+    """Largest error that an old version prints where results differ in the last bits."""
     place: NumberedLine = (0, "")
 
     @property
@@ -86,6 +92,8 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
             current.place = (number, line)
             for wrong in (row["wrong"], row["wrong2"]):
                 current.wrong += int(wrong) if wrong and wrong.isdecimal() else 0
+                if wrong and "e-" in wrong and _number(wrong) > _number(current.rounding):
+                    current.rounding = wrong
         elif average := _AVERAGE.search(line):
             if current is not None:
                 current.average_gbs = _number(average["bus"])
@@ -95,6 +103,8 @@ def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
         elif (wrong := _WRONG.search(line)) and current is not None:
             if wrong["word"] == "FAILED":
                 current.wrong = max(current.wrong, int(wrong["count"]))
+            else:
+                current.checked = (number, line)
         elif short := _SHORT.search(line):
             before = line[: short.start()].strip(" :$#>-")
             label = before or heading or f"line {number}"
@@ -171,7 +181,30 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
                 None,
             )
         )
+        found += _find_passed(runs)
     return attach_pages(found)
+
+
+def _find_passed(runs: Sequence[NcclRun]) -> list[Finding]:
+    """All runs were checked and had no wrong value: what they print besides is notices."""
+    if any(run.wrong or run.checked is None or not run.by_size for run in runs):
+        return []
+    run = runs[0]
+    errors = next((r.rounding for r in runs if r.rounding), "")
+    rounding = (
+        f"; the error column shows at most {errors}, which is rounding of floating-point sums"
+        if errors and _number(errors) < ROUNDING
+        else ""
+    )
+    if errors and not rounding:
+        return []
+    words = (
+        f"nccl-tests passed: {len(run.by_size)} sizes up to {max(run.by_size)} bytes, "
+        f"'Out of bounds values : 0 OK'{rounding}; notices about plugins or adapters that are not there do no harm"
+    )
+    found = _make(run, "nccl_passed", words, Level.BENIGN, Category.COMMUNICATION)
+    checked = run.checked or run.place
+    return [replace(found, evidence=(quote_line(run.file, *checked), *found.evidence))]
 
 
 def _make(

@@ -177,7 +177,7 @@ def _merge(speaker: Speaker, kind: str, groups: dict[str, str | None]) -> Speake
         rank=int(rank) if rank is not None and speaker.rank is None else speaker.rank,
         local_rank=int(str(groups["lr"])) if groups.get("lr") else speaker.local_rank,
         task=int(str(groups["task"])) if groups.get("task") else speaker.task,
-        host=host if host and speaker.host is None else speaker.host,
+        host=host.removeprefix("slurmstepd-") if host and speaker.host is None else speaker.host,
         pid=int(pid) if pid else speaker.pid,
         stream=groups.get("stream") or speaker.stream,
     )
