@@ -13,7 +13,6 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.late_node import find_late, find_waiting_pod
 from firstfault_tools.causality.launch import find_unmet
 from firstfault_tools.causality.master_address import find_odd_address
-from firstfault_tools.causality.quorum import find_small_quorum
 from firstfault_tools.causality.store_host import find_unhosted, find_unrecognised
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
@@ -30,8 +29,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     failed = find_unmet(findings)
     if any(r.trained() for r in incident.progress.values()):
         return counted
-    if (small := find_small_quorum(incident)) is not None:
-        return [*counted, small]
+    if any("_nodes" in t or ":" in t for _, _, t in incident.lines_with(("--nnodes", "min_nodes"))):
+        from firstfault_tools.causality.quorum import find_small_quorum
+
+        if (small := find_small_quorum(incident)) is not None:
+            return [*counted, small]
     if not failed:
         return counted
     found = (

@@ -15,8 +15,8 @@ from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 _SPAN = expression(r"--nnodes[= ](?P<least>\d{1,5}):(?P<most>\d{1,5})\b")
-_LEAST = expression(r"\bmin_nodes\W{1,6}(?P<least>\d{1,5})\b")
-_MOST = expression(r"\bmax_nodes\W{1,6}(?P<most>\d{1,5})\b")
+_LEAST = expression(r"\bmin_nodes\W{1,20}(?P<least>\d{1,5})\b")
+_MOST = expression(r"\bmax_nodes\W{1,20}(?P<most>\d{1,5})\b")
 _DONE = expression(
     r"Rendezvous version \d+ is complete.{0,80}'participants': \[(?P<joined>[\d, ]+)\]|"
     r"\[rdzv\] The rendezvous .{0,200}has been completed|\bgroup_world_size=(?P<size>\d{1,5})\b"

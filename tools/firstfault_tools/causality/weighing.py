@@ -45,6 +45,7 @@ _LATE = (
 )
 """Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
 
+_ACCESSES = ("signature.cuda-illegal-memory-access", "signature.cuda-misaligned-address")
 _UNKNOWN = "signature.cuda-unknown-error"
 """At the start the driver is not ready; in a running job it is what is left of any fault below CUDA."""
 
@@ -122,6 +123,11 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             from firstfault_tools.causality.refused_objects import name_pasted_limit
 
             finding = name_pasted_limit(incident, finding)
+        if finding.kind in _ACCESSES:
+            from firstfault_tools.causality.wrong_address import explain_access
+
+            finding = explain_access(incident, finding)
+            level = finding.level if finding.level is Level.CAUSE else level
         if finding.kind == _UNKNOWN and (trained or "watchdog" in finding.evidence[0].text):
             finding = replace(
                 finding,
@@ -134,9 +140,12 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             )
         if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
             finding = replace(finding, category=None)
-        elif (finding.kind in _LATE and trained and not _where_is_known(incident, findings)) or (
-            finding.kind == _OF_A_WORKER and _samples_passed(incident, finding)
-        ):
+        elif (
+            finding.kind in _LATE
+            and level is not Level.CAUSE
+            and trained
+            and not _where_is_known(incident, findings)
+        ) or (finding.kind == _OF_A_WORKER and _samples_passed(incident, finding)):
             finding = replace(finding, category=None, rank=_rank_shown(incident, finding))
         out.append(replace(finding, level=level) if level is not finding.level else finding)
     return out

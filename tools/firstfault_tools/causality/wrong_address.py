@@ -8,6 +8,7 @@ so that a kernel of an extension runs on GPU 0 with pointers of another GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from math import prod
 
@@ -17,9 +18,6 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
-_KINDS = frozenset(
-    {"signature.cuda-illegal-memory-access", "signature.cuda-misaligned-address", "signature.cuda-invalid-configuration"}
-)  # fmt: skip
 MOST_INDEX = 2**31 - 1
 """Largest element that a signed 32-bit index reaches."""
 
@@ -43,13 +41,11 @@ _OWN_KERNEL = expression(
 _ON_FIRST = expression(r"(?i)\bGPU ?0\b.{0,60}?\b(?P<pids>\d{3,8}\b.*)")
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
-    """The reason of an illegal access that the run did not get over, where the logs show one."""
-    faults = [f for f in findings if f.kind in _KINDS and not f.facts.get("survived")]
-    if not faults or not faults[0].evidence:
-        return []
-    found = _find_oversize(incident, faults[0]) or _find_unset_device(incident, faults[0])
-    return [found] if found is not None else []
+def explain_access(incident: LogIncident, fault: Finding) -> Finding:
+    """The finding of an illegal access with its reason, where the logs show one."""
+    if fault.facts.get("survived") or not fault.evidence:
+        return fault
+    return _find_oversize(incident, fault) or _find_unset_device(incident, fault) or fault
 
 
 def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
@@ -83,7 +79,6 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
     what = f"{name} of {printed}" if name else f"a tensor of {printed}"
     return _describe(
         fault,
-        "oversize",
         f"{what} has {count} elements, more than 2^31 - 1 = {MOST_INDEX}: a kernel with 32-bit indices (int32) overflows there "
         "and reads or writes outside the tensor, hence the illegal memory access; split the call (smaller micro batch, "
         "chunks), or use a version whose kernel has 64-bit indices",
@@ -125,7 +120,6 @@ def _find_unset_device(incident: LogIncident, fault: Finding) -> Finding | None:
     more = f"; process {seen[0]} of rank {fault.rank} holds memory on GPU 0 as well" if seen else ""
     return _describe(
         fault,
-        "device_not_set",
         f"the code shown places tensors of rank {fault.rank} on cuda:{fault.rank}, and never calls "
         f"torch.cuda.set_device(local_rank): {kernel} is launched on the current device, which is still the default cuda:0 "
         f"(GPU 0), with pointers of another GPU, hence the illegal memory access of rank {fault.rank}{more}; set the device "
@@ -153,17 +147,13 @@ def _pid_on_first(incident: LogIncident, fault: Finding) -> tuple[int, Line] | N
     return None
 
 
-def _describe(fault: Finding, kind: str, title: str, lines: Sequence[Line]) -> Finding:
-    return Finding(
-        kind=f"kernel_fault.{kind}",
+def _describe(fault: Finding, title: str, lines: Sequence[Line]) -> Finding:
+    return replace(
+        fault,
         title=title,
         level=Level.CAUSE,
         category=Category.CODE_BUG,
         confidence=Confidence.LIKELY,
-        evidence=(*(line.evidence() for line in lines), fault.evidence[0]),
-        rank=fault.rank,
-        host=fault.host,
-        time=fault.time,
-        page="illegal-memory-access",
-        facts={"survived": False, "specificity": 2000, "ranks": fault.facts.get("ranks") or []},
+        evidence=(*(line.evidence() for line in lines), *fault.evidence[:2]),
+        facts={**fault.facts, "specificity": 2000},
     )
