@@ -119,7 +119,7 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
             said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
             roster.seats.append(Seat(int(said), pid=int(pid)))
         if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
-            roster.seats.append(Seat(int(at["rank"]), bus=normalise_bus(at["bus"])))
+            roster.seats.append(Seat(int(at["rank"]), bus=find_slot(at["bus"])))
             continue
         match = _USES.search(text)
         if match is not None:
