@@ -247,3 +247,21 @@ def test_damaged_dumps_raise_tool_errors_only(
         READER.read((Artefact(path.name, path),))
     except ToolError:
         return
+
+
+def test_stacks_pasted_below_a_log(tmp_path: Path) -> None:
+    from firstfault_tools.causality.incident import LogIncident
+    from firstfault_tools.log.scan import build_set, scan_file
+    from firstfault_tools.stacks.comparison import find_in_incident
+
+    path = tmp_path / "log.txt"
+    path.write_text(
+        "[rank0] step 0\n$ py-spy dump --pid 11   # rank 1\n"
+        'Thread 11 (active): "MainThread"\n    read_shard (data/sharded.py:8)\n    step (train.py:3)\n'
+        "$ py-spy dump --pid 10   # rank 0\n"
+        'Thread 10 (active): "MainThread"\n    barrier (torch/distributed/distributed_c10d.py:41)\n    step (train.py:2)\n'
+    )
+    signatures = build_set(())
+    made = LogIncident((scan_file(path, "log.txt", signatures),), signatures)
+    (found,) = find_in_incident(made, ())
+    assert (found.kind, found.rank) == ("stacks.data_loader", 1)

@@ -62,6 +62,9 @@ _MACHINE_GONE = frozenset(
 
 _OF_A_MEMBER = _MACHINE_GONE | {"signature.ray-node-memory-kill", "signature.ray-actor-died"}
 _OF_AN_ACTOR = frozenset({"signature.ray-node-preempted", "signature.ray-actor-died"})
+_IN_FRONT = expression(
+    r"\[?(?:pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{0,200}-\d{1,5})(?:/[\w.-]+)?[\]|:] "
+)
 _ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
 """Rows of Ray's report of a dead actor."""
 _MEMBER_LINES = 16
@@ -231,6 +234,16 @@ def _pod(finding: Finding) -> str | None:
     return next(iter(pods)) if len(pods) == 1 else None
 
 
+def _pod_in_front(finding: Finding) -> str | None:
+    """Pod whose name a collector put in front of every quoted line of a fault that strikes one process."""
+    if finding.category not in _LOCAL or not finding.kind.startswith(("signature.", "traceback.")):
+        return None
+    found = {
+        m["pod"] if (m := _IN_FRONT.match(e.text)) is not None else None for e in finding.evidence
+    }
+    return found.pop() if len(found) == 1 else None
+
+
 def _host_in_front(incident: LogIncident, finding: Finding) -> str | None:
     """Host that a launcher or a collector put in front of the lines."""
     hosts = {read_speaker(e.text)[0].host for e in finding.evidence[:3]}
@@ -315,7 +328,7 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = _rank_of_gpu(incident, finding, bus)
     if rank is None and isinstance(index, int) and finding.host is None:
         rank = _rank_of_index(incident, finding, index)
-    pod = facts.get("pod") or _pod(finding)
+    pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)
     if rank is None and finding.host and finding.kind in _OF_THE_HOST | _SHOWN_BY_FAILED:

@@ -109,8 +109,12 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
         ):
             level = Level.SYMPTOM
-        elif finding.kind == _ABORT and _is_watchdogs(incident, finding):
-            level = Level.TEARDOWN
+        elif finding.kind == _ABORT and (what := _read_abort(incident, finding)):
+            if _REPORTED.search(what) or _is_told_below(finding, findings):
+                level = Level.TEARDOWN
+            elif "what():" in what:
+                said = " ".join(what.partition("what():")[2].split())[:160]
+                finding = replace(finding, title=f"{finding.title}: {said}")
         elif _is_history(finding) or (
             finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
         ):
@@ -151,8 +155,8 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
     return out
 
 
-def _is_watchdogs(incident: LogIncident, finding: Finding) -> bool:
-    """The exception that nobody caught is the watchdog's own report of a lost or timed-out collective."""
+def _read_abort(incident: LogIncident, finding: Finding) -> str:
+    """What the exception was that nobody caught: its `what()`, else the lines before it that may have reported it."""
     for evidence in finding.evidence[:1]:
         digest = next((d for d in incident.digests if d.file == evidence.file), None)
         if digest is None:
@@ -161,10 +165,22 @@ def _is_watchdogs(incident: LogIncident, finding: Finding) -> bool:
         after = [text for _, text in digest.kept[at + 1 : at + 1 + ABORT_LINES]]
         what = next((text for text in after if "what():" in text), None)
         if what is not None:
-            return _REPORTED.search(what) is not None
-        before = [text for _, text in digest.kept[max(0, at - ABORT_LINES) : at]]
-        return any(_REPORTED.search(text) for text in before)
-    return False
+            return what
+        return "\n".join(text for _, text in digest.kept[max(0, at - ABORT_LINES) : at])
+    return ""
+
+
+def _is_told_below(abort: Finding, findings: Sequence[Finding]) -> bool:
+    """What the exception was is a finding of its own, on the line that the abort prints next."""
+    place = abort.evidence[0]
+    return any(
+        other is not abort
+        and other.level in (Level.CAUSE, Level.FAILURE)
+        and any(
+            e.file == place.file and 0 < e.line - place.line <= ABORT_LINES for e in other.evidence
+        )
+        for other in findings
+    )
 
 
 def _where_is_known(incident: LogIncident, findings: Sequence[Finding]) -> bool:

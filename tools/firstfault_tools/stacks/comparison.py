@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
@@ -15,11 +17,14 @@ from firstfault_tools.stacks.dump import (
     StackFrame,
     ThreadStack,
     looks_like_stacks,
+    parse_pasted,
     parse_stacks,
 )
 from firstfault_tools.stacks.hang_patterns import Standing, classify
 
 MAX_QUOTES = 12
+PASTED_LINES = 4_000
+_STATES = ("(active", "(idle", "(most recent call first)")
 _HELPER = expression(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
 _CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
 
@@ -69,6 +74,26 @@ def read(artefacts: tuple[Artefact, ...]) -> Reading:
     ]
     skipped: list[Json] = [str(error) for error in refused]
     return Reading(tuple(compare(threads, groups)), {"groups": rows, "unreadable": skipped})
+
+
+def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """Findings over stacks that were pasted into logs, below other output."""
+    if any(f.kind.startswith("stacks.") for f in findings):
+        return []
+    files = {
+        d.file: d for d, _, text in islice(incident.lines_with(_STATES), 64) if "Thread " in text
+    }
+    threads: list[ThreadStack] = []
+    for digest in files.values():
+        lines = list(islice(digest.kept, PASTED_LINES))
+        numbers = [number for number, _ in lines]
+        if numbers != list(range(1, len(numbers) + 1)):
+            continue  # lines are left out between: frames could not be told apart
+        threads += parse_pasted("\n".join(text for _, text in lines), digest.file)
+    threads = [t for t in threads if t.frames]
+    if len(main_threads(threads)) < 2:
+        return []
+    return list(compare(threads, group_processes(threads)))
 
 
 def main_threads(threads: Iterable[ThreadStack]) -> list[ThreadStack]:

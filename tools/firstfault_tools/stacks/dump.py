@@ -123,6 +123,11 @@ def parse_stacks(data: bytes, name: str) -> tuple[ThreadStack, ...]:
     return threads
 
 
+def parse_pasted(text: str, name: str) -> tuple[ThreadStack, ...]:
+    """Threads of the dumps in a text that holds other output as well; none where there is no stack."""
+    return tuple(_parse_text(text, name))
+
+
 def _parse_text(text: str, name: str) -> Iterator[ThreadStack]:
     nobody = ThreadStack(name, 0, rank_of_file(name), None, None, "", "", "", "", False, ())
     process, thread = nobody, None
