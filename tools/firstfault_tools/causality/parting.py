@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
@@ -19,7 +18,7 @@ from firstfault_tools.causality.odd_rank import several_speak
 from firstfault_tools.causality.speech import Chorus, Voice, hear_speech
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
-from firstfault_tools.log.digest import Line
+from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
 ALONE_LINES = 12
@@ -35,7 +34,8 @@ _PHASE = expression(
 )
 """A change of what the ranks run, after which they may no longer run the same."""
 
-MOST_LINES = 6_000
+MOST_LINES, LEAST_TAIL = 1_200, 60
+"""Last lines looked at over all logs, and of each log at least."""
 MOST_RANKS = 64
 APART = 2
 """Steps by which printed counters must differ: one is the delay of printing."""
@@ -163,7 +163,7 @@ def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding |
         if (_COUNTER.search(text) or _EPOCH.search(text)) and "loss" in text:
             return None
         if _PHASE.search(text) is not None:
-            line = make_line(first.file, number, text, digest.year)
+            line = Place(digest, number, text)
             about = Category.DATA if "data" in text.lower() else Category.CODE_BUG
             title = (
                 f"the run changed right before it stood still ({_say(line)!r}), and from then on not all ranks came to the "
@@ -172,7 +172,7 @@ def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding |
             return _describe("ranks.phase", title, about, "collective-divergence", None, (line,))
         if _ALONE.search(text) is None:
             continue
-        line = make_line(first.file, number, text, digest.year)
+        line = Place(digest, number, text)
         rank = _rank_told(incident, line)
         who = f"rank {rank}" if rank is not None else "one process (the main one, by what it says)"
         title = (
@@ -192,36 +192,62 @@ def _waited(findings: Sequence[Finding]) -> bool:
     return any(f.level is Level.SYMPTOM and f.category is not Category.PERFORMANCE for f in live)
 
 
-Count = tuple[int, Line, str, int]
-"""(rank, line, unit, value)."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One line of a log; its speaker and time are read only where they are asked for."""
+
+    digest: FileDigest
+    number: int
+    text: str
+
+    def line(self) -> Line:
+        """The log line with speaker and time."""
+        return make_line(self.digest.file, self.number, self.text, self.digest.year)
+
+
+Count = tuple[int, Place, str, int]
+"""(rank, place, unit, value)."""
+
+
+def _tail(incident: LogIncident, words: Sequence[str]) -> Iterator[Place]:
+    """The last lines of each log that hold one of the words: what parted the ranks stands there."""
+    share = max(LEAST_TAIL, MOST_LINES // max(1, len(incident.digests)))
+    for digest in incident.digests[:MOST_RANKS]:
+        for number, text in digest.kept[max(0, len(digest.kept) - share) :]:
+            if any(word in text for word in words):
+                yield Place(digest, number, text)
 
 
 def _counters(incident: LogIncident) -> Iterator[Count]:
-    for digest, number, text in islice(incident.lines_with(_COUNTED), MOST_LINES):
+    for place in _tail(incident, _COUNTED):
+        text = place.text
         match, epoch = _COUNTER.search(text, 0, 400), _EPOCH.search(text, 0, 400)
         if (match is None and epoch is None) or _NOT_SAID.search(text):
             continue
-        line = make_line(digest.file, number, text, digest.year)
-        rank = _rank_told(incident, line)
+        rank = _rank_told(incident, place)
         if rank is not None and match is not None:
             unit, at = match["unit"] or match["of"], match["at"] or match["told"]
-            yield rank, line, unit.lower()[:4], int(at)
+            yield rank, place, unit.lower()[:4], int(at)
         if rank is not None and epoch is not None:
-            yield rank, line, "epoch", int(epoch["at"])
+            yield rank, place, "epoch", int(epoch["at"])
 
 
-def _rank_told(incident: LogIncident, line: Line) -> int | None:
+def _rank_told(incident: LogIncident, place: Place) -> int | None:
     """Rank that wrote a line, else the one that it is about."""
-    rank = rank_of(incident, line)
+    label = _LABELS.search(place.text, 0, 80)
+    if label is not None:
+        return int(label[1])
+    rank = rank_of(incident, place.line())
     if rank is not None:
         return rank
-    told = set(_ABOUT.findall(line.text[:400]))
+    told = set(_ABOUT.findall(place.text[:400]))
     return int(told.pop()) if len(told) == 1 else None
 
 
 def _find_leaving(incident: LogIncident, counts: Sequence[Count]) -> Finding | None:
-    said: dict[str, dict[int, Line]] = {}
-    for digest, number, text in islice(incident.lines_with(_WORDS), MOST_LINES):
+    said: dict[str, dict[int, Place]] = {}
+    for place in _tail(incident, _WORDS):
+        text = place.text
         if _NOT_SAID.search(text):
             continue
         kind, at = next(
@@ -229,12 +255,11 @@ def _find_leaving(incident: LogIncident, counts: Sequence[Count]) -> Finding | N
         )
         if kind is None:
             continue
-        line = make_line(digest.file, number, text, digest.year)
         # two processes may write into one line: the label nearest before the words counts
         labels = _LABELS.findall(text[:at])
-        rank = int(labels[-1]) if len(labels) > 1 else _rank_told(incident, line)
+        rank = int(labels[-1]) if len(labels) > 1 else _rank_told(incident, place)
         if rank is not None:
-            said.setdefault(kind.name, {})[rank] = line
+            said.setdefault(kind.name, {})[rank] = place
     for kind in _LEAVINGS:
         left = said.get(kind.name, {})
         found = _weigh_leaving(incident, kind, left, counts) if left else None
@@ -244,14 +269,14 @@ def _find_leaving(incident: LogIncident, counts: Sequence[Count]) -> Finding | N
 
 
 def _weigh_leaving(
-    incident: LogIncident, kind: Leaving, left: dict[int, Line], counts: Sequence[Count]
+    incident: LogIncident, kind: Leaving, left: dict[int, Place], counts: Sequence[Count]
 ) -> Finding | None:
     """Some rank that never said it counts further than those who did had come."""
     others = {r for r, *_ in counts} - set(left)
     if not others or len(left) > 1 < len(others):
         return None
     rank = next(iter(left)) if len(left) == 1 else next(iter(others))
-    first = min(left.values(), key=lambda line: (line.time or 0.0, line.number))
+    first = min(left.values(), key=lambda place: (place.line().time or 0.0, place.number))
     reached: dict[str, int] = {}
     for who, line, unit, at in counts:
         if who in left and _before(line, left[who]):
@@ -278,20 +303,24 @@ def _weigh_leaving(
 
 
 def _find_waiting(
-    incident: LogIncident, left: dict[int, Line], first: Line
-) -> tuple[int, Line] | None:
+    incident: LogIncident, left: dict[int, Place], first: Place
+) -> tuple[int, Place] | None:
     """A rank that had not left and was in the collective of a training step, while none of those who left was."""
     if any(w.timed_out and w.rank in left for w in incident.work):
         return None
     for work in incident.work:
-        if work.timed_out and _before(first, work.line):
-            return work.rank, work.line
+        place = Place(incident.digest_of(work.line.file), work.line.number, work.line.text)
+        if work.timed_out and _before(first, place):
+            return work.rank, place
     for traceback in incident.tracebacks:
         rank = rank_of(incident, traceback.line)
-        if rank is None or rank in left or not _before(first, traceback.line):
+        place = Place(
+            incident.digest_of(traceback.line.file), traceback.line.number, traceback.line.text
+        )
+        if rank is None or rank in left or not _before(first, place):
             continue
         if any(_IN_STEP.search(f.path) for f in traceback.frames):
-            return rank, traceback.line
+            return rank, place
     return None
 
 
@@ -303,7 +332,7 @@ def _speaks_for_more(incident: LogIncident, counts: Sequence[Count]) -> bool:
 
 def _find_apart(counts: Sequence[Count]) -> Finding | None:
     """All ranks print a counter, and some ended far from where all others did."""
-    last: dict[str, dict[int, tuple[int, Line]]] = {}
+    last: dict[str, dict[int, tuple[int, Place]]] = {}
     for who, line, unit, at in counts:
         last.setdefault(unit, {})[who] = (at, line)
     for unit, ends in last.items():
@@ -338,20 +367,22 @@ def _names(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
-def _before(one: Line, other: Line) -> bool:
+def _before(one: Place, other: Place) -> bool:
     """One line does not come after the other: by place in one log, by the clock in two."""
-    if one.file == other.file:
+    if one.digest is other.digest:
         return one.number <= other.number
-    return one.time is None or other.time is None or one.time <= other.time
+    mine, others = one.line().time, other.line().time
+    return mine is None or others is None or mine <= others
 
 
-def _say(line: Line) -> str:
-    return " ".join(line.message.split())[:140]
+def _say(place: Place) -> str:
+    return " ".join(place.line().message.split())[:140]
 
 
 def _describe(
-    kind: str, title: str, category: Category, page: str, rank: int | None, lines: Sequence[Line]
+    kind: str, title: str, category: Category, page: str, rank: int | None, places: Sequence[Place]
 ) -> Finding:
+    lines = [place.line() for place in places]
     return Finding(
         kind=kind,
         title=begin_sentence(title),
