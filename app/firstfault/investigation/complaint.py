@@ -263,7 +263,7 @@ def weigh_complaint(
     if not evidence:
         return judgement
     title, page = _TITLES[complaint], None
-    classes = _ANY_CLASS if complaint is Complaint.UNLEARNED else (category,)
+    classes = _rooms(question) if complaint is Complaint.UNLEARNED else (category,)
     for page_id, score in knowledge.search(question, CONSIDERED_PAGES) if knowledge.search else ():
         about = knowledge.pages.get(page_id)
         if about is not None and about.category in classes and not about.benign:
@@ -363,6 +363,12 @@ def _explanation(
 _UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED, Complaint.ENDLESS)
 _END_TOKEN = frozenset({"signature.pad-token-is-eos"})
 """Settings of a tokenizer that are harmless until somebody complains that answers do not end."""
+
+
+def _rooms(question: str) -> tuple[Category, ...]:
+    """Where to look when nothing is learned: at the checkpoint only where one is spoken of."""
+    spoken = re.search(r"(?i)resum|restor|\bload|checkpoint|pre-?trained|\bweights\b", question)
+    return _ANY_CLASS if spoken else tuple(c for c in _ANY_CLASS if c is not Category.CHECKPOINT)
 
 
 def _report_of_nothing(examination: Examination, complaint: Complaint) -> Finding | None:

@@ -52,7 +52,113 @@ class Start:
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Hosts or ranks that go on at another step than those that resumed; data that begins again."""
-    return _find_apart(incident) or _find_replay(incident)
+    return (
+        _find_apart(incident)
+        or _find_replay(incident)
+        or _find_nothing_left(incident)
+        or _find_narrowed(incident)
+    )
+
+
+_DTYPE = expression(
+    r"(?i)\b(?P<what>[A-Za-z][\w./-]{1,60}) dtype\W{1,3}(?:torch\.)?(?P<dtype>float(?:64|32|16|8\w*)|bfloat16|half|int8|uint8)\b"
+)
+_BITS = {
+    "float64": 64,
+    "float32": 32,
+    "bfloat16": 16,
+    "float16": 16,
+    "half": 16,
+    "int8": 8,
+    "uint8": 8,
+}
+
+
+def _find_narrowed(incident: LogIncident) -> tuple[Finding, ...]:
+    """Weights that are reported in a narrower number format after a resume than before it."""
+    before: dict[str, tuple[str, int, str, str]] = {}
+    resumed = 0
+    for digest, number, text in incident.lines_with((" dtype", "esum", "estored")):
+        if len(text) > 2_000:
+            continue
+        if _RESUMED.search(text):
+            resumed = number
+        for told in _DTYPE.finditer(text):
+            what, dtype = told["what"].lower(), told["dtype"].lower()
+            if not resumed:
+                before[what] = (dtype, number, text, digest.file)
+            elif what in before and _width(dtype) < _width(before[what][0]):
+                then, n, t, file = before[what]
+                return (
+                    Finding(
+                        kind="checkpoint.narrowed",
+                        title=f"the resume loads {told['what']} in {dtype}, before it was {then}: the precision of the trained weights was not restored "
+                        "(they were cast to the dtype of the frozen model), so the run goes on worse than it stopped",
+                        level=Level.CAUSE,
+                        category=Category.CHECKPOINT,
+                        confidence=Confidence.LIKELY,
+                        evidence=(Evidence(digest.file, number, text.strip()[:400]), Evidence(file, n, t.strip()[:400])),
+                        page="resume-state",
+                        facts={"survived": False, "starts_at": 1, "explains": "setback"},
+                    ),
+                )  # fmt: skip
+    return ()
+
+
+def _width(dtype: str) -> int:
+    return _BITS.get(dtype, 8)
+
+
+_STOPPED = expression(
+    r"`Trainer\.fit` stopped: `(?P<what>max_(?:steps|epochs))=(?P<most>\d+)` reached|['\"]train_runtime['\"]: (?P<seconds>\d+\.\d+)"
+)
+_POSITION = expression(
+    r"(?i)(?:restor|resum|continuing|loaded|loading)\w*\b.{0,200}?(?:global[_ ]step|checkpoint-|step)[ =:_-]{0,2}(?P<step>\d{1,9})"
+)
+AT_ONCE_S = 30.0
+"""A training that a trainer times shorter than this, after a resume and without a step, did none."""
+
+
+def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
+    """A resume after which the trainer ends without one step: it stood at its last step already."""
+    for digest in incident.digests:
+        ends = [
+            (n, t, m)
+            for d, n, t in incident.lines_with(("`Trainer.fit` stopped", "train_runtime"))
+            if d.file == digest.file and (m := _STOPPED.search(t)) is not None
+        ]
+        if not ends:
+            continue
+        number, text, stop = ends[-1]
+        if stop["seconds"] and float(stop["seconds"]) > AT_ONCE_S:
+            continue
+        before = [(n, t) for n, t in digest.kept[:MOST_LINES] if n < number]
+        resumed = next(((n, t, m) for n, t in reversed(before) if ("esum" in t or "estor" in t or "ontinuing" in t) and (m := _POSITION.search(t[:2_000]))), None)  # fmt: skip
+        if resumed is None:
+            continue
+        step = next(
+            (p for p in incident.progress[digest.file].after(resumed[0]) if p.training), None
+        )
+        if step is not None and step.number < number:
+            continue
+        limit = f"{stop['what']}={stop['most']}" if stop["what"] else "the planned number of steps"
+        return (
+            Finding(
+                kind="checkpoint.nothing_left",
+                title=f"nothing was trained: the resumed checkpoint stands at step {resumed[2]['step']} already, and the run is planned to "
+                f"end there ({limit} is reached), so the trainer stops at once without an error; raise the limit beyond that step",
+                level=Level.CAUSE,
+                category=Category.CHECKPOINT,
+                confidence=Confidence.CONFIRMED,
+                evidence=(
+                    Evidence(digest.file, number, text.strip()[:400]),
+                    Evidence(digest.file, resumed[0], resumed[1].strip()[:400]),
+                ),
+                page="resume-state",
+                facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+            ),
+        )
+    return ()
 
 
 _RESUMED = expression(

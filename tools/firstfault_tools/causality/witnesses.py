@@ -107,6 +107,9 @@ _WORK_LOST = (Category.CHECKPOINT, Category.ENVIRONMENT, Category.DATA)
 _OF_THE_SAVE = frozenset({"state-gather-timeout"})
 """Signatures of a wait that comes after the end of the training steps, while the model is saved."""
 
+_STANDS = frozenset({"no-labels-found", "adapter-keys-missing"})
+"""Signatures of what the whole run lacks: steps go on without it, and are worth nothing."""
+
 _OF_DEATHS = ("exit-", "segfault")
 """Signatures that know the death of a process by its signal alone."""
 
@@ -198,6 +201,8 @@ def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bo
 
 def _got_over(incident: LogIncident, hit: Hit) -> bool:
     signature = incident.signatures.signatures[hit.index] if hit.index >= 0 else None
+    if signature is not None and signature.id in _STANDS:
+        return False
     if signature is not None and signature.id in _OF_THE_SAVE:
         # the last step is done and the ranks waited in vain after it: what was trained is lost
         return not any(w.timed_out for w in incident.work)

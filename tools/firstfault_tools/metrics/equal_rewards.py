@@ -54,7 +54,7 @@ class Row:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The lack of any signal to learn from."""
     rows = _read(lines)
-    if len(rows) < LEAST:
+    if len(rows) < LEAST // 2:
         return ()
     found = judge_signal(rows, file) or judge_growth(rows, file)
     return (found,) if found is not None else ()

@@ -10,6 +10,9 @@ from firstfault_tools.metrics.loss_shape import usable_loss
 from firstfault_tools.metrics.series import NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, noise_of, number
 
+FEW_ROWS, LEAST_JUMP = 2, 1.2
+"""Rows on both sides of a load that show a level; how far the lowest after lies above the highest before."""
+
 _RESTART = expression(r"(?i)restarting worker group|restart_count=[1-9]|restart count[:= ]+[1-9]")
 
 
@@ -103,7 +106,7 @@ def judge_resume_seam(view: View) -> list[Finding]:
     loss = usable_loss(view)
     seams = [(a, b) for a, b in _seams(view) if series.step[b] > 1]
     if not seams:
-        return []
+        return _jumps_at_load(view)
     found = []
     for before, after in seams[:5]:
         repeated = series.step[before] - series.step[after] + 1
@@ -222,3 +225,38 @@ def _name_setting(view: View, start: int, end: int) -> tuple[int, str, str] | No
             if found is not None:
                 return line, found[0].strip()[:80], text
     return None
+
+
+def _jumps_at_load(view: View) -> list[Finding]:
+    """A load in the middle of the log after which the counter goes on and the loss lies clearly higher."""
+    loss = usable_loss(view)
+    series = view.lead
+    for event in view.events("checkpoint_loaded"):
+        lines = [series.line[int(r)] for r in loss.rows]
+        at = sum(1 for n in lines if n < event.line)
+        before, after = loss.values[max(0, at - 4) : at], loss.values[at : at + 4]
+        if len(before) < FEW_ROWS or len(after) < FEW_ROWS:
+            continue
+        top, low = float(max(before)), float(min(after))
+        if top <= 0 or low < LEAST_JUMP * top or low - top < 3 * (top - float(min(before))):
+            continue
+        last, first = int(loss.rows[at - 1]), int(loss.rows[at])
+        rate = view.curve("lr")
+        rates = dict(zip(rate.rows.tolist(), rate.values.tolist(), strict=True))
+        old, new = rates.get(last), rates.get(first)
+        if old and new and not 0.5 < new / old < 2:
+            return []  # the rate is what changed, and is told by its own judge
+        return [
+            make_finding(
+                "resume_loss_jump",
+                f"The loss is {number(float(before[-1]))} at {series.label(last)} and {number(float(after[0]))} at {series.label(first)}, after the "
+                "checkpoint was loaded in between: the resumed state does not match (optimizer state, weights, "
+                "precision or data order)",
+                Level.FAILURE,
+                Category.CHECKPOINT,
+                view.evidence([last, first]) + view.event_evidence([event]),
+                page="resume-state",
+                facts={"loss_before": float(before[-1]), "loss_after": float(after[0])},
+            )
+        ]
+    return []

@@ -29,7 +29,7 @@ MARKERS = (
     "on-zero", "onzero", "examples", "annotations", " 0 samples", " 0 images", " 0 rows", " 0 batches", " 0 labels",
     "n_labels", "abel tok", "labels != -100", "labels not -100", "!=-100", "!= -100", "oss_mask", "oss mask", "upervised tok",
     "ompletion tok", "nmasked tok",
-    "samples: 0", "samples = 0", "images: 0", "size: 0", "Found 0",
+    "samples: 0", "num_updates", "n_updates", "0 shards", "0 tars", "shards: 0", "EMA", "samples = 0", "images: 0", "size: 0", "Found 0",
 )  # fmt: skip
 _SHAPES = ("(0,)", "torch.Size([0])", "hape [0]", "hape: [0]")
 MOST, MOST_CHARS = 4_000, 2_000
@@ -39,7 +39,7 @@ _FIGURE = (
     r"(?:\s*(?:/|of|out of)\s*(?:the )?(?P<whole>\d[\d,]*))?"
 )
 _AFTER = expression(
-    rf"[\w()'\"\]\[|<>.\- ]{{0,34}}?(?:\s*[:=]+\s*|\s+(?:is|are)\s+|\s+)(?:tensor\(|\()?(?:{_FIGURE}|(?P<word>\{{\}}|\[\]|empty\b|all[- ]zeros?\b|zeros?\b|none changed))"
+    rf"[\w()'\"\]\[|<>.\- ]{{0,34}}?(?:\s*[:=,]+\s*|\s+(?:is|are)\s+|\s+)(?:tensor\(|\()?(?:{_FIGURE}|(?P<word>\{{\}}|\[\]|empty\b|all[- ]zeros?\b|zeros?\b|none changed))"
 )
 _BEFORE = expression(
     rf"(?<![\d.,:/-])(?:{_FIGURE}|\b(?P<word>[Nn]o|[Zz]ero))\s+(?:[a-z]+ ){{0,2}}\Z"
@@ -64,6 +64,13 @@ _PRINTED_CODE = expression(
     r"\blen\([^)]*\) ?[<>!=]|\bdef |\bassert |\braise |^\s*File \"|f\"|f'|\bif \w"
 )
 _RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_CHECKPOINTING = (
+    "gradient_checkpointing = True",
+    "gradient_checkpointing=True",
+    "gradient_checkpointing: true",
+    "gradient_checkpointing: True",
+    "--gradient_checkpointing",
+)
 _GRADLESS = "Gradients will be None"
 _RATE = expression(
     r"(?i)(?:\blr|learning.?rate)\W{0,3}(?:<-|->|[:=])?\s*(?P<value>\d[\d.]*(?:[eE][-+]?\d+)?)"
@@ -97,7 +104,7 @@ def _objects() -> tuple[Reported, ...]:
     return tuple(
         Reported(
             entry,
-            re.compile(rf"(?:(?<=[^\w.])|\A)(?:{entry['noun']})(?![\w])", re.IGNORECASE),
+            re.compile(rf"(?<!\w)(?:{entry['noun']})(?!\w)", re.IGNORECASE),
             re.compile(entry["line"], re.IGNORECASE) if "line" in entry else None,
             re.compile(entry["not_line"], re.IGNORECASE),
         )
@@ -203,6 +210,8 @@ def _weigh(
             f"the adapter's weights were not loaded: lora_B is zero ({last.put}) as freshly initialised, so the model "
             "computes what the base model does (names in the adapter file do not match, or another adapter is active)"
         )
+    if entry["id"] == "adapter" and why == "trained" and keep_marked(lines, _CHECKPOINTING):
+        title += " (gradient checkpointing is on: with frozen inputs its reentrant variant cuts the graph, enable_input_require_grads() or use_reentrant=False is needed)"
     if alone is not None:
         title = f"rank {alone}: {title}"
     return Finding(
@@ -234,7 +243,7 @@ def _condition(when: str, number: int, lines: Sequence[tuple[int, str]]) -> tupl
         return any(_RESUMED.search(t) for t in before), ""
     if when == "loaded":
         return any(_LOADED.search(t) for t in before), ""
-    if sum(1 for t in before if _STEP.search(t)) >= 2:
+    if any("loss" in t or "train_runtime" in t for t in before if _STEP.search(t)):
         return True, "trained"
     if any(_ADAPTER_LOADED.search(t) for t in before):
         return True, "loaded"
