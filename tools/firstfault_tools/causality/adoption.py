@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firstfault_tools.causality.attribution import raised_by_launcher, rank_of
+from firstfault_tools.causality.attribution import WRITTEN_TWICE, raised_by_launcher, rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.pods import pod_of
 from firstfault_tools.causality.roster import same_host
@@ -116,6 +116,7 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             own = not shared and finding.kind not in _WHOLE_HOST
             # the first rank prints what was averaged over all
             own = own and finding.category is not Category.NUMERICAL
+            own = own and not any(WRITTEN_TWICE.search(e.text) for e in finding.evidence)
             if rank is None and own and finding.category not in _NOBODYS:
                 rank = _sole_rank(incident)
             if rank is not None:

@@ -172,12 +172,18 @@ def _all_failed_alike(incident: LogIncident) -> bool:
     return len({e.rank for e in table}) == max(world, incident.world_size or 0)
 
 
+WRITTEN_TWICE = expression(r"\b([A-Z]\w{3,40}(?:Error|Exception))\1\b")
+"""One line that two processes wrote at the same time: both raised the same."""
+
+
 def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
     places = {(h.line.file, h.line.number) for h in hits}
     raised = [t for t in incident.tracebacks if (t.line.file, t.line.number) in places]
     own = {(t.line.file, t.line.number) for t in raised}
     if len(own) > 1 or any(raised_by_launcher(t) for t in raised):
+        return None
+    if any(WRITTEN_TWICE.search(h.line.text) for h in hits):
         return None
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
     speakers = {h.line.speaker.pid for h in hits}

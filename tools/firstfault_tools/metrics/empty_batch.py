@@ -19,16 +19,17 @@ LOOK_BACK = 64
 _NAN = expression(r"(?i)(?<![a-z])nan(?![a-z])")
 _UNITS = r"tokens?|labels?|targets?|samples?|valid|supervised|unmasked|positions?|items?"
 _ZERO = expression(
-    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
+    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
     rf"(?<![\d.,])0 (?P<after>(?:[\w-]+ ){{0,2}}(?:{_UNITS})\b)"
 )
 _COUNT = expression(
-    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
+    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
 )
 _LIST = expression(
     rf"(?i)(?P<name>[\w./-]*(?:{_UNITS})[\w./-]*)['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
 )
 _RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
+_CUT = expression(r"(?i)\btruncat\w+|\blonger than\b|> ?max_(?:seq_)?len")
 _PER_STEP = expression(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|dropped|pad")
 
 
@@ -69,7 +70,9 @@ def _zero_on_one_rank(
                 if _ZERO.search(t) and (also := _rank_of(t)) is not None and also not in empty:
                     empty.append(also)
                 continue
-            count, other = _COUNT.search(t), _rank_of(t)
+            told = list(_COUNT.finditer(t))
+            count = next((m for m in told if m["name"] == zero["name"]), told[0] if told else None)
+            other = _rank_of(t)
             if count is not None and other not in (None, rank):
                 others.setdefault(int(str(other)), (n, t, int(count["value"].replace(",", ""))))
         if len(others) < 2 or any(v[2] == 0 for v in others.values()):
@@ -77,12 +80,15 @@ def _zero_on_one_rank(
         counts = [v[2] for v in others.values()]
         what = (zero["name"] or zero["after"]).strip()
         rest = [(n, t, r) for r, (n, t, _) in others.items()][:2]
-        return _describe(empty, what, counts, [(number, text, rank), *rest], file)
+        cut = next(((n, t, rank) for n, t in lines if n < number and len(empty) == 1 and _rank_of(t) == rank and _CUT.search(t)), None)  # fmt: skip
+        quoted = [(number, text, rank), *rest, *([cut] if cut is not None else [])]
+        return _describe(empty, what, counts, quoted, file, cut is not None)
     return None
 
 
 def _shape(text: str) -> str:
-    return re.sub(r"(?i)(?<![a-z])(?:nan|inf)(?![a-z])|[\d.,:+-]+", "#", text)[:200]
+    bare = re.sub(r"(?i)(?<![a-z])(?:nan|inf)(?![a-z])|[\d.,:+-]+", "#", text)
+    return " ".join(bare.split())[:200]
 
 
 def _zero_in_list(
@@ -121,6 +127,7 @@ def _describe(
     counts: Sequence[int],
     quoted: Sequence[tuple[int, str, int | None]],
     file: str,
+    cut: bool = False,
 ) -> Finding:
     who = (
         f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, sorted(ranks)[:8]))}"
@@ -131,6 +138,11 @@ def _describe(
             f"{who} had 0 {what.replace('_', ' ')} in the step in which the loss became NaN, the other "
             f"{len(counts)} ranks {min(counts)} to {max(counts)}: its loss is a mean over nothing "
             "(all labels masked, 0/0), and the all-reduce handed the NaN to every rank"
+            + (
+                "; its sample is longer than max_length, and truncation cut off the whole answer with its labels"
+                if cut
+                else ""
+            )
         ),
         level=Level.CAUSE,
         category=Category.NUMERICAL,
