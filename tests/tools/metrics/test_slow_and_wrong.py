@@ -11,9 +11,9 @@ from firstfault_tools.metrics import (
     member_versions,
     microbatches,
     optimizer_offload,
+    pasted_checks,
     profile_table,
     slow_settings,
-    state_values,
 )
 
 
@@ -111,11 +111,11 @@ def test_settings_are_context_and_advice_is_none() -> None:
 
 def test_running_statistics_not_finite() -> None:
     text = ">>> [k for k, v in sd.items() if not v.isfinite().all()]\n['layer1.bn1.running_mean', 'layer1.bn1.running_var']"
-    assert state_values.find_in_lines(number(text), "x") == ()
+    assert pasted_checks.find_in_lines(number(text), "x") == ()
     text = "bad: not finite: layer1.bn1.running_mean"
-    (found,) = state_values.find_in_lines(number(text), "x")
+    (found,) = pasted_checks.find_in_lines(number(text), "x")
     assert "layer1.bn1.running_mean" in found.title
-    assert state_values.find_in_lines([(1, "Missing key(s): bn1.running_mean nan")], "x") == ()
+    assert pasted_checks.find_in_lines([(1, "Missing key(s): bn1.running_mean nan")], "x") == ()
 
 
 def test_member_that_missed_an_update() -> None:

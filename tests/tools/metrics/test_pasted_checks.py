@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault_tools.metrics.pasted_samples import find_in_lines
+from firstfault_tools.metrics.pasted_checks import find_in_lines
 
 TOLD = [
     ("samples.same_draws", ["transforms use np.random", *[f"worker {w} crop [40, 90, 37]" for w in range(4)]]),
