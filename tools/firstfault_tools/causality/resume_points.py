@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
 
 MOST_LINES = 20_000
@@ -58,6 +59,47 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
         or _find_nothing_left(incident)
         or _find_narrowed(incident)
     )
+
+
+_LIMIT = expression(
+    r"(?i)\b(?P<what>max_?steps|max_?train_?steps|total_?steps|num_?train_?steps|train_?iters|max_?iters)['\"]?\s*[:=]\s*(?P<most>\d{1,9})\b"
+)
+
+
+def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
+    """A resume at the last planned step without a word of an end: the loop waits for a step that never comes."""
+    if not any(run.holds(("esum", "estor")) for run in digest.kept.runs):
+        return None
+    lines = digest.kept[:MOST_LINES]
+    limits = [(n, t, m) for n, t in lines if ("steps" in t or "iters" in t) and (m := _LIMIT.search(t[:2_000]))]  # fmt: skip
+    if not limits:
+        return None
+    number, text, limit = limits[-1]
+    for at, told in reversed(lines):
+        if "esum" not in told and "estor" not in told:
+            continue
+        place = _POSITION.search(told[:2_000])
+        if place is None:
+            continue
+        if int(place["step"]) < int(limit["most"]) or int(place["step"]) < LEAST_STEP:
+            return None
+        if any(p.training for p in incident.progress[digest.file].after(at)):
+            return None
+        return Finding(
+            kind="checkpoint.nothing_left",
+            title=f"nothing is left to train: the run resumed at step {place['step']}, and {limit['what']}={limit['most']} is already reached, so no "
+            "further step comes (a loop that waits for one idles without an error); raise the limit beyond that step",
+            level=Level.CAUSE,
+            category=Category.CHECKPOINT,
+            confidence=Confidence.LIKELY,
+            evidence=(
+                Evidence(digest.file, at, told.strip()[:400]),
+                Evidence(digest.file, number, text.strip()[:400]),
+            ),
+            page="resume-state",
+            facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+        )
+    return None
 
 
 _DTYPE = expression(
@@ -128,6 +170,8 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
             if d.file == digest.file and (m := _STOPPED.search(t)) is not None
         ]
         if not ends:
+            if (waiting := _find_waiting(incident, digest)) is not None:
+                return (waiting,)
             continue
         number, text, stop = ends[-1]
         if stop["seconds"] and float(stop["seconds"]) > AT_ONCE_S:

@@ -44,6 +44,7 @@ _WORKER = expression(
 _DRAWN = expression(
     r"(?i)rand|crop|flip|aug|seed|rotat|scale|angle|jitter|noise|shuffle|mask|draw|\["
 )
+_AUGMENTED = expression(r"(?i)crop|flip|aug|rotat|scale|angle|jitter|shift|bright|noise|mask|erase")
 _SEEDED = expression(r"(?i)np\.random|numpy|augment|rand|seed")
 
 
@@ -51,13 +52,14 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     """The first thing that a printed state or printed samples show."""
     statistics = _read_statistics(lines, file)
     marked = keep_marked(lines, MARKERS)
-    if statistics or not marked or len(marked) > MOST:
+    if statistics or len(marked) > MOST:
         return statistics
     found = (
         _same_draws(marked, lines, file)
         or _same_order(marked, file)
+        or _same_augmentation(lines, file)
         or _same_part(marked, lines, file)
-        or _ids(marked, lines, file)
+        or (_ids(marked, lines, file) if marked else None)
     )
     return (found,) if found is not None else ()
 
@@ -136,6 +138,37 @@ def _same_order(marked: Sequence[tuple[int, str]], file: str) -> Finding | None:
         f"every epoch runs over the same batches in the same order (the same samples come first in epochs {', '.join(list(same[0])[:5])}"
         f"{', on each rank' if len(seen) > 1 else ''}): the sampler shuffles with the same seed each time, since sampler.set_epoch(epoch) is not "
         "called at the start of an epoch",
+        "skipped-samples",
+        quoted[:3],
+        file,
+    )
+
+
+_OF_EPOCH = expression(
+    r"(?i)\bepoch\W{0,3}(?P<epoch>\d{1,5})\b\W{1,3}(?:sample|idx|index|image|item|id)\W{0,3}(?P<sample>\w{1,40})\W{1,3}(?P<rest>\D{0,3}[A-Za-z][^\n]{6,200})"
+)
+_VALUES = expression(r"-?\d+\.\d{2,}|\d{3,}")
+
+
+def _same_augmentation(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
+    """Samples that are augmented with the very same numbers in every epoch."""
+    drawn: dict[str, dict[str, dict[str, tuple[int, str]]]] = defaultdict(lambda: defaultdict(dict))
+    for number, text in keep_marked(lines, ("sample ", "idx ", "image ", "sample=", "idx="))[:MOST]:
+        told = _OF_EPOCH.search(text[:MOST_CHARS])
+        if told is None or not _AUGMENTED.search(told["rest"]) or not _VALUES.search(told["rest"]):
+            continue
+        drawn[told["sample"]][" ".join(told["rest"].split())].setdefault(
+            told["epoch"], (number, text)
+        )
+    same = [next(iter(by.values())) for by in drawn.values() if len(by) == 1]
+    if len(same) < 2 or len(same) < len(drawn) or min(len(e) for e in same) < LEAST_EPOCHS:
+        return None
+    quoted = list(same[0].values())
+    return _make(
+        "same_augmentation",
+        f"every sample is augmented with the same random numbers in each epoch ({', '.join(list(same[0])[:5])}): the loader workers start each "
+        "epoch from the same seed (fixed in worker_init_fn or by seed_everything with workers=True), so the augmentation adds no new samples and "
+        "the run overfits",
         "skipped-samples",
         quoted[:3],
         file,
