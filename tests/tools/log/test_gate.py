@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 
-from firstfault_tools.log.gate import VAIN_OPENINGS, GateBook, OpenGate
+from firstfault_tools.log.gate import VAIN_OPENINGS, GateBook, OpenGate, cut_tail
 from firstfault_tools.log.literals import required_literals
 
 
@@ -103,3 +103,31 @@ def test_gate_learns_what_is_ordinary() -> None:
         opened.note_vain(line[place[0] : place[1]], found.patterns if found else ())
     else:
         pytest.fail("the gate still opens for a line that told nothing 200 times")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tail"),
+    [
+        (r"(?i)\bscale\b.{0,60}?= ?0\b.{0,40}(?:nan|inf)\b", r"(?i)(?:nan|inf)\b"),
+        (
+            r"iteration +(?P<at>\d+) \|.*\bnorm: +(?P<value>nan|inf)\b",
+            r"(?P<value>nan|inf)\b",
+        ),
+        (r"loss: (?:0\.0|nan)\b", None),  # 0.0 is an ordinary value
+        (r"loss: (?:nan)", None),  # also the start of a word
+        (r"norm (?:nan)\b|loss", None),
+        (r"[(|] loss (?:nan)\b", r"(?:nan)\b"),
+        (r"loss \d", None),
+    ],
+)
+def test_end_of_a_pattern_that_wants_no_number(pattern: str, tail: str | None) -> None:
+    assert cut_tail(pattern) == (pattern if tail is None else tail)
+
+
+def test_every_match_holds_the_end() -> None:
+    """Soundness of the quick look: no sample that a pattern matches is passed over for its end."""
+    cut = [p for p in signature_set().patterns if cut_tail(p) != p]
+    told = [(p, line) for line in matching_lines() for p in cut if re.search(p, line)]
+    assert len(cut) > 2
+    assert told
+    assert [(p, line) for p, line in told if re.search(cut_tail(p), line) is None] == []

@@ -7,8 +7,29 @@ from pathlib import Path
 from typing import BinaryIO
 
 BLOCK = 256 * 1024
+COUNTED_QUICKLY_AFTER = 256 * 1024 * 1024
+"""Bytes after which numpy, which counts six times faster, is worth the tenth of a second it takes to load."""
+
 LONGEST = 1024 * 1024
 """Bytes of one line that are looked at; what follows up to its end is passed over."""
+
+
+class LineCounter:
+    """Lines of blocks. Remembers how many bytes it has seen in this process."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def count(self, block: bytes) -> int:
+        """Number of lines; the last one may have no end."""
+        self._seen += len(block)
+        if self._seen < COUNTED_QUICKLY_AFTER:
+            ends = block.count(b"\n")
+        else:
+            import numpy as np
+
+            ends = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+        return ends + (not block.endswith(b"\n"))
 
 
 def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
@@ -25,7 +46,14 @@ def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[
             chunk = stream.read(BLOCK)
             if not chunk:
                 break
-            data = rest + chunk if rest else chunk
+            cut = chunk.rfind(b"\n") + 1
+            if cut and (end is None or offset + len(rest) + cut < end):
+                block = b"".join((rest, memoryview(chunk)[:cut]))  # copied once
+                yield offset, block
+                offset += len(block)
+                rest = chunk[cut:]
+                continue
+            data = rest + chunk
             cut = data.rfind(b"\n") + 1
             if end is not None and offset + cut >= end:
                 # the last line of this part is the one that begins before `end`

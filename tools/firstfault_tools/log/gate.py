@@ -24,6 +24,9 @@ VAIN_OPENINGS = 12
 VAIN_TOLD = 2
 """The same for a pattern of which one match tells everything."""
 
+VAIN_LOOKS = 200
+"""Blocks in which the quick look saw something for nothing after which it looks for the whole patterns."""
+
 CACHED_GATES = 48
 QUICK_AFTER = 48 * 1024 * 1024
 """Bytes after which hyperscan, where installed, is worth the tenth of a second it takes to compile."""
@@ -73,8 +76,8 @@ class Gate:
             else:
                 self.literals |= literals
         self._expression = _compile(self.literals, self.whole)
-        self._passed = 0
-        self._quick: Callable[[bytes, int], bool] | None = None
+        self._passed = self._vain = 0
+        self._quick: QuickLook | None = None
 
     def search(self, block: bytes, position: int = 0) -> tuple[int, int] | None:
         """Place of the first literal or whole pattern at or after `position`, or None."""
@@ -82,11 +85,23 @@ class Gate:
             self._passed += len(block) - position
             if self._passed > QUICK_AFTER:
                 self._passed = -1
-                self._quick = load_quick_gate(self.literals, self.whole)
-        if self._quick is not None and not self._quick(block, position):
-            return None
-        found = self._expression.search(block, position)
+                self._quick = load_quick_gate(self.literals, set(map(cut_tail, self.whole)))
+        if self._quick is not None:
+            seen = self._quick(block, position)
+            if seen is None:
+                return None
+            found = self._expression.search(block, seen)
+            if found is None:
+                self._note_vain_look()
+        else:
+            found = self._expression.search(block, position)
         return None if found is None else (found.start(), found.end())
+
+    def _note_vain_look(self) -> None:
+        """A log that prints nan or inf where no pattern wants it is looked at with the whole patterns."""
+        self._vain += 1
+        if self._vain == VAIN_LOOKS:
+            self._quick = load_quick_gate(self.literals, self.whole)
 
     def literal_at(self, text: bytes) -> Literal | None:
         """The literal that opened the gate, None where a whole pattern did."""
@@ -113,10 +128,14 @@ def _compile(literals: set[Literal], whole: set[str]) -> Any:
     return re2.compile("|".join(parts or [r"[^\x00-\xff]"]).encode(), options)
 
 
-def load_quick_gate(literals: set[Literal], whole: set[str]) -> Callable[[bytes, int], bool] | None:
-    """Whether hyperscan sees anything in a block from a position on; None where it is not there.
+QuickLook = Callable[[bytes, int], int | None]
+"""Start of the first line, at or after a position of a block, that may hold something; None for no line."""
 
-    It only ever says that a block may be passed over: what is found is found by google-re2. Its word
+
+def load_quick_gate(literals: set[Literal], whole: set[str]) -> QuickLook | None:
+    """Where hyperscan sees the first thing in a block from a position on; None where it is not there.
+
+    It only ever says that lines may be passed over: what is found is found by google-re2. Its word
     borders are those of ASCII, as google-re2's, and patterns it cannot take leave it unused.
     """
     if os.environ.get("FIRSTFAULT_ENGINE") == "re2":
@@ -142,19 +161,47 @@ def load_quick_gate(literals: set[Literal], whole: set[str]) -> Callable[[bytes,
     except hyperscan.error:
         return None
 
-    def sees(block: bytes, position: int) -> bool:
-        seen = False
+    def look(block: bytes, position: int) -> int | None:
+        end = 0
 
-        def note(*_: object) -> bool:
-            nonlocal seen
-            seen = True
+        def note(_index: int, _start: int, to: int, *_: object) -> bool:
+            nonlocal end
+            end = to
             return True  # one is enough
 
         with suppress(hyperscan.ScanTerminated):
             database.scan(block[position:] if position else block, match_event_handler=note)
-        return seen
+        # whatever else matches ends at this place or later, so not in an earlier line
+        return max(position, block.rfind(b"\n", 0, position + end - 1) + 1) if end else None
 
-    return sees
+    return look
+
+
+_FLAGS = re.compile(r"(?:\(\?[a-z]+\))?")
+_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_NUMBERS = re.compile(r"[\d.]|\\d")
+
+
+def cut_tail(pattern: str) -> str:
+    """The end of a pattern that wants a value to be no number, else the pattern.
+
+    Every match holds a match of its end. Step lines hold the words before it all the time, and hyperscan
+    keeps count of each place; nan or inf as a word stands in few logs.
+    """
+    flags = _FLAGS.match(pattern)
+    head = flags[0] if flags is not None else ""
+    depth = opened = cut = 0
+    for piece in _PIECE.finditer(pattern, len(head)):
+        if depth == 0 and piece[0] == "|":
+            return pattern
+        if depth == 0 and piece[0] == "(":
+            opened = piece.start()
+        depth += (piece[0] == "(") - (piece[0] == ")")
+        if depth == 0 and piece[0] == ")" and "nan" in pattern[opened : piece.end()].lower():
+            cut = opened
+    tail = pattern[cut:]
+    telling = cut and tail.endswith("\\b") and _NUMBERS.search(tail) is None
+    return head + tail if telling else pattern
 
 
 @dataclass(slots=True)

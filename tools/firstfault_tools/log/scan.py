@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from firstfault_tools.log import secrets
-from firstfault_tools.log.blocks import read_blocks
+from firstfault_tools.log.blocks import LineCounter, read_blocks
 from firstfault_tools.log.census import Census, rank_of_name, read_label
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import (
@@ -41,6 +41,8 @@ UNGATED_BYTES = 384 * 1024
 """Logs up to this size are tried without a gate: building one takes longer."""
 
 SAMPLE_BYTES = 4 * 1024
+
+_counter = LineCounter()
 
 STRUCTURE: tuple[tuple[Mark, str], ...] = (
     (Mark.TRACEBACK, r"Traceback \(most recent call last\)|Original Traceback"),
@@ -127,7 +129,7 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
         if not offsets or offset - offsets[-1][1] >= OFFSET_EVERY:
             offsets.append((number, offset))
         block = strip_ansi(raw)
-        count = block.count(b"\n") + (0 if block.endswith(b"\n") else 1)
+        count = _counter.count(block)
         # once secrets are settled every kept line is looked through for them
         scan.secret = scan.secret_lines >= SETTLED_MARKS
         _scan_block(scan, block, number)
