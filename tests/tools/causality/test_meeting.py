@@ -216,3 +216,25 @@ def test_settings_that_hang(tmp_path: Path, line: str, count: int) -> None:
     one = incident(tmp_path, a=HANG.format(line))
     assert len(environment.find_in_incident(one, [])) == count
     assert not environment.find_in_incident(one, [failed("cuda-oom", "a.log")])
+
+
+PODS = "NAME READY STATUS RESTARTS AGE\nj-master-0 1/1 Running 0 9m\nj-worker-0 1/1 Running 0 9m\nj-worker-1 0/1 {} 9m\n"
+
+
+@pytest.mark.parametrize(("row", "told"), [("Error 4 (2m ago)", True), ("Error 0", False)])
+def test_a_pod_that_was_restarted_alone(tmp_path: Path, row: str, told: bool) -> None:
+    made = incident(tmp_path, a=PODS.format(row))
+    refusal = failed("nccl-bootstrap-connect", "a.log", text="Connection refused")
+    found = meeting.find_in_incident(made, [refusal])
+    assert [("restarted" in f.title) for f in found] == ([True] if told else [])
+
+
+def test_an_endpoint_under_a_longer_name_of_the_host(tmp_path: Path) -> None:
+    text = (
+        "$ hostname\nh-0\n$ torchrun --rdzv_endpoint $E:29400 t.py\n"
+        "[c10d] The client socket has failed to connect to [h-0.h]:29400 (errno: 111 - Connection refused).\n"
+    )
+    found = meeting.find_in_incident(incident(tmp_path, a=text), [failed("rendezvous-connection", "a.log")])  # fmt: skip
+    assert [("is_host" in f.title) for f in found] == [True]
+    other = text.replace("[h-0.h]", "[g-1.h]")
+    assert not meeting.find_in_incident(incident(tmp_path, a=other), [failed("rendezvous-connection", "a.log")])  # fmt: skip

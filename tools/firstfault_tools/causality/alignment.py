@@ -20,6 +20,7 @@ from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.work import WorkReport
 
 PAGE_MISMATCH = "collective-divergence"
@@ -32,6 +33,7 @@ _WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
 ANNOUNCED_LINES = 12
+_FRAME = expression(r'File "(?P<path>[^"]{1,200})", line (?P<line>\d+), in (?P<name>\w+)')
 _WORDS_THROUGH = expression(
     r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
     r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|"
@@ -336,16 +338,37 @@ def _find_behind(
     )
 
 
+def _where_they_waited(incident: LogIncident, waiting: list[RankState]) -> tuple[str, list[Line]]:
+    """The innermost frame outside of torch.distributed that every waiting rank shows, as far as any does."""
+    ranks = {s.rank for s in waiting}
+    last: dict[int, tuple[str, Line]] = {}
+    for digest, number, text in islice(incident.lines_with(('File "',)), 2_000):
+        frame = _FRAME.search(text[:400])
+        if frame is None or "torch/distributed" in frame["path"]:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        if line.speaker.rank in ranks:
+            file = frame["path"].rsplit("/", 1)[-1]
+            last[line.speaker.rank or 0] = (f"{frame['name']} ({file}:{frame['line']})", line)
+    places = {place for place, _ in last.values()}
+    if len(places) != 1 or len(last) < 2:
+        return "", []
+    return f", called from {places.pop()}", [next(iter(last.values()))[1]]
+
+
 def _all_wait(incident: LogIncident, waiting: list[RankState]) -> Finding:
     first = waiting[0]
+    where, frames = _where_they_waited(incident, waiting)
     return Finding(
         kind="collective.timeout",
-        title=f"{_names([s.rank for s in waiting])} timed out in {_describe(first)}{_waited(waiting)}; "
+        title=f"{_names([s.rank for s in waiting])} timed out in {_describe(first)}{_waited(waiting)}{where}; "
         "the log does not show who held it up",
         level=Level.SYMPTOM,
         category=Category.COMMUNICATION,
         confidence=Confidence.POSSIBLE,
-        evidence=tuple(s.report.line.evidence() for s in waiting[:3]),
+        evidence=tuple(
+            line.evidence() for line in (*(s.report.line for s in waiting[:3]), *frames)
+        ),
         time=first.report.line.time,
         page=PAGE_ALL_WAIT,
         facts={"op": first.op, "seq": first.seq, "timeout_ms": first.report.timeout_ms},

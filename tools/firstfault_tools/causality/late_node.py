@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from time import gmtime, strftime
@@ -23,6 +23,9 @@ _POD = expression(
     r"ImagePullBackOff|ErrImagePull)\s+\d+\s"
 )
 
+_ROW = expression(
+    r"^\s*(?P<pod>[a-z0-9][a-z0-9.-]{2,200}-\d{1,5})\s+\d+/\d+\s+(?P<status>Running|Error|CrashLoopBackOff)\s+(?P<restarts>\d{1,4})\b"
+)
 _WHY = expression(
     r"\s(?P<why>Pulling|FailedScheduling|FailedMount|FailedAttachVolume|Failed|BackOff)\s"
 )
@@ -53,6 +56,33 @@ def find_waiting_pod(incident: LogIncident, failed: Sequence[Finding]) -> Findin
             Category.SCHEDULER,
         )
     return None
+
+
+def find_restarted(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
+    """One pod was restarted while its siblings ran on: their communicator has no place for a new process."""
+    refused = [f for f in failed if any("refused" in e.text for e in f.evidence)]
+    if not refused:
+        return None
+    rows: dict[str, tuple[int, str, Line]] = {}
+    for digest, number, text in incident.lines_with(("Running", "Error", "CrashLoopBackOff")):
+        match = _ROW.match(text[:300])
+        if match is not None:
+            line = make_line(digest.file, number, text, digest.year)
+            rows[match["pod"]] = (int(match["restarts"]), match["status"], line)
+    again = [pod for pod, (count, _, _) in rows.items() if count]
+    still = [pod for pod, (count, status, _) in rows.items() if not count and status == "Running"]
+    if len(again) != 1 or len(still) < 2 or len(still) + 1 != len(rows):
+        return None
+    count, _, line = rows[again[0]]
+    found = describe_launch(
+        "meeting",
+        f"pod {again[0]} was restarted {count} times on its own while its {len(still)} peers ran on: the new process is refused "
+        "because the peers do not listen for it any more, and a rank cannot join a communicator that is set up; restart all "
+        "pods of the job together (elastic launcher, restart policy of the job), and look into the first end of this pod "
+        "(kubectl logs --previous)",
+        [line, _first_line(incident, refused[0])],
+    )
+    return replace(found, rank=incident.seating.by_pod(again[0]))
 
 
 def _has_master(incident: LogIncident, pod: str) -> bool:

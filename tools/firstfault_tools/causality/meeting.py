@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.late_node import find_late, find_waiting_pod
+from firstfault_tools.causality.late_node import find_late, find_restarted, find_waiting_pod
 from firstfault_tools.causality.launch import find_unmet
 from firstfault_tools.causality.master_address import find_odd_address
 from firstfault_tools.causality.store_host import find_unhosted, find_unrecognised
@@ -41,6 +41,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         or find_unhosted(incident)
         or find_unrecognised(incident, failed)
         or find_waiting_pod(incident, failed)
+        or find_restarted(incident, failed)
     )
     if found is None and _nothing_deeper(findings, [*failed, *counted]):
         found = find_late(incident, failed)
