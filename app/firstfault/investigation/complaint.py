@@ -361,6 +361,8 @@ def _explanation(
 
 
 _UNLEARNED = (Complaint.UNLEARNED, Complaint.SETBACK, Complaint.DIVERGED, Complaint.ENDLESS)
+_LEFT_OUT = frozenset({"signature.optimizer-left-out"})
+"""What a resume left out, on purpose or not: no fault until somebody complains of what follows."""
 _END_TOKEN = frozenset({"signature.pad-token-is-eos"})
 """Settings of a tokenizer that are harmless until somebody complains that answers do not end."""
 
@@ -382,6 +384,8 @@ def _report_of_nothing(examination: Examination, complaint: Complaint) -> Findin
         for f in examination.chain.context
         if f.facts.get("explains") in wanted or f.facts.get("also") in wanted
     ]
+    if not known and complaint is not Complaint.UNLEARNED:
+        known = [f for f in examination.chain.context if f.kind in _LEFT_OUT]
     if not known:
         return None
     first = max(known, key=_weight)

@@ -27,6 +27,12 @@ TOLD = [
     ("update", ["param checksum before 18.31 after 18.31 max |delta| = 0.0"], Category.CODE_BUG),
     ("weights_all_zero", ["successfully loaded checkpoint", "non-zero tensors: 0 / 388"], Category.CHECKPOINT),
     ("samples", ["  Num examples = 0"], Category.DATA),
+    ("samples", ["Dataset({ features: ['text'], num_rows: 0 })"], Category.DATA),
+    ("samples", ["len(train_loader) = 0"], Category.DATA),
+    ("samples", ["0 / 128 samples kept after filtering"], Category.DATA),
+    ("optimizer_members", ["[optimizer] 0 param groups"], Category.CODE_BUG),
+    ("gradients", ["after backward: grad is None for 290/290 parameters"], Category.CODE_BUG),
+    ("update", ["after the step: updated params 0/291"], Category.CODE_BUG),
     ("label_tokens", ["rank 1: n_tokens 64 n_labels(!=-100) 12 loss 1.2", "rank 2: n_tokens 64 n_labels(!=-100) 0 loss nan"], Category.DATA),
     ("label_tokens", ["batch 812: supervised tokens: 0"], Category.DATA),
     ("samples", ["val: 5000 images, 0 annotations found, mAP 0.000"], Category.DATA),
@@ -50,6 +56,10 @@ QUIET = [
     ["    if len(optimizer_state['found_inf']) == 0:"],
     ["parameters with grad: 290/290"],
     ["  Num examples = 52,002"],
+    ["grad is None for 12/290 parameters"],
+    ["Dataset({ features: ['text'], num_rows: 512 })"],
+    ["train loader length: 40", "dataloader workers: 0"],
+    ["dataloader_num_workers: 0, dataloader prefetch: 0"],
     ["resume: none", "setup: SGD, 0 momentum buffers"],
 ]
 

@@ -29,8 +29,21 @@ MARKERS = (
     "on-zero", "onzero", "examples", "annotations", " 0 samples", " 0 images", " 0 rows", " 0 batches", " 0 labels",
     "n_labels", "abel tok", "labels != -100", "labels not -100", "!=-100", "!= -100", "oss_mask", "oss mask", "upervised tok",
     "ompletion tok", "nmasked tok",
-    "samples: 0", "num_updates", "n_updates", "0 shards", "0 tars", "shards: 0", "EMA", "samples = 0", "images: 0", "size: 0", "Found 0",
+    "samples: 0", "num_updates", "n_updates", "0 shards", "0 param", "0 documents", "num_rows: 0", "length: 0", "loader) = 0", "ataset) = 0", "loader): 0",
+    "samples kept", "samples left",
+    "raining samples: 0", "0 tars", "shards: 0", "EMA", "samples = 0", "images: 0", "size: 0", "Found 0",
 )  # fmt: skip
+_NONE = (
+    "grad is None",
+    "grad None",
+    "gradients None",
+    "gradient None",
+    "grads None",
+    "grad=None",
+    "grads are None",
+    "gradients are None",
+    "grad: None",
+)
 _SHAPES = ("(0,)", "torch.Size([0])", "hape [0]", "hape: [0]")
 MOST, MOST_CHARS = 4_000, 2_000
 _ZEROS = ("0", "zero", "{}", "[]", "empty", ">>> ", "In [")
@@ -61,7 +74,7 @@ _STEP = expression(
     r"(?i)['\"]?\bloss['\"]?\s?[:=]?\s?-?\d|train_runtime|training (?:completed|finished|done)|\bepochs?\b\W{0,3}\d+"
 )
 _PRINTED_CODE = expression(
-    r"\blen\([^)]*\) ?[<>!=]|\bdef |\bassert |\braise |^\s*File \"|f\"|f'|\bif \w"
+    r"\blen\([^)]*\) ?(?:[<>!]|==)|\bdef |\bassert |\braise |^\s*File \"|f\"|f'|\bif \w"
 )
 _RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
 _CHECKPOINTING = (
@@ -115,6 +128,7 @@ def _objects() -> tuple[Reported, ...]:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
     """Objects reported as zero, as a cause where the log shows that they should not be."""
     yield from _read_shapes(lines, file)
+    yield from _read_missing_gradients(lines, file)
     marked = keep_marked(lines, MARKERS)
     if not marked or len(marked) > MOST:
         return
@@ -289,6 +303,31 @@ _STAGE_3 = (
     "zero_stage ....",
     "stage_3",
 )
+
+
+_ALL_NONE = expression(
+    r"(?i)\bgrad(?:ient)?s?(?: is| are|=|:)? ?None\b\D{0,24}(?P<none>\d{1,7}) ?(?:/|of|out of) ?(?P<all>\d{1,7})\b"
+)
+
+
+def _read_missing_gradients(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
+    """All parameters of the model have no gradient after the backward pass."""
+    for number, text in keep_marked(lines, _NONE):
+        told = _ALL_NONE.search(text[:MOST_CHARS])
+        if told is None or told["none"] != told["all"] or told["all"] == "0":
+            continue
+        yield Finding(
+            kind="zero.gradients",
+            title=f"No parameter received a gradient (gradient None for {told['none']} of {told['all']}): the loss does not depend on the trainable "
+            "weights (detached or computed under no_grad, frozen inputs under reentrant checkpointing, or another copy of the model)",
+            level=Level.CAUSE,
+            category=Category.CODE_BUG,
+            confidence=Confidence.LIKELY,
+            evidence=(Evidence(file, number, text.strip()[:600]),),
+            page="no-gradients",
+            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+        )
+        return
 
 
 def _read_shapes(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
