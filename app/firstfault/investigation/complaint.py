@@ -136,6 +136,11 @@ _SAME = expression(
     r"(?i)\b(?:identical|the same|equal|duplicat\w*)\b[^?!]{0,60}\b(?:ranks?|GPUs?|process\w*|digit)\b|\b(?:ranks?|GPUs?|process\w*)\b[^?!]{0,60}\b(?:identical|the same|equal)\b|"
     r"\baccuracy\b[^?!]{0,40}\b(?:worse|lower|drops?|differs?)\b"
 )
+_MEMORY = expression(
+    r"(?i)\b(?:memory|VRAM|OOM)\b|\bGPU ?\d[^.?!]{0,30}\d+ ?(?:GB|GiB|MiB)\b|\b\d+ ?(?:GB|GiB) (?:more|extra|come)|显存"
+)
+"""Words of a question about memory."""
+
 ASKED_WEIGHT = 0.5
 """Weight a fact must have to answer a question about speed that complains of nothing."""
 
@@ -298,6 +303,12 @@ def _explanation(
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     ):
         return None
+    if _MEMORY.search(question):
+        held = next(
+            (f for f in examination.chain.context if f.facts.get("explains") == "memory"), None
+        )
+        if held is not None:
+            return replace(held, level=Level.FAILURE)
     asked = complaint is None and bool(question) and asks_pace(question)
     if complaint in _UNLEARNED:
         return _report_of_nothing(examination, complaint)

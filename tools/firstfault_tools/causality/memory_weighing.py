@@ -91,6 +91,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
     straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
     alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
     crowd = next((f for f in findings if f.kind == CROWD), None)
+    levels = [f for f in findings if f.facts.get("explains") == "memory"]
     out = []
     for finding in findings:
         finding = _revive_after_end(incident, finding)
@@ -127,6 +128,10 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _name_crowd(placed, crowd, incident)
             if finding is placed:
                 finding = _name_holder(incident, placed)
+            if levels and finding is placed and finding.kind == PLAIN:
+                from firstfault_tools.memory.levels import join_levels
+
+                finding = join_levels(finding, levels)
         elif finding.kind == BUSY:
             finding = _name_holder(incident, finding)
         if finding.category is Category.CHECKPOINT and finding.rank == 0:

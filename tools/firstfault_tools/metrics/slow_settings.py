@@ -37,6 +37,7 @@ class Setting:
     page: str
     category: Category
     last: bool = False
+    explains: str = "slow"
 
 
 @cache
@@ -54,6 +55,7 @@ def load_settings() -> tuple[Setting, ...]:
             r["page"],
             Category(r.get("category", "performance")),
             bool(r.get("last", False)),
+            r.get("explains", "slow"),
         )
         for r in rows
     )
@@ -100,7 +102,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                     quote_line(file, n, t) for n, t in dict.fromkeys([place, also or place])
                 ),
                 page=setting.page,
-                facts={"explains": "slow", "weight": setting.weight},
+                facts={"explains": setting.explains, "weight": setting.weight},
             )
         )
     return tuple(found)
