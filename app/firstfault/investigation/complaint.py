@@ -179,7 +179,13 @@ _MAKES_HANG = frozenset(
 """Notices that are harmless while a run goes on and are known to make one stand still."""
 
 _HOLDS_UP = frozenset(
-    {"ranks.odd_data", "ranks.odd_model", "ranks.odd_checkpoint", "stacks.one_process"}
+    {
+        "ranks.odd_data",
+        "ranks.odd_model",
+        "ranks.odd_checkpoint",
+        "stacks.one_process",
+        "hardware.acs_redirect",
+    }
 )
 """Differences and stacks that are no fault where all goes on, and tell why nothing does."""
 

@@ -52,6 +52,11 @@ COPY_FRAMES = 4
 _FUSER = expression(r"^\s*/dev/nvidia\d+:\s+(?:\S+\s+)?(?P<pid>\d{2,8})\b")
 CROWDED, OUTSIDE = 0.4, 2 * GIB
 """Share of the card beyond PyTorch from which others must hold it; what context and libraries take at most."""
+_FUSER = expression(
+    r"^\s*/dev/nvidia\d{1,2}:\s+(?:\S+\s+)?(?P<pid>\d{2,8})\b(?:\s+\S+)?(?P<command>\s+\S.{0,60})?$"
+)
+OLD_REST, HIDDEN = 2, 0.3
+"""GiB and share of the card beyond PyTorch's that a context and libraries do not explain."""
 _NO_PROCESS = "No running processes found"
 _OTHER_LIBRARIES = (
     (
@@ -107,6 +112,8 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
         return _name_pools(finding, message)
     if books.bucket is Bucket.OTHER_PROCESSES and not message.others:
         return _name_hidden(incident, finding, message, books)
+    if message.process is None and (seen := _name_seen(incident, finding, message, books)):
+        return seen
     if books.bucket is Bucket.NON_PYTORCH and message.process is not None:
         return _name_library(incident, finding, message, books)
     return finding
@@ -197,6 +204,46 @@ def _is_crowded(books: Books) -> bool:
     rest, capacity = books.non_pytorch or 0, books.capacity or 0
     short = books.missing or 0
     return bool(capacity) and rest >= CROWDED * capacity and rest - OUTSIDE >= short
+
+
+def _name_seen(
+    incident: LogIncident, finding: Finding, message: OomMessage, books: Books
+) -> Finding | None:
+    """The old wording knows no processes: what PyTorch did not take is another's where a listing shows one."""
+    rest = books.non_pytorch or 0
+    if rest < OLD_REST * GIB or rest < HIDDEN * (message.total or 0):
+        return None
+    held = [
+        (m, Evidence(d.file, n, t.strip()[:400]))
+        for d, n, t in incident.lines_with(("/dev/nvidia",))
+        if (m := _FUSER.match(t)) is not None
+    ]
+    empty = next(
+        (Evidence(d.file, n, t.strip()[:400]) for d, n, t in incident.lines_with((_NO_PROCESS,))),
+        None,
+    )
+    if not held and empty is None:
+        return None
+    pids = ", ".join(dict.fromkeys(m["pid"] for m, _ in held[:4]))
+    who = (
+        f"process {pids} ({held[0][0]['command'].strip()})"
+        if held
+        else "a leftover of an earlier run"
+    )
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    unlisted = ", which nvidia-smi does not list" if empty is not None else ""
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu} although PyTorch "
+        f"reserved only {(message.reserved or 0) / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB: {rest / GIB:.1f} GiB are held by "
+        f"{who}{unlisted}, left over from an earlier run; end it and start again" + _tail(finding),
+        evidence=(
+            *finding.evidence[:2],
+            *(e for _, e in held[:2]),
+            *((empty,) if empty is not None else ()),
+        ),
+        page="gpu-memory-held-by-another-process",
+    )
 
 
 def _name_library(

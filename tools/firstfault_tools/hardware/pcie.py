@@ -161,7 +161,8 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
             Finding(
                 kind="hardware.acs_redirect",
                 title=f"PCIe ACS (access control) redirect is on{where} for {bridges[host]} bridges (ReqRedir+){others}{translated}: "
-                f"transfers between GPU and NIC{where} take the way through the root complex and lose about half of their bandwidth",
+                f"transfers between GPU and NIC{where}, and peer-to-peer (P2P) between GPUs, take the way through the root complex: they lose about "
+                "half of their bandwidth, and P2P between GPUs can stand still",
                 level=Level.CAUSE if good else Level.CONTEXT,
                 category=Category.PERFORMANCE,
                 confidence=Confidence.LIKELY,
