@@ -6,7 +6,7 @@ import pytest
 
 from firstfault_tools.findings import Level
 from firstfault_tools.hardware.excerpt import number_lines
-from firstfault_tools.memory import levels
+from firstfault_tools.memory import leak
 
 
 def rows(*held: float) -> list[str]:
@@ -14,7 +14,7 @@ def rows(*held: float) -> list[str]:
 
 
 def find(*lines: str) -> tuple[str, ...]:
-    found = levels.find_in_lines(number_lines("\n".join(lines)), "log")
+    found = leak.find_levels(number_lines("\n".join(lines)), "log")
     assert all(f.level is Level.CONTEXT for f in found)
     return tuple(f.title for f in found)
 

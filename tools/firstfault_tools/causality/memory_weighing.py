@@ -129,7 +129,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             if finding is placed:
                 finding = _name_holder(incident, placed)
             if levels and finding is placed and finding.kind == PLAIN:
-                from firstfault_tools.memory.levels import join_levels
+                from firstfault_tools.memory.leak import join_levels
 
                 finding = join_levels(finding, levels)
         elif finding.kind == BUSY:
