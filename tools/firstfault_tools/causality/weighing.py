@@ -45,10 +45,17 @@ _LATE = (
 )
 """Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
 
-_ACCESSES = ("signature.cuda-illegal-memory-access", "signature.cuda-misaligned-address")
+_ACCESSES = (
+    "signature.cuda-illegal-memory-access",
+    "signature.cuda-misaligned-address",
+    "signature.cuda-launch-refused",
+)
 _UNKNOWN = "signature.cuda-unknown-error"
 """At the start the driver is not ready; in a running job it is what is left of any fault below CUDA."""
 
+_WORKS = expression(
+    r"/torch/optim/|/autograd/|\b(?:backward|training_step|train_epoch|train_one_epoch)$"
+)
 _OF_A_WORKER = "signature.dataloader-worker-exited"
 _PASS = expression(r"(?i)\bepoch[ :=#\[(]{0,3}(?P<epoch>\d{1,5})\b|\bTrain: (?P<timm>\d{1,5}) \[")
 PASSES = 2
@@ -132,7 +139,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
 
             finding = explain_access(incident, finding)
             level = finding.level if finding.level is Level.CAUSE else level
-        if finding.kind == _UNKNOWN and (trained or "watchdog" in finding.evidence[0].text):
+        if finding.kind == _UNKNOWN and (trained or _in_running_work(incident, finding)):
             finding = replace(
                 finding,
                 title="CUDA reported an unknown error in the middle of the run; whoever reports it (the watchdog, a later "
@@ -187,6 +194,19 @@ def _where_is_known(incident: LogIncident, findings: Sequence[Finding]) -> bool:
     """The kernel log was read and has an Xid of the program only, or the launches were blocking."""
     return any(f.facts.get("xid") for f in findings) or any(
         _BLOCKING.match(text) for _, _, text in incident.lines_with(("LAUNCH_BLOCKING",))
+    )
+
+
+def _in_running_work(incident: LogIncident, finding: Finding) -> bool:
+    """A watchdog or a pass through the model met the error: CUDA had started long before."""
+    place = finding.evidence[0]
+    if "error: unknown error" not in place.text:
+        return False
+    return "watchdog" in place.text or any(
+        t.line.file == place.file
+        and t.line.number == place.line
+        and any(_WORKS.search(f"{f.path} {f.name}") for f in t.frames)
+        for t in incident.tracebacks
     )
 
 

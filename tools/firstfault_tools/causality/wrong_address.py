@@ -21,6 +21,10 @@ from firstfault_tools.log.scan import make_line
 MOST_INDEX = 2**31 - 1
 """Largest element that a signed 32-bit index reaches."""
 
+MOST_GRID = 65_535
+"""Blocks of a grid in its y and z dimension."""
+
+REFUSED = "signature.cuda-launch-refused"
 MOST_LINES = 20_000
 SOURCE_LINES = 30
 """Distance of two lines of one excerpt of source."""
@@ -29,6 +33,16 @@ _SHAPE = expression(
     r"(?:(?P<name>[A-Za-z_][\w.]{1,40})\W{1,3}?(?:\w{1,12}[ =:]{1,3})?(?:torch\.Size\()?)?[(\[](?P<sizes>\d{1,12}(?:, ?\d{1,12}){1,5})[)\]]"
 )
 _NOT_NAME = frozenset({"size", "shape", "torch.size", "tensor", "of", "with", "to", "is", "torch"})
+_COUNT = expression(
+    r"\b(?P<name>(?:num_?\w{0,20}|n_?elements?|numel\w{0,8}|total\w{0,20}))['\"]?\s?[=:]\s?(?P<count>\d{10,13})\b"
+)
+_BATCH = expression(
+    r"(?i)\bbatch(?:[_ ]size)?['\"]?\s?[=: ]\s?(?P<batch>\d{5,8})\b|(?:Size\(|shape[=: (]{1,3})\[?\(?(?P<first>\d{5,8}), ?\d"
+)
+_DEVICE = expression(
+    r"\bdevice['\"]?\s?[=:]\s?['\"]?cuda:(?P<device>\d{1,2})\b|--device[= ]cuda:(?P<flag>\d{1,2})\b"
+)
+_VISIBLE = expression(r"^\W{0,4}(?:export )?CUDA_VISIBLE_DEVICES=\d{1,2}\s")
 _PER_RANK = expression(
     r"device\(\s*f?['\"]cuda:\{|cuda:\{(?:self\.)?(?:args\.)?(?:local_)?rank|\.(?:to|cuda)\((?:self\.|args\.)?local_rank\)|"
     r"device\(\s*['\"]cuda['\"], (?:args\.)?local_rank|device_ids=\[(?:args\.)?local_rank\]"
@@ -45,7 +59,14 @@ def explain_access(incident: LogIncident, fault: Finding) -> Finding:
     """The finding of an illegal access with its reason, where the logs show one."""
     if fault.facts.get("survived") or not fault.evidence:
         return fault
-    return _find_oversize(incident, fault) or _find_unset_device(incident, fault) or fault
+    refused = fault.kind == REFUSED
+    return (
+        _find_oversize(incident, fault)
+        or (_find_long_grid(incident, fault) if refused else None)
+        or _find_unset_device(incident, fault)
+        or _find_other_device(incident, fault)
+        or fault
+    )
 
 
 def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
@@ -58,8 +79,11 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
     for number, text in islice(digest.kept, MOST_LINES):
         if number > place.line:
             break
-        if ", " not in text or len(text) > 1000:
+        if len(text) > 1000 or not (", " in text or "=" in text):
             continue
+        if (told := _COUNT.search(text)) is not None and int(told["count"]) > MOST_INDEX:
+            line = make_line(digest.file, number, text, digest.year)
+            best = (int(told["count"]), "", told["name"], line)
         for match in _SHAPE.finditer(text):
             sizes = [int(s) for s in match["sizes"].split(",")]
             count = prod(sizes)
@@ -76,13 +100,73 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
     if best is None:
         return None
     count, name, printed, line = best
-    what = f"{name} of {printed}" if name else f"a tensor of {printed}"
+    what = f"{name} of {printed} has" if name else f"a tensor of {printed} has"
+    if " x " not in printed:
+        what = f"{printed} counts"
     return _describe(
         fault,
-        f"{what} has {count} elements, more than 2^31 - 1 = {MOST_INDEX}: a kernel with 32-bit indices (int32) overflows there "
-        "and reads or writes outside the tensor, hence the illegal memory access; split the call (smaller micro batch, "
+        f"{what} {count} elements, more than 2^31 - 1 = {MOST_INDEX}: a kernel with 32-bit indices (int32) overflows there "
+        f"and {_outcome(fault)}; split the call (smaller micro batch, "
         "chunks), or use a version whose kernel has 64-bit indices",
         [line],
+    )
+
+
+def _outcome(fault: Finding) -> str:
+    if fault.kind == REFUSED:
+        return "asks for a grid that is impossible, hence the refused launch"
+    return "reads or writes outside the tensor, hence the illegal memory access"
+
+
+def _find_long_grid(incident: LogIncident, fault: Finding) -> Finding | None:
+    """A batch beyond the y and z dimension of a grid, where a kernel takes one block for each sample."""
+    place = fault.evidence[0]
+    if "configuration" not in place.text:
+        return None
+    for digest, number, text in incident.lines_with(("atch", "ize(", "hape")):
+        if digest.file != place.file or len(text) > 1000:
+            continue
+        for match in _BATCH.finditer(text):
+            batch = int(match["batch"] or match["first"])
+            if not MOST_GRID < batch < 16 * MOST_GRID:
+                continue
+            return _describe(
+                fault,
+                f"the kernel was to be launched over a batch of {batch}, more than {MOST_GRID}, the largest grid in its y and z "
+                "dimension: a kernel with one block for each sample cannot be launched, hence the invalid configuration; "
+                "split the batch into calls of at most 65535, or use a version that does so",
+                [make_line(digest.file, number, text, digest.year)],
+            )
+    return None
+
+
+def _find_other_device(incident: LogIncident, fault: Finding) -> Finding | None:
+    """One process that fails on cuda:N, and runs on cuda:0 or where only that GPU is visible."""
+    place = fault.evidence[0]
+    if len(incident.ranks_seen) > 1:
+        return None
+    failed: tuple[int, Line] | None = None
+    good: Line | None = None
+    for digest, number, text in incident.lines_with(("cuda:", "CUDA_VISIBLE_DEVICES=")):
+        if digest.file != place.file or len(text) > 1000:
+            continue
+        device, seen = _DEVICE.search(text), _VISIBLE.search(text)
+        line = make_line(digest.file, number, text, digest.year)
+        if number < place.line and device is not None:
+            failed = (int(device["device"] or device["flag"]), line)
+        elif number > place.line and good is None:
+            runs = seen or (device is not None and (device["device"] or device["flag"]) == "0")
+            after = incident.progress[digest.file].after(number)
+            good = line if runs and any(p.training for p in islice(after, 4)) else None
+    if failed is None or not failed[0] or good is None:
+        return None
+    return _describe(
+        fault,
+        f"the program dies on cuda:{failed[0]} and runs on cuda:0: a kernel of an extension is launched on the current device, "
+        f"which is the default cuda:0 while nobody calls torch.cuda.set_device, with pointers of GPU {failed[0]}, hence the "
+        "illegal memory access; the card is not the reason. Call torch.cuda.set_device first, let CUDA_VISIBLE_DEVICES show "
+        "that GPU alone, or guard the device in the extension (CUDAGuard)",
+        [failed[1], good],
     )
 
 
