@@ -192,6 +192,11 @@ _HOLDS_UP = frozenset(
 LEAST_WEIGHT, STALL_WEIGHT = 0.15, 0.82
 """Share of the time that a setting must cost to explain slowness; and to explain that nothing advances."""
 
+_WAITS = (Complaint.SLOW, Complaint.STALLED)
+_SEEMS = expression(r"(?i)\b(?:seems?|looks?|appears?)\b.{0,40}\b(?:hang|hung|stuck|frozen|freeze)")
+_REPLAY = "signature.resume-skips-data"
+"""Reading up to the position of a resume takes its time and is announced."""
+
 _OUTLIVED = frozenset(
     {
         "signature.nfs-server-not-responding", "signature.ethernet-link-down",
@@ -259,6 +264,16 @@ def weigh_complaint(
             return Judgement(Verdict.WARNING, found, found.confidence, judgement.suspicious)
         if found is not None and not judgement.suspicious:
             return Judgement(Verdict.HEALTHY, found, found.confidence)
+    if (
+        open_verdict
+        and not judgement.suspicious
+        and (complaint in _WAITS or _SEEMS.search(question))
+    ):
+        replay = next((f for f in examination.chain.context if f.kind == _REPLAY), None)
+        if replay is not None:
+            return Judgement(
+                Verdict.HEALTHY, replace(replay, level=Level.BENIGN), Confidence.LIKELY
+            )
     if complaint is None or not open_verdict or _is_explained(examination, complaint):
         return judgement
     if complaint in (Complaint.STALLED, Complaint.ENDLESS):

@@ -37,6 +37,8 @@ _NOT_TRAINING = expression(
     r"(?i)loading|shards|download|map|tokeniz|evaluat|generat|saving|example"
 )
 _HOST = expression(r"\s*(\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*): ")
+NOTHING_LINES = 2_000
+"""Lines at the end of a log in which a resume without a step is looked for."""
 LEAST_STEP = 2
 """A resumed step below this may as well be a count from 0 beside one from 1."""
 
@@ -58,6 +60,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
         or _find_replay(incident)
         or _find_nothing_left(incident)
         or _find_narrowed(incident)
+        or _find_nothing_done(incident)
     )
 
 
@@ -200,6 +203,65 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                 ),
                 page="resume-state",
                 facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+
+
+_TAKEN_UP = expression(
+    r"(?i)(?:setting global step to|resum(?:ed|ing)(?: training)? (?:from|at) (?:global[ _]?)?(?:step|iteration)|continuing training from global step|"
+    r"\bglobal_step_)[ :=]{0,2}(?P<step>[1-9]\d{0,8})\b"
+)
+_WORK_BAR = expression(r"\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9}) \[")
+_CLOSED = expression(
+    r"(?i)wandb:? .*(?:synced|run summary|finish)|training (?:finished|completed|complete|done)|^\s*0\s*$|exit(?:ed)? (?:with )?(?:code|status) 0\b"
+)
+_ANY_STEP = expression(
+    r"(?i)\bstep['\"]?\s?[:=]\s?(?P<step>\d{1,9})\b|['\"]loss['\"]?\s?[:=]|\bloss[:=] ?\d"
+)
+
+
+def _find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
+    """A resume that ends in peace without a single step, though steps were left to do."""
+    for digest in incident.digests:
+        if not any(run.holds(("/", "lobal")) and run.holds(("esum", "lobal_step", "lobal step")) for run in digest.kept.runs):  # fmt: skip
+            continue
+        start: tuple[int, str, int] | None = None
+        bar: tuple[int, str, int] | None = None
+        end: tuple[int, str] | None = None
+        for number, text in digest.kept[-NOTHING_LINES:]:
+            if len(text) > 2_000:
+                continue
+            if "lobal" in text or "esum" in text or "ontinuing" in text:
+                told = _TAKEN_UP.search(text)
+                if told is not None and (start is None or int(told["step"]) != start[2]):
+                    start, bar, end = (number, text, int(told["step"])), None, None
+            if start is None:
+                continue
+            if "/" in text and (work := _WORK_BAR.search(text)) is not None:
+                if int(work["step"]) > start[2] and not _NOT_TRAINING.search(text):
+                    start = None
+                elif int(work["step"]) == start[2] < int(work["total"]):
+                    bar = (number, text, int(work["total"]))
+            elif (step := _ANY_STEP.search(text)) is not None:
+                if step["step"] is None or int(step["step"]) > start[2]:
+                    start = None
+            elif bar is not None and _CLOSED.search(text):
+                end = end or (number, text)
+        if start is None or bar is None or end is None or incident.tracebacks:
+            continue
+        return (
+            Finding(
+                kind="checkpoint.nothing_done",
+                title=f"the run resumed at step {start[2]} of {bar[2]} and ended without a single further step, and without an error: the "
+                "restored data loader is exhausted (a checkpoint saved at the end of an epoch restores a position at its end), so the "
+                f"loop found no batches; the {bar[2] - start[2]} steps that were left have not been done",
+                level=Level.CAUSE,
+                category=Category.CHECKPOINT,
+                confidence=Confidence.LIKELY,
+                evidence=tuple(
+                    Evidence(digest.file, n, t.strip()[:400])
+                    for n, t in ((start[0], start[1]), (bar[0], bar[1]), end)
+                ),
+                page="resume-state",
+                facts={"survived": False, "starts_at": 1, "resumed_at": start[2]},
             ),
         )
     return ()

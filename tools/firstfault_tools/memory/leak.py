@@ -69,7 +69,66 @@ def _find_leak(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]
         found = _climb(series, column, file, lines[end][0])
         if found is not None:
             return [found]
+        stepped = _step_up(series, column, file, lines[:end])
+        if stepped is not None:
+            return [stepped]
     return []
+
+
+STEP_UP, LEVEL = 0.03, 0.01
+"""Share of the memory that a phase must have added; share within which it stood level before."""
+_PHASES = (
+    ("the save of a checkpoint", expression(
+        r"(?i)\b(?:sav(?:ed|ing)|consolidat\w+|gather\w*)\b.{0,60}\b(?:checkpoint|ckpt|state|weights|model|\S+\.(?:pt|pth|ckpt|safetensors))\b"
+    ), "what the save gathered (a consolidated or full state, its copies) still sits on the GPU: free it, or save sharded and through the CPU"),
+    ("an evaluation", expression(r"(?i)\b(?:evaluat\w+|validat\w+|eval_loss|val_loss|running evaluation)\b"),
+     "outputs or a graph of the evaluation still sit on the GPU: run it under torch.no_grad, move outputs to the CPU and drop them"),
+    ("the generation of samples", expression(r"(?i)\b(?:generat\w+|rollout|sampling)\b"),
+     "the key-value cache or the outputs of the generation still sit on the GPU"),
+)  # fmt: skip
+
+
+def _step_up(
+    series: StepSeries, column: str, file: str, lines: Sequence[tuple[int, str]]
+) -> Finding | None:
+    """Memory that was level, rose across a save or an evaluation and did not come back before it ran out."""
+    if column not in series.columns or not lines:
+        return None
+    values = series.columns[column]
+    rows = [r for r in range(len(series)) if series.line[r] <= lines[-1][0] and values[r] != MISSING and values[r] > 0]  # fmt: skip
+    mine = [r for r in rows if series.rank[r] == series.rank[rows[-1]]] if rows else []
+    for last, row in itertools.pairwise(mine[-8:]):
+        before, after = values[last], values[row]
+        past = [values[r] for r in mine if r <= last][-4:]
+        if (
+            len(past) < 2
+            or max(past) - min(past) > LEVEL * before
+            or after < (1 + STEP_UP) * before
+        ):
+            continue
+        if any(values[r] < (1 + STEP_UP / 2) * before for r in mine if r > row):
+            continue
+        between = [(n, t) for n, t in lines if series.line[last] < n < series.line[row]]
+        for phase, words, meaning in _PHASES:
+            told = next(((n, t) for n, t in between if words.search(t[:400])), None)
+            if told is None:
+                continue
+            rank = None if series.rank[row] == NO_RANK else series.rank[row]
+            return Finding(
+                kind=LEAK,
+                title=f"GPU memory had stepped up from {before:.4g} to {after:.4g} GiB across {phase} and did not come back: {meaning}",
+                level=Level.FAILURE,
+                category=Category.OOM,
+                confidence=Confidence.LIKELY,
+                evidence=(
+                    Evidence(file, series.line[last], series.texts.get(last) or "", rank),
+                    Evidence(file, told[0], told[1].strip()[:400]),
+                    Evidence(file, series.line[row], series.texts.get(row) or "", rank),
+                ),
+                rank=rank,
+                page="oom-at-checkpoint" if "checkpoint" in phase else "oom-evaluation",
+            )
+    return None
 
 
 def find_end(lines: Sequence[tuple[int, str]]) -> int | None:

@@ -16,6 +16,11 @@ from firstfault_tools.hardware.excerpt import keep_marked
 
 MARKERS = ("reward", "critic/score")
 MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 8
+ALL_ZERO, CUT_OFF = 4, 0.95
+"""Rows from which on a spread and a gradient of zero in every row are enough; share of answers that end at the limit."""
+APART, FAR_APART, TIMES = 0.15, 0.5, 5.0
+TREND = 4
+"""Mean difference between the engine's and the trainer's probabilities of the same tokens that rounding does not give."""
 LEAST_GROWTH, MOST_KL = 12, 1.0
 """Rows that show a trend; KL (per token) above which a policy is too far off to be called well."""
 
@@ -25,6 +30,9 @@ _NAMES = {
     "highest": r"critic/score/max|critic/rewards/max",
     "lowest": r"critic/score/min|critic/rewards/min",
     "grad_norm": r"grad_norm|actor/grad_norm",
+    "apart": r"(?:training/)?rollout_probs_diff_mean|sampling/sampling_logp_difference/mean|(?:training/)?(?:rollout_)?(?:log_?probs?|logp)_(?:abs_)?diff(?:erence)?(?:/mean|_mean)?",
+    "cut_off": r"completions/clipped_ratio|response_length/clip_ratio|truncat\w*(?:/mean|_ratio|_rate)?",
+    "length": r"completions/mean_length|completion_length|response_length/mean|completions/max_length",
     "kl": r"kl|actor/kl_loss|actor/ppo_kl|objective/kl",
     "step": r"step|global_step|training/global_step",
     "epoch": r"epoch",
@@ -54,10 +62,11 @@ class Row:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The lack of any signal to learn from."""
     rows = _read(lines)
-    if len(rows) < LEAST // 2:
-        return ()
-    found = judge_signal(rows, file) or judge_growth(rows, file)
-    return (found,) if found is not None else ()
+    apart = judge_engine_apart(rows, file)
+    if len(rows) < ALL_ZERO:
+        return (apart,) if apart is not None else ()
+    found = judge_signal(rows, file) or (judge_growth(rows, file) if apart is None else None)
+    return tuple(f for f in (apart, found) if f is not None)
 
 
 def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
@@ -121,9 +130,61 @@ def judge_growth(rows: Sequence[Row], file: str) -> Finding | None:
     )
 
 
+def judge_engine_apart(rows: Sequence[Row], file: str) -> Finding | None:
+    """The engine that writes the answers holds other weights than the trainer that learns from them."""
+    told = [r for r in rows if "apart" in r.values]
+    if len(told) < 2:
+        return None
+    values = [r.values["apart"] for r in told]
+    base, end = min(values[: max(1, len(values) // 3)]), median(values[-3:])
+    few = len(values) < TREND
+    end = values[-1] if few else end
+    if end < (FAR_APART if few else APART) or end < TIMES * base:
+        return None
+    rewards = _column(told, "reward")
+    if not few and max(rewards[-3:]) > 1.1 * max(rewards[: len(rewards) // 2]):
+        return None  # it learns nevertheless
+    at = next(r for r in told if r.values["apart"] >= max(TIMES * base, APART / 2))
+    before = told[max(0, told.index(at) - 1)]
+    sudden = at.values["apart"] >= TIMES * max(before.values["apart"], 1e-9)
+    how = (
+        f"jumped at {at.label}: that update of the engine's weights went wrong (sleep and wake-up that drops them, a bucket or "
+        "quantised layer that was not reloaded)"
+        if sudden
+        else "grows step by step: the engine still answers with old weights, the updates of the trainer do not reach it"
+    )
+    quoted = {r.number: r for r in (before, at, told[-1])}
+    return Finding(
+        kind="metrics.rollout_apart",
+        title=(
+            f"The rollout engine and the trainer no longer hold the same weights: the mean difference of their probabilities for the same "
+            f"tokens was {base:.3g} ({told[0].label}) and is {end:.3g} ({told[-1].label}); it {how}. The reward cannot follow: look "
+            "at the weight synchronisation between trainer and rollout engine, not at the learning rate"
+        ),
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
+        page="policy-collapse",
+        facts={"apart_before": base, "apart_after": end, "starts_at": 1, "specificity": 5_000},
+    )
+
+
+def _name_cut_off(rows: Sequence[Row]) -> str:
+    """Words where (nearly) every answer ends at the length limit, so that none can earn a reward."""
+    shares, lengths = _column(rows, "cut_off"), _column(rows, "length")
+    if len(shares) < len(rows) or min(shares) < CUT_OFF:
+        return ""
+    limit = f" of {lengths[-1]:g} tokens" if lengths else ""
+    return (
+        f"; every answer is cut off at the length limit{limit} (clipped ratio {shares[-1]:g}) before it reaches its result, which "
+        "is why none earns a reward: raise max_completion_length (max response length)"
+    )
+
+
 def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
     """All rewards of a group equal for many steps, so that every gradient is zero."""
-    late = rows[len(rows) // 3 :]
+    late = rows[len(rows) // 3 :] if len(rows) >= LEAST else rows
     spread, grads = _column(late, "reward_std"), _column(late, "grad_norm")
     if len(spread) < LEAST // 2 or any(spread) or len(grads) < LEAST // 2 or any(grads):
         return None
@@ -135,6 +196,7 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
         title=(
             f"Nothing is learned since {first.label}: all rewards of a group are equal (reward "
             f"{reward:g}, reward_std 0), so advantages and gradient norm are 0"
+            + _name_cut_off(late)
         ),
         level=Level.CAUSE,
         category=Category.NUMERICAL,

@@ -23,6 +23,8 @@ JUDGES = (
     ("resume", "judge_restart_from_scratch"),
     ("resume", "judge_resume_seam"),
     ("resume", "judge_rate_restart"),
+    ("resume", "judge_loss_across_resume"),
+    ("resume", "judge_overwritten_weights"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
     ("planned_rises", "judge_memory_step"),
@@ -93,6 +95,9 @@ def _settle(found: list[Finding]) -> list[Finding]:
             else f
             for f in found
         ]
+    jumps = [f for f in found if f.kind == "metrics.resume_loss_jump"]
+    if len(jumps) > 1:
+        found = [f for f in found if f not in jumps[1:]]
     if not any(f.kind.startswith("metrics.nan_") and f.level is Level.CAUSE for f in found):
         return found
     return [

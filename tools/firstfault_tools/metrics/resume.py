@@ -100,6 +100,74 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
     ]
 
 
+def judge_loss_across_resume(view: View) -> list[Finding]:
+    """A loss that is far higher right after weights were loaded than right before, whatever counts the steps."""
+    loss, series = usable_loss(view), view.lead
+    events = view.events("checkpoint_loaded", "weights_loaded")
+    if len(loss) < 6 or not events:
+        return []
+    values, rows = loss.values, loss.rows
+    for i in range(3, len(loss) - 2):
+        last, row = int(rows[i - 1]), int(rows[i])
+        told = [e for e in events if series.line[last] < e.line < series.line[row]]
+        if not told:
+            continue
+        before = float(sorted(values[max(0, i - 3) : i])[-1])
+        after = float(sorted(values[i : i + 3])[0])
+        start = float(values[: max(1, i - 3)].max())
+        if after - before < max(0.1 * abs(before), 6 * noise_of(values[:i])):
+            continue
+        if series.step[row] in (0, 1) and series.step[last] > series.step[row] and start <= after:
+            continue  # another run that begins with the weights of the first
+        return [
+            make_finding(
+                "resume_loss_jump",
+                f"The loss was {number(before)} before the restart ({series.label(last)}) and is {number(after)} right after it "
+                f"({series.label(row)}): what was loaded is not the state that was saved (optimizer and its fp32 master weights, "
+                "loss scaler, or the data order), although the weights were loaded",
+                Level.FAILURE,
+                Category.CHECKPOINT,
+                view.evidence([last, row]) + view.event_evidence(told[:2]),
+                page="resume-state",
+                facts={"loss_before": before, "loss_after": after},
+            )
+        ]
+    return []
+
+
+OVERWRITTEN, LEVEL, SMALL_RATE = 2.0, 0.05, 1e-6
+
+
+def judge_overwritten_weights(view: View) -> list[Finding]:
+    """A first update with next to no learning rate after which the loss is that of other weights."""
+    loss, rate, series = usable_loss(view), view.curve("lr"), view.lead
+    if (
+        len(loss) < 5
+        or not len(rate)
+        or not 0 < float(rate.values[: len(loss)].max()) <= SMALL_RATE
+    ):
+        return []
+    first, rest = float(loss.values[0]), loss.values[1:6]
+    low, high = float(rest.min()), float(rest.max())
+    if first <= 0 or low < OVERWRITTEN * first or high - low > LEVEL * low:
+        return []
+    row, last = int(loss.rows[0]), int(loss.rows[1])
+    return [
+        make_finding(
+            "weights_overwritten",
+            f"The loss is {number(first)} at {series.label(row)}, as of the loaded weights, and {number(float(loss.values[1]))} from "
+            f"{series.label(last)} on: an update at learning rate {number(float(rate.values[0]))} cannot do that, so the first optimizer "
+            "step replaced the loaded weights by its own copy (fp32 master weights made before the checkpoint was loaded, or not loaded "
+            "with it)",
+            Level.CAUSE,
+            Category.CHECKPOINT,
+            view.evidence([row, last, int(loss.rows[-1])]),
+            page="optimizer-state-mismatch",
+            facts={"first": first, "after": float(loss.values[1])},
+        )
+    ]
+
+
 def judge_resume_seam(view: View) -> list[Finding]:
     """A resume within the log: how many steps are repeated, and whether the loss fits."""
     series = view.lead
