@@ -108,7 +108,8 @@ _WORDS: tuple[tuple[Complaint, re.Pattern[str]], ...] = (
         Complaint.SETBACK,
         expression(
             rf"(?i)\bresum\w*\b[^.?!]{{0,80}}\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}|"
-            rf"\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}\b[^.?!]{{0,50}}\b(?:after|on|when|upon) (?:\w+ ){{0,3}}(?:resum\w*|restart\w*|reload\w*|load\w*)"
+            rf"\b{_MEASURE}\b[^.?!]{{0,50}}\b{_WORSE}\b[^.?!]{{0,50}}\b(?:after|on|when|upon) (?:\w+ ){{0,3}}(?:resum\w*|restart\w*|reload\w*|load\w*)|"
+            r"\bafter (?:\w+ ){0,3}(?:load|merg|sav|export|convert|reload)\w*\b[^.?!]{0,60}\b(?:it is|is only|gives?|only|drops? to|falls? to|fell to)\b[^.?!]{0,12}\d"
         ),
     ),
     (
@@ -416,11 +417,20 @@ def _report_of_nothing(examination: Examination, complaint: Complaint) -> Findin
         for f in examination.chain.context
         if f.facts.get("explains") in wanted or f.facts.get("also") in wanted
     ]
+    known += [
+        f for f in examination.chain.benign if f.kind == _FRESH and _after_training(examination, f)
+    ]
     if not known and complaint is not Complaint.UNLEARNED:
         known = [f for f in examination.chain.context if f.kind in _LEFT_OUT]
     if not known:
         return None
     first = max(known, key=_weight)
+    if first.kind == _FRESH:
+        first = replace(
+            first,
+            title=f"{first.title.partition(': expected')[0]}; it was loaded to be used and not trained again, so its answers are random: the "
+            "trained head was not saved with the weights or the adapter (modules_to_save, the task type of the adapter), or its name differs",
+        )
     return replace(first, level=Level.FAILURE)
 
 
@@ -446,6 +456,18 @@ def _name_late_gpu(finding: Finding) -> Finding:
         category=Category.PERFORMANCE,
         rank=rank,
         page="straggler-domination",
+    )
+
+
+_FRESH = "signature.weights-newly-initialized-head"
+
+
+def _after_training(examination: Examination, finding: Finding) -> bool:
+    """A new head in a model that was loaded to be used: training came before it or is not in the log at all."""
+    place = finding.evidence[0]
+    reader = examination.logs.progress.get(place.file)
+    return reader is not None and not any(
+        p.training and not p.full for p in reader.after(place.line)
     )
 
 

@@ -28,6 +28,7 @@ COMPILED = "signature.xla-oom"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
 BUSY = "signature.no-cuda-gpus-available"
+ABSENT = "signature.checkpoint-not-found"
 RAY = "signature.ray-node-memory-kill"
 CROWD = "hardware.gpu_contexts"
 FRAMES = 24
@@ -54,6 +55,14 @@ _PHASES = (
         ),
         "while weights were gathered for a checkpoint: they are put together unsharded on the GPU; save "
         "sharded, or gather with CPU offload and rank0_only",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(
+            r"^sync_target_model$|^sync_ref\w*|^summon_full_params$|^gather_(?:all_)?param\w*|^unwrap_model_for_generation$"
+        ),
+        "while the full weights were gathered from all ranks (a sync of the reference model, or weights taken together for generation): "
+        "they are unsharded on this GPU for that moment; gather layer by layer, or less often",
         "oom-at-checkpoint",
     ),
     (
@@ -132,6 +141,10 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
                 from firstfault_tools.memory.leak import join_levels
 
                 finding = join_levels(finding, levels)
+        elif finding.kind == ABSENT:
+            from firstfault_tools.causality.resume_points import name_deleted
+
+            finding = name_deleted(incident, finding)
         elif finding.kind == BUSY:
             finding = _name_holder(incident, finding)
         if finding.category is Category.CHECKPOINT and finding.rank == 0:

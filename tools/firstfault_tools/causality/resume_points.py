@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -203,6 +203,9 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                 ),
                 page="resume-state",
                 facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+            ),
+        )
+    return ()
 
 
 _TAKEN_UP = expression(
@@ -396,3 +399,34 @@ def _read_starts(incident: LogIncident) -> dict[str, Start]:
                 Evidence(digest.file, number, text[:400]),
             )
     return starts
+
+
+_DELETED = expression(
+    r"(?i)\b(?:delet(?:ed|ing)|remov(?:ed|ing)|rotat(?:ed|ing)|pruning|rm -rf?)\b"
+)
+
+
+def name_deleted(incident: LogIncident, finding: Finding) -> Finding:
+    """A checkpoint that is not there, where the log itself tells that it was deleted before."""
+    place = finding.evidence[0] if finding.evidence else None
+    path = str(finding.facts.get("path") or "").rstrip("/")
+    name = path.rpartition("/")[2]
+    if place is None or len(name) < MIN_NAME:
+        return finding
+    for digest, number, text in incident.lines_with((name,)):
+        if (digest.file == place.file and number >= place.line) or not _DELETED.search(text[:600]):
+            continue
+        best = any(
+            "best model" in t for _, t in digest.kept[max(0, digest.position(number)) :][:400]
+        )
+        what = "the best model, which the trainer wanted back at the end, " if best else "it "
+        return replace(
+            finding,
+            title=f"{finding.title}; {what}was deleted earlier in this run, as quoted (save_total_limit and the like keep the newest only)",
+            evidence=(*finding.evidence[:2], Evidence(digest.file, number, text.strip()[:400])),
+        )
+    return finding
+
+
+MIN_NAME = 6
+"""Characters of a folder name below which it may stand anywhere."""

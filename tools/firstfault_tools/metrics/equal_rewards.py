@@ -30,7 +30,8 @@ _NAMES = {
     "highest": r"critic/score/max|critic/rewards/max",
     "lowest": r"critic/score/min|critic/rewards/min",
     "grad_norm": r"grad_norm|actor/grad_norm",
-    "apart": r"(?:training/)?rollout_probs_diff_mean|sampling/sampling_logp_difference/mean|(?:training/)?(?:rollout_)?(?:log_?probs?|logp)_(?:abs_)?diff(?:erence)?(?:/mean|_mean)?",
+    "apart": r"(?:training/)?rollout_probs_diff_mean|sampling/sampling_logp_difference/mean|"
+    r"(?:training/)?(?:rollout_)?(?:log_?probs?|logp)_(?:abs_)?diff(?:erence)?(?:/mean|_mean)?",
     "cut_off": r"completions/clipped_ratio|response_length/clip_ratio|truncat\w*(?:/mean|_ratio|_rate)?",
     "length": r"completions/mean_length|completion_length|response_length/mean|completions/max_length",
     "kl": r"kl|actor/kl_loss|actor/ppo_kl|objective/kl",

@@ -20,6 +20,7 @@ _LATER = (
         "loss scale",
         "validation loss at",
         "running evaluation",
+        "running validation",
         "global step to",
     ),
 )

@@ -53,6 +53,7 @@ RUN_JUDGES = (
     ("throughput", "judge_pauses"),
     ("throughput", "judge_pace"),
     ("planned_rises", "judge_planned_load"),
+    ("planned_rises", "judge_loss_after_evaluation"),
 )
 
 

@@ -195,3 +195,54 @@ def judge_planned_load(view: View) -> list[Finding]:
             facts={"load": name, "from": low, "to": high, "ratio": rise},
         )
     ]
+
+
+TIMES_SEEN, AFTER = 2, 0.04
+"""Evaluations after each of which the loss must have risen; share of it by which it must have."""
+
+
+def judge_loss_after_evaluation(view: View) -> list[Finding]:
+    """A training loss that is higher after every evaluation than before it: something was not put back."""
+    loss, series = view.curve("loss"), view.lead
+    events = view.events("evaluation")
+    if len(events) < TIMES_SEEN or len(loss) < 3 * TIMES_SEEN:
+        return []
+    values, rows = loss.values, loss.rows
+    lines = [series.line[int(r)] for r in rows]
+    rises: list[tuple[int, float]] = []
+    at = 0
+    for event in events[:200]:
+        while at < len(lines) and lines[at] < event.line:
+            at += 1
+        if 0 < at < len(lines):
+            rises.append((at, float(values[at] - values[at - 1])))
+    rises = list(dict(rises).items())
+    steps = {i for i, _ in rises}
+    others = [
+        abs(float(values[i] - values[i - 1])) for i in range(1, len(values)) if i not in steps
+    ]
+    if len(rises) < TIMES_SEEN or not others:
+        return []
+    falls = [float(values[i - 1] - values[i]) for i in range(1, len(values)) if i not in steps]
+    least = min(r for _, r in rises)
+    level = float(abs(values[rises[0][0] - 1]))
+    # between evaluations it must come down again, else it is a trend
+    if least < AFTER * level or least < 3 * max(max(-f for f in falls), 0.0) or sum(falls) <= 0:
+        return []
+    first = int(rows[rises[0][0]])
+    told = [e for e in events if e.line < series.line[first]][-1:]
+    return [
+        make_finding(
+            "loss_after_evaluation",
+            f"The training loss steps up after each of {len(rises)} evaluations (at {series.label(first)} from "
+            f"{number(float(values[rises[0][0] - 1]))} to {number(float(values[rises[0][0]]))}) and comes down again until the next: the "
+            "evaluation leaves something behind that training goes on with (EMA weights not swapped back, the model left in eval mode, "
+            "a changed random state or batch statistics); validation data has no part in it",
+            Level.CAUSE,
+            Category.CODE_BUG,
+            view.evidence([int(rows[rises[0][0] - 1]), first, int(rows[rises[-1][0]])])
+            + view.event_evidence(told),
+            page="loss-curve-reading",
+            facts={"evaluations": len(rises), "severity": "warning"},
+        )
+    ]

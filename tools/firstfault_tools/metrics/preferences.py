@@ -31,7 +31,12 @@ _NAMES = {
     "rejected": "rewards/rejected",
     "accuracy": "rewards/accuracies",
     "rate": "learning_rate",
+    "likelihood": "logps/chosen",
+    "right": "mean_token_accuracy",
 }
+FEW, LOST, LOWER, WRONG = 5, -5.0, 2.5, 0.3
+"""Rows; reward of the chosen answer below which it is lost; times its log-probability must have fallen; share of its token
+accuracy that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,9 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             continue
         if "margin" in values:
             rows.append(Row(number, text, values))
+    lost = _both_lost(rows, file) if len(rows) >= FEW else None
+    if lost is not None:
+        return (lost,)
     if len(rows) < LEAST:
         return ()
     found = _not_numbers(rows, file) or _never_moves(rows, file) or _margin_grows(rows, file)
@@ -112,6 +120,37 @@ def _never_moves(rows: Sequence[Row], file: str) -> Finding | None:
         file,
         (rows[0], rows[-1]),
         {"rows": len(rows), "starts_at": 1, "specificity": 5_000},
+    )
+
+
+def _both_lost(rows: Sequence[Row], file: str) -> Finding | None:
+    """The margin grows while the model unlearns the chosen answers as well."""
+    head, tail = rows[:2], rows[-2:]
+    chosen = [r.values["chosen"] for r in rows if "chosen" in r.values]
+    likely = [r.values["likelihood"] for r in (*head, *tail) if "likelihood" in r.values]
+    right = [r.values["right"] for r in (*head, *tail) if "right" in r.values]
+    if len(chosen) < len(rows) or max(chosen[-2:]) > LOST or max(chosen[-2:]) > min(chosen[:2]):
+        return None
+    fell = len(likely) == 4 and likely[0] < 0 and max(likely[2:]) < LOWER * min(likely[:2])
+    worse = len(right) == 4 and max(right[2:]) < WRONG * min(right[:2])
+    if not worse and not (fell and max(chosen[-2:]) < 4 * LOST):
+        return None
+    seen = f"its log-probability fell from {likely[0]:.4g} to {likely[3]:.4g}" if fell else ""
+    if worse:
+        seen += f"{' and ' if seen else ''}its token accuracy from {right[0]:.3g} to {right[3]:.3g}"
+    return _describe(
+        "lost",
+        (
+            f"The policy unlearns the chosen answers as well: their reward fell to {chosen[-1]:.4g}, {seen}, while the margin to the "
+            f"rejected ones still grows (now {rows[-1].values['margin']:.3g}): the likelihood of both collapses and the model degenerates, "
+            "which loss and margin hide. A lower learning rate, a larger beta or a term for the chosen answer (rpo_alpha, SFT loss) "
+            "keeps it; a tokenizer or an embedding changed since the reference was made does the same"
+        ),
+        Level.CAUSE,
+        Confidence.LIKELY,
+        file,
+        (rows[0], rows[-1]),
+        {"chosen": chosen[-1], "starts_at": 1, "specificity": 5_000},
     )
 
 
