@@ -36,6 +36,9 @@ MOST_GPUS = 16
 """GPUs of the largest host with one process for each."""
 
 
+_RAY_ACTOR = expression(r"\s*\((?:\w+\.)*\w+ (?:rank=\d+ )?pid=\d+")
+
+
 @dataclass(frozen=True)
 class LogIncident:
     """All scanned logs of one incident, with the structures read out of them."""
@@ -99,7 +102,8 @@ class LogIncident:
                     return True
                 if any(int(m[1]) > 0 for m in _LOCAL.finditer(text)):
                     return True
-        return False
+        # an actor of Ray is one of several, and the program that called it is no rank
+        return any(_RAY_ACTOR.match(t) for _, _, t in self.lines_with(("Worker pid=", "Actor pid=", "Dict pid=", "Runner pid=", "_task pid=")))  # fmt: skip
 
     @cached_property
     def ranks_seen(self) -> frozenset[int]:
