@@ -258,13 +258,17 @@ def weigh_complaint(
         judgement.verdict is Verdict.UNKNOWN and judgement.finding is None
     )
     if open_verdict and question:
-        from firstfault.investigation.concern import find_concern
+        from firstfault.investigation.concern import find_concern, find_work
 
         found = find_concern(examination, question)
         if found is not None and found.level is Level.FAILURE:
             return Judgement(Verdict.WARNING, found, found.confidence, judgement.suspicious)
-        if found is not None and not judgement.suspicious:
+        calm = not judgement.suspicious and not examination.chain.teardown
+        if found is not None and calm:
             return Judgement(Verdict.HEALTHY, found, found.confidence)
+        asks_of_notice = judgement.verdict is Verdict.UNKNOWN and bool(examination.chain.benign)
+        if asks_of_notice and calm and not judgement.pace_asked and find_work(examination):
+            return Judgement(Verdict.HEALTHY, examination.chain.benign[0], Confidence.LIKELY)
     if (
         open_verdict
         and not judgement.suspicious

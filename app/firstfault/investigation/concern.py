@@ -17,6 +17,7 @@ from statistics import median
 from firstfault.investigation.examination import Examination
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.speaker import read_speaker
 
 MAX_LINES, MAX_CHARS = 20_000, 3_000
 LEAST = 5
@@ -24,7 +25,8 @@ CHANGED, SETTLED, STILL = 0.07, 0.02, 0.03
 """Share by which a trend must move; within which a level holds; and which is no movement at all."""
 
 _PAIR = expression(
-    r"(?<![\w/])(?P<name>[A-Za-z][\w/]{0,40}(?: (?:loss|norm|rate|memory|mem))?)['\"]?\s?(?:[:=]|(?<=[a-z]) )\s?['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d.]*[\w/])"
+    r"(?<![\w/])(?P<name>[A-Za-z][\w/]{0,40}(?: (?:loss|norm|rate|memory|mem))?)['\"]?\s?(?:[:=]|(?<=[a-z]) )\s{0,4}"
+    r"['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d.]*[\w/])"
     r"(?: ?(?P<unit>[KMGT]i?B|%))?"
 )
 _NAMES = {
@@ -35,6 +37,7 @@ _NAMES = {
     "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",
     "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?/mean|train/reward)",
     "gradient norm": r"(?i)(?:\w+/)?grad(?:ient)?[_ ]?norm",
+    "learning rate": r"(?i)(?:\w+[/_])?(?:lr|learning_rate)(?:/\w+)?",
     "accuracy": r"(?i)(?:(?:val|valid|eval|test|train)\w*[_/ ])?(?:acc(?:uracy)?|top1|acc@1|mAP|dice|iou|f1|bleu)",
 }
 _ASKED = {
@@ -46,15 +49,39 @@ _ASKED = {
 }
 _WORRY = expression(
     r"(?i)fluctuat|oscillat|up and down|nois[ye]|unstable|zig-?zag|jump|not (?:learning|converg\w*|decreas\w*|going down)|"
-    r"(?:does|do|did)(?: not|n't) (?:learn|converge|decrease|go down|fall|improve)|normal|wrong|broken|mistake|leak|increas|grow|ris(?:es|ing)|rose|higher|stopped"
+    r"(?:does|do|did)(?: not|n't) (?:learn|converge|decrease|go down|fall|improve)|"
+    r"normal|wrong|weird|strange|go(?:es)? up|went up|broken|mistake|leak|increas|grow|ris(?:es|ing)|rose|higher|stopped"
 )
 _BAR = expression(
     r"^(?:\[?[\w=]{0,12}\]?:? ?)?(?P<name>[A-Za-z][^|%]{2,80}?):?\s+(?P<percent>\d{1,3})%\|[^|]{0,120}\| *(?P<done>\d{1,12})/(?P<all>\d{1,12}) \[(?P<took>[\d:]+)<"
+)
+_NO_PROGRESS = expression(
+    r"(?i)(?:does|do|did)(?: not|n't) (?:\w+ ){0,3}(?:get better|improve|decrease|go down|fall|converge|learn)|\bno(?:t)? (?:improv|converg|learn|decreas)\w*|\bplateau"
 )
 _STUCK = expression(r"(?i)\b(?:stuck|hang\w*|hung|frozen?|freez\w*|stalls?|stops? at|nothing happens|does nothing|no progress)\b|卡")  # fmt: skip
 _ETA = expression(
     r"(?i)\b(?:remaining|eta|time left)\b[ :=\[(]{1,3}(?:(?P<days>\d{1,4}) days?,? *)?(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})\b"
 )
+
+
+_GROWS = expression(
+    r"(?i)\b(?:each|every) (?:\w+ )?(?:epoch|step|iteration)s?\b[^.?!]{0,30}\b(?:longer|slower|more time)|\b(?:slower and slower|longer and longer|gets? slower|getting slower)\b|"
+    r"\b(?:epochs?|steps?|iterations?)\b[^.?!]{0,30}\b(?:increas\w*|grow\w*)"
+)
+_SPENT = expression(
+    r"(?i)\b(?P<name>time(?: this epoch| taken| per epoch| elapsed| cost)?|took|duration|elapsed|seconds|epoch #?\d+ at|epoch_time|train_time)\b['\"]?\s?[:=]{0,1}\s{0,3}"
+    r"(?P<value>\d{1,7}(?:\.\d+)?) ?(?P<unit>s|sec\w*|ms|min\w*)?\b(?![:/\d])"
+)
+_ALIKE = expression(r"(?i)\b(?:same|identical|equal)\b")
+_EVALUATED = expression(
+    r"(?i)^\W{0,3}(?:\* )?(?:test|val|valid|validation|eval|acc)\w*\b|^ ?\* acc"
+)
+_LOSSES = expression(
+    r"(?i)\d ?(?:it|iter|step|samples?|img)s?/s(?:ec)?\b|"
+    r"\b(?:\w{0,20}loss\w{0,20}|err(?:or)?(?:@\d)?|acc(?:uracy|@\d)?|lr|learning_rate)['\"]?\s?[:=]\s?\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
+)
+_STEEP_RATE, _TINY_RATE = 1e-2, 1e-7
+"""Learning rates at which an adaptive optimizer hardly ever converges, and hardly moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +120,10 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
         estimate = _judge_estimate(examination)
         if estimate is not None:
             return estimate
+    if _GROWS.search(question) and (times := _judge_times(examination)) is not None:
+        return times
+    if _ALIKE.search(question) and (equal := _judge_equal_evaluation(examination)) is not None:
+        return equal
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
     if not asked or not _WORRY.search(question):
         return None
@@ -102,7 +133,7 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
         read = _read(examination, name)
         if read is None:
             continue
-        found = _judge(examination, name, read)
+        found = _judge(examination, name, read, question)
         if found is not None:
             return found
     return None
@@ -114,7 +145,7 @@ def _says_training(question: str) -> bool:
     )
 
 
-def _judge(examination: Examination, name: str, read: Reading) -> Finding | None:
+def _judge(examination: Examination, name: str, read: Reading, question: str) -> Finding | None:
     if name == "memory":
         return _judge_memory(read)
     if name == "entropy":
@@ -136,12 +167,138 @@ def _judge(examination: Examination, name: str, read: Reading) -> Finding | None
                 f"noise of single batches or a small sample; its trend falls from {start:.4g} to {end:.4g}, so the model learns"
             )
         return _make("trend", words, Level.BENIGN, Category.NUMERICAL, read.ends())
+    if name == "loss" and (stands := _judge_level(examination, read)) is not None:
+        return stands
+    if "loss" in name and (turned := _judge_turn(name, read, question)) is not None:
+        return turned
+    if start > 0 and end > 2 * start and end >= 0.9 * max(read.values) and "loss" in name:
+        words = f"the {name} rises from {start:.4g} to {end:.4g} and does not come back: the run diverges"
+        rate = _read(examination, "learning rate")
+        if rate is not None and max(rate.values) >= _STEEP_RATE:
+            words += (
+                f"; the learning rate is {max(rate.values):.3g}, far too high for most optimizers"
+            )
+        else:
+            words += "; a learning rate too high is the usual reason"
+        return _make("rises", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "loss-divergence")  # fmt: skip
     return None
+
+
+def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
+    """A loss that fell and rises since, or one without any trend where progress is missed."""
+    values = read.values
+    low = min(range(len(values)), key=lambda i: values[i])
+    tail = values[low:]
+    if len(values) >= 8 and len(tail) >= 4 and low >= 2 and values[low] > 0:
+        ups = sum(b > a for a, b in pairwise(tail))
+        if tail[-1] >= 1.5 * values[low] and tail[-1] >= 0.95 * max(tail) and ups >= 0.75 * (len(tail) - 1):  # fmt: skip
+            words = (
+                f"the {name} fell to {values[low]:.4g} and rises since without coming back, to {tail[-1]:.4g}: the run diverges, and a learning rate "
+                "that is too high for this phase (no decay, no clipping) is the usual reason"
+            )
+            places = [Evidence(read.file, n, t.strip()[:600]) for n, t in (read.places[low], read.places[-1])]  # fmt: skip
+            return _make("turns", words, Level.FAILURE, Category.NUMERICAL, places, "loss-divergence")  # fmt: skip
+    if len(values) < 10 or not _NO_PROGRESS.search(question):
+        return None
+    if abs(read.end - read.start) > 0.1 * abs(read.start) or read.start <= 0:
+        return None
+    words = (
+        f"the {name} shows no trend over {len(values)} values: {read.start:.4g} at first, {read.end:.4g} at last, between {min(values):.4g} and "
+        f"{max(values):.4g}: it does not fall any more; a learning rate that is too high to settle or a batch that is too small keeps it there"
+    )
+    return _make("no_trend", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "underfitting")
+
+
+def _judge_level(examination: Examination, read: Reading) -> Finding | None:
+    """A loss that does not move beside a learning rate that is next to nothing."""
+    if len(read.values) < 8 or read.start <= 0 or abs(read.end - read.start) > STILL * read.start:
+        return None
+    rate = _read(examination, "learning rate")
+    if rate is None or not 0 < max(rate.values) < _TINY_RATE:
+        return None
+    rising = rate.values[-1] >= max(rate.values) > 1.5 * rate.values[0]
+    words = (
+        f"the {read.name} stays at {read.end:.4g} because the learning rate is next to nothing ({rate.values[0]:.2g} to {rate.values[-1]:.2g})"
+        + (
+            ": the warm-up is far longer than the run (warmup_steps), the rate never arrives"
+            if rising
+            else ""
+        )
+    )
+    places = (*read.ends(), *rate.ends()[-1:])
+    return _make("tiny_rate", words, Level.FAILURE, Category.NUMERICAL, tuple(dict.fromkeys(places)), "learning-rate-schedules")  # fmt: skip
+
+
+def _judge_times(examination: Examination) -> Finding | None:
+    """Printed durations: a clock since the start, or times that really grow."""
+    found: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
+    for file, number, text in _lines(examination):
+        told = _SPENT.search(text)
+        if told is not None:
+            found[file, re.sub(r"\d+", "0", told["name"].lower())].append(
+                (float(told["value"]), number, text)
+            )
+    if not found:
+        return None
+    (file, _), rows = max(found.items(), key=lambda item: len(item[1]))
+    values = [r[0] for r in rows]
+    if len(values) < LEAST or values[0] <= 0 or any(b < 0.97 * a for a, b in pairwise(values)):
+        return None
+    places = [Evidence(file, n, t.strip()[:600]) for _, n, t in (rows[0], rows[-1])]
+    gains = [b - a for a, b in pairwise(values)]
+    usual = median(gains)
+    if usual > 0 and max(abs(g - usual) for g in gains) <= 0.1 * usual and abs(values[0] - usual) <= 0.25 * usual:  # fmt: skip
+        words = (
+            f"the printed time counts the total since the start ({values[0]:.4g}, then {values[-1]:.4g}): each one took about "
+            f"{usual:.4g}, the same from first to last, so nothing gets slower and nothing leaks"
+        )
+        return _make("total_time", words, Level.BENIGN, Category.PERFORMANCE, places)
+    if values[-1] < 1.4 * values[0]:
+        return None
+    words = (
+        f"the time grows longer and longer, from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} readings: something accumulates from one "
+        "to the next (operations added to the graph, kept outputs or histories, a list that is searched, caches), and each one does more work"
+    )
+    return _make(
+        "times_grow", words, Level.FAILURE, Category.PERFORMANCE, places, "throughput-drop"
+    )
+
+
+def _judge_equal_evaluation(examination: Examination) -> Finding | None:
+    """Evaluation values that are equal on all ranks: each evaluates the whole set, or they were averaged."""
+    told: dict[str, dict[int, tuple[str, int, str]]] = defaultdict(dict)
+    for file, number, text in _lines(examination):
+        speaker, start = read_speaker(text)
+        message = text[start:]
+        if speaker.rank is None or not _EVALUATED.search(message):
+            continue
+        told[f"{file} {message.strip()}"].setdefault(speaker.rank, (file, number, text))
+    alike = [by for by in told.values() if len(by) >= 2]
+    if len(alike) < 2 or len(alike) != len(told):
+        return None
+    places = [Evidence(f, n, t.strip()[:600]) for f, n, t in list(alike[0].values())[:2]]
+    words = (
+        "every rank evaluates the whole validation set (it has no distributed sampler) or prints the average, so all print the same values: "
+        "right, only the work is done on each rank; training itself uses different samples"
+    )
+    return _make("equal_evaluation", words, Level.BENIGN, Category.DATA, places)
+
+
+def find_work(examination: Examination) -> bool:
+    """Losses printed at least twice, in whatever form: the run went on."""
+    return sum(1 for _, _, text in _lines(examination) if _LOSSES.search(text)) >= 2
 
 
 def _judge_memory(read: Reading) -> Finding | None:
     """Memory that rose and is level since is no leak."""
     values = read.values
+    peaks = [a for a, b in pairwise(values) if b < 0.6 * a]
+    if len(peaks) >= 2 and max((*peaks, values[-1])) <= 1.1 * min(peaks):
+        words = (
+            f"memory rises to about {median(peaks):.4g}{read.unit} and drops back {len(peaks)} times, as at the end of an epoch when loader workers end "
+            "and give back what they cached; the peaks do not grow, so nothing leaks from one epoch to the next"
+        )
+        return _make("memory_returns", words, Level.BENIGN, Category.OOM, read.ends())
     level = median(values[-max(3, len(values) // 3) :])
     since = next((i for i, v in enumerate(values) if v >= (1 - SETTLED) * level), len(values))
     rest = values[since:]

@@ -95,9 +95,9 @@ def _answer_asked(examination: Examination, judgement: Judgement, question: str)
         return judgement
     if finding is not None and finding.kind.startswith(("question.", "metrics.")):
         return judgement
-    from firstfault.investigation.reassurance import find_asked
+    from firstfault.investigation.reassurance import find_asked, find_quoted_warning
 
-    asked = find_asked(examination, question)
+    asked = find_asked(examination, question) or find_quoted_warning(examination, question)
     return judgement if asked is None else replace(judgement, finding=asked)
 
 

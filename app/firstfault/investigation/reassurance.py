@@ -25,6 +25,8 @@ MAX_CHARS = 2_000
 LEAST_VALUES = 4
 LEAST_SHARED = 2
 LEAST_PAUSES = 2
+LEAST_QUOTED, LEAST_STEPS = 3, 3
+_WARNS = expression(r"(?i)warn|\[W\d|^W\d{4}|notice|deprecat|ignor")
 _WORD = expression(r"[A-Za-z_][\w.]{3,}")
 _NAME = expression(r"\b(?:[A-Z]?[a-z]+(?:[A-Z][a-z]+)+|[A-Za-z]+(?:_[A-Za-z]+)+)\b")
 _RHYTHM = expression(r"(?i)\bevery (\d{2,7}) (?:training )?(?:iterations?|steps?|iters?)\b")
@@ -65,6 +67,35 @@ def find_asked(examination: Examination, question: str) -> Finding | None:
         if shared > most and finding.evidence:
             best, most = finding, shared
     return best
+
+
+def find_quoted_warning(examination: Examination, question: str) -> Finding | None:
+    """The warning whose words the question repeats, where the steps went on after it."""
+    words = {w.lower().strip("._") for w in _WORD.findall(question[:2000])} - _COMMON
+    best: tuple[int, FileDigest, int, str] | None = None
+    for digest in examination.logs.digests:
+        for number, text in _lines(digest):
+            if _WARNS.search(text) is None:
+                continue
+            told = {w.lower().strip("._") for w in _WORD.findall(text)}
+            shared = len(words & told)
+            if shared >= LEAST_QUOTED and (best is None or shared > best[0]):
+                best = shared, digest, number, text
+    if best is None:
+        return None
+    _, digest, number, text = best
+    after = list(islice((p for p in examination.logs.progress[digest.file].after(number) if p.training), 4))  # fmt: skip
+    if len(after) < LEAST_STEPS:
+        return None
+    said = " ".join(text.split())
+    said = said.partition("Warning: ")[2] or said
+    return Finding(
+        kind="question.warning",
+        title=f"the line that is asked about is only a warning, no failure («{said[:140]}»): the steps go on after it as before, so it is harmless for this run",
+        level=Level.BENIGN,
+        category=Category.ENVIRONMENT,
+        evidence=(Evidence(digest.file, number, text.strip()[:600]),),
+    )
 
 
 def _known_oddity(examination: Examination, question: str) -> Finding | None:

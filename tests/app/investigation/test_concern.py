@@ -42,6 +42,29 @@ def estimates(told: list[str]) -> str:
     return "".join(f"updates[{n * 500}] train loss[{1.1 - n / 10:.3f}] remaining[{t}]\n" for n, t in enumerate(told))  # fmt: skip
 
 
+def clock(values: list[float]) -> str:
+    return "".join(f"Epoch #{n} at {v}s, lr=1.00e-04\n" for n, v in enumerate(values, start=1))
+
+
+def warm_up(rate: float) -> str:
+    return "".join(
+        f"{{'loss': 6.2{n % 7}, 'learning_rate': {rate * n}, 'epoch': {n / 10}}}\n"
+        for n in range(1, 16)
+    )
+
+
+def evaluation(differ: bool) -> str:
+    return "".join(
+        f"[rank{r}] Test: [{n}/62] Loss 2.1{r if differ else 0} Acc@1 31.25\n"
+        for n in (0, 60)
+        for r in (0, 1)
+    ) + "".join(f"[rank{r}] step {n} loss 2.{n}{r}1\n" for n in (1, 2, 3, 4) for r in (0, 1))
+
+
+STARTED = "".join(f"step {n} loss {6 - n / 10:.2f} 0.41 s\n" for n in range(1, 9))
+WARNED = "/opt/site-packages/foo/graph.py:7: UserWarning: Frobnication plan rejected, using the fallback plan\n"
+
+
 @pytest.mark.parametrize(
     ("log", "question", "verdict", "words"),
     [
@@ -53,6 +76,12 @@ def estimates(told: list[str]) -> str:
         (bars([1, 10, 25, 50]), "It seems stuck at the tokenizing. Is it hanging?", "healthy", "not stuck"),
         (bars([0]), "It hangs at tokenizing.", "warning", "stands at 0 of 4000"),
         (estimates(ESTIMATES), "It says 41 days remaining! Why so slow?", "healthy", "first estimate"),
+        (clock([81.6, 163.1, 244.6, 326.2, 407.9, 489.3]), "Each epoch takes longer than the previous. A leak?", "healthy", "total since the start"),
+        (clock([81.6, 93.1, 107.6, 126.2, 147.9, 179.3]), "Each epoch takes longer than the previous. A leak?", "warning", "longer and longer"),
+        (warm_up(1e-10), "The loss does not go down.", "warning", "next to nothing"),
+        (evaluation(differ=False), "The test loss is exactly the same on both ranks. Why?", "healthy", "every rank evaluates"),
+        (STARTED.replace("step 2 ", WARNED + "step 2 "), "What does 'Frobnication plan rejected' mean, is the fallback plan slow?", "healthy", "only a warning"),
+        (STARTED + WARNED, "What does 'Frobnication plan rejected' mean, is the fallback plan slow?", None, None),
         (estimates(ESTIMATES[::-1]), "It says 41 days remaining! Why so slow?", None, None),
     ],
 )  # fmt: skip
@@ -64,7 +93,7 @@ def test_the_quantity_decides(
     told = Workspace().diagnose_paths([path], question)
     if verdict is None:
         assert not (told.signature or "").startswith("question.") or told.verdict != "healthy"
-        assert "trend falls" not in told.root_cause
+        assert not any(w in told.root_cause for w in ("trend falls", "only a warning"))
         return
     assert told.verdict.value == verdict
     assert words is not None

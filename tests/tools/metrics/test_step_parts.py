@@ -95,3 +95,18 @@ def test_evaluation_that_says_its_time() -> None:
     assert "evaluation takes 28 min each time, 94%" in found.title
     short = [(n, t.replace("0:28:", "0:02:")) for n, t in log]
     assert find_in_lines(short, "a.log") == ()
+
+
+def test_saves_that_say_their_duration() -> None:
+    log = [
+        (1, "2026-01-01 02:00:00 global_step: 199 loss 1.9"),
+        (
+            2,
+            "2026-01-01 02:00:01 Global Checkpoint Save : Rank: 0 : Iteration: 200 : Save duration: 1561.201s",
+        ),
+        (3, "2026-01-01 02:26:40 global_step: 200 loss 1.9"),
+    ]
+    (found,) = find_in_lines(log, "a.log")
+    assert "saving a checkpoint takes 1561 s" in found.title
+    short = [(n, t.replace("1561.201s", "6.2s")) for n, t in log]
+    assert find_in_lines(short, "a.log") == ()

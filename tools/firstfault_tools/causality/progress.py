@@ -34,7 +34,9 @@ _TICK = expression(
 """Step line of StyleGAN and its kin, and that of RAFT: `[  100, 0.0000140] 0.35, ...`."""
 _KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
-_METRIC = expression(r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss['\"]?\s*[:= ]\s*[-\d.]+")
+_METRIC = expression(
+    r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss(?: total)?['\"]?\s*[:= ]\s*[-\d.]+"
+)
 
 
 _FINISHED = expression(
@@ -43,14 +45,14 @@ _FINISHED = expression(
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
     r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
     r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
-    r"\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
+    r"\bout of bounds values *: *0 ok\b|\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
     r"\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
 )
 """Tried on lower-case text: several times faster than ignoring case."""
 
 _FINISH_WORDS = (
     "complete", "done", "finished", "exit", "train_runtime", "stopped: `max_", "final ", "max_", "max ",
-    "success", "signaling", "succeeded",
+    "success", "signaling", "succeeded", "out of bounds values",
 )  # fmt: skip
 FINISH_LINES = 2_000
 """Lines from the end in which a run that ended as planned says so."""

@@ -148,7 +148,7 @@ def count_apart(series: StepSeries) -> StepSeries:
     since the start: no step costs nothing and each later one more.
     """
     column = series.columns.get("step_time_ms")
-    if column is None:
+    if column is None or not _may_count(column):
         return series
     by_rank: dict[int, list[int]] = defaultdict(list)
     for row, value in enumerate(column):
@@ -162,6 +162,13 @@ def count_apart(series: StepSeries) -> StepSeries:
         for before, row in pairwise(rows):
             made[row] = (column[row] - column[before]) / (series.step[row] - series.step[before])
     return replace(series, columns={**series.columns, "step_time_ms": made})
+
+
+def _may_count(column: array[float]) -> bool:
+    """A look at the ends, which settles it for nearly every log."""
+    first = next((v for v in column if v != MISSING and v == v), 0.0)
+    last = next((v for v in reversed(column) if v != MISSING and v == v), 0.0)
+    return 0 <= first * LEAST_GROWTH < last
 
 
 def _is_counter(series: StepSeries, column: array[float], rows: list[int]) -> bool:

@@ -411,7 +411,9 @@ def judge_loss_scale(view: View) -> list[Finding]:
         streak += 1
         if event.row > 0 and streak > worst:
             worst, worst_start = streak, start
-    at_floor = bool(floor) or (last is not None and last <= 1.0 and (first or 0) > 1.0)
+    at_floor = bool(floor) or (
+        last is not None and last <= 1.0 and ((first or 0) > 1.0 or count > 1)
+    )
     span = f"down to {number(last or 0)}"
     if first is not None:
         span = f"from {number(first)} to {number(last or 0)}"

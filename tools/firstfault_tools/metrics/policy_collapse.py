@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from firstfault_tools.expressions import expression
@@ -73,13 +74,15 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     smooth = [median(rewards[max(0, i - 2) : i + 1]) for i in range(len(rows) - TAIL)]
     best = max(smooth)
     # of a level reward the last row of that level: what moved after it tells why it fell
+    if best <= 0:
+        return _find_sinking(rows, smooth, file)
     best_at = max(i for i, value in enumerate(smooth) if value >= LEVEL * best)
     end = median(rewards[-TAIL:])
     span = max(rewards[: best_at + 1]) - min(rewards[: best_at + 1])
     entropies = [r.values["entropy"] for r in rows if "entropy" in r.values]
     gone = len(entropies) == len(rows) and 0 <= median(entropies[-TAIL:]) < GONE * entropies[0]
     fall = FALL_WITHOUT_ENTROPY if gone else FALL
-    if best <= 0 or end > fall * best or best_at < TAIL:
+    if end > fall * best or best_at < TAIL:
         return []
     if best - end < 2 * span / 3 and not gone:
         return []
@@ -91,6 +94,29 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
         ]
     if not signs:
         return []
+    return [_describe(rows, best_at, signs, best, end, file)]
+
+
+def _find_sinking(rows: list[_Row], smooth: list[float], file: str) -> Iterable[Finding]:
+    """A reward that is never above zero and sinks from where it began."""
+    rewards = [r.values["reward"] for r in rows]
+    start, end = median(rewards[:TAIL]), median(rewards[-TAIL:])
+    span = max(rewards) - min(rewards)
+    downs = sum(b < a for a, b in pairwise(smooth))
+    if span < 0.5 or start - end < 0.6 * span or downs < 0.7 * (len(smooth) - 1):
+        return []
+    signs = [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, TAIL - 1)) is not None]
+    return [_describe(rows, TAIL - 1, signs, rewards[0], end, file)] if signs else []
+
+
+def _describe(
+    rows: list[_Row],
+    best_at: int,
+    signs: Sequence[tuple[int, str]],
+    best: float,
+    end: float,
+    file: str,
+) -> Finding:
     first, good, last = min(s[0] for s in signs), rows[best_at], rows[-1]
     where = f"step {rows[first].step}" if rows[first].step else f"line {rows[first].number}"
     title = (
@@ -100,23 +126,21 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
         f"the first sign is at {where}"
     )
     quoted = dict.fromkeys((best_at, first, len(rows) - 1))
-    return [
-        Finding(
-            kind="metrics.policy_collapse",
-            title=title,
-            level=Level.CAUSE,
-            category=Category.NUMERICAL,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
-            page="policy-collapse",
-            facts={
-                "reward_before": best,
-                "reward_after": end,
-                "starts_at": 1,
-                "specificity": 5_000,
-            },
-        )
-    ]
+    return Finding(
+        kind="metrics.policy_collapse",
+        title=title,
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
+        page="policy-collapse",
+        facts={
+            "reward_before": best,
+            "reward_after": end,
+            "starts_at": 1,
+            "specificity": 5_000,
+        },
+    )
 
 
 def _may_tell(text: str) -> bool:

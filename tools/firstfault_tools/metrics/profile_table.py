@@ -26,6 +26,10 @@ LEAST = 40.0
 _SAMPLED = expression(
     r"^\s*(?P<own>\d{1,3}\.\d\d)%\s+\d{1,3}\.\d\d%\s+[\d.]+s\s+[\d.]+s\s+(?P<where>\S.{0,80}?\([^()]{1,120}\))\s*$"
 )
+_CALLS = expression(r"\bfunction calls\b.{0,60} in (?P<total>\d+\.\d+) seconds")
+_CALLED = expression(
+    r"^\s*\d+(?:/\d+)?\s+(?P<own>\d+\.\d+)\s+\d+\.\d+\s+\d+\.\d+\s+\d+\.\d+\s+(?P<where>\S.{2,120}?)\s*$"
+)
 _WORK = (
     (expression(r"(?i)decode|imread|jpeg|\bopen\b|PIL|Image"), "decoding of the input on the CPU", "dataloader-stall"),
     (expression(r"(?i)resiz|augment|transform|crop|albument|__getitem__|collate|token"), "preparing the input on the CPU", "dataloader-stall"),
@@ -83,6 +87,43 @@ def _find_sampled(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 weight=round(share / 100, 2),
                 page=page,
                 facts={"share": share},
+            ),
+        )
+    return _find_called(lines, file)
+
+
+def _find_called(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The function with the largest own time in a table of cProfile."""
+    near = keep_near(lines, ("function calls",), before=0, after=12)[:200]
+    total = next((float(t["total"]) for _, text in near if (t := _CALLS.search(text))), 0.0)
+    for number, text in near if total > 0 else ():
+        row = _CALLED.match(text[:300])
+        if row is None:
+            continue
+        share = 100 * float(row["own"]) / total
+        if share < LEAST - 10:
+            return ()
+        where = " ".join(row["where"].split())
+        moves = expression(r"method '(?:cuda|to|cpu|item|copy_|tolist)' of 'torch").search(where)
+        what, page = (
+            ("copies between host and GPU, which also wait for the work queued before (synchronisation)", "data-slow")
+            if moves
+            else next(((w, p) for e, w, p in _WORK if e.search(where)), ("work on the CPU", "data-slow"))
+        )  # fmt: skip
+        return (
+            Finding(
+                kind="setting.profile",
+                title=f"by the profile (cProfile) {share:.0f} % of the time is spent in {where}: {what}",
+                level=Level.CONTEXT,
+                category=Category.PERFORMANCE,
+                confidence=Confidence.LIKELY,
+                evidence=(Evidence(file, number, text.strip()[:400]),),
+                page=page,
+                facts={
+                    "share": round(share),
+                    "explains": "slow",
+                    "weight": round(max(0.5, share / 100), 2),
+                },
             ),
         )
     return ()

@@ -40,6 +40,13 @@ _WAIT = expression(
     r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|all[-_ ]?to[-_ ]?all|comm|communication|nccl|"
     r"wait|waiting|sync|barrier|collective|grad[-_ ]?sync)(?![a-z])"
 )
+_WHOLE = expression(r"^(?:m?s (?:step|iter|total)|(?:step|iter|total) time|total)$")
+"""The whole step as a name without its underscores, after the unit of the value before."""
+
+_FOR_DATA = expression(
+    r"(?i)(?<![a-z])(?:data|input|load(?:er)?|batch|fetch)[_ -]?(?:wait|stall)|(?<![a-z])wait(?:ing)?[_ -](?:for[_ -])?(?:data|input|batch|loader)"
+)
+"""A wait for its own input, which is no wait for others."""
 _COMPUTE = expression(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
 _RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
 _HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
@@ -205,7 +212,7 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
         (" ".join(p["name"].replace("_", " ").lower().split()), float(p["value"]))
         for p in _PAIR.finditer(text, named.end())
     ]
-    kept = [(n, v) for n, v in pairs if kind_of(n) or _WAIT.search(n) or _COMPUTE.search(n)]
+    kept = [(n, v) for n, v in pairs if kind_of(n) or _WAIT.search(n) or _COMPUTE.search(n) or _WHOLE.match(n)]  # fmt: skip
     if len(kept) < 2 or len(found) >= MAX_RANKS:
         return
     one = found.setdefault(int(named[1]), RankParts(int(named[1])))
@@ -220,6 +227,8 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
 
 def kind_of(name: str) -> str | None:
     """What kind of work a part is by its name, None for computing, waiting and others."""
+    if _FOR_DATA.search(name):
+        return "input data"
     if _WAIT.search(name) or _COMPUTE.search(name):
         return None
     return next((what for what, words in _WORK.items() if words.search(name)), None)

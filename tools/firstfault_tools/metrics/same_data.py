@@ -17,18 +17,22 @@ from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.speaker import read_speaker
 
 MARKERS = (
-    " ids",
-    " indices",
-    "sample_ids",
-    " idx",
-    "samples:",
-    "batch:",
-    "sample ids",
-    "file names",
+    "ids: [",
+    "ids [",
+    "ids=[",
+    "indices: [",
+    "indices=[",
+    "indices [",
+    "idx: [",
+    "idx=[",
+    "samples: [",
+    "samples [",
+    "batch: [",
+    "files: [",
 )
 LOSS_MARKERS = ("seed ", "seed=", "seed:")
-MOST, LEAST_RANKS, LEAST_STEPS = 2_000, 2, 3
-_LIST = expression(r"[\[(](?P<items>[^\[\]()]{5,400})[\])]\s*$")
+MOST, LEAST_RANKS, LEAST_STEPS = 400, 2, 3
+_LIST = expression(r"\[(?P<items>[^\[\]()]{5,400})\]\s*$")
 _WORDS = expression(r"(?i)\b(?:ids?|indices|indexes|idx|samples?|files?|images?|names|batch)\b")
 _PREFIX = expression(r"(?i)^\W{0,2}(?:rank|worker|process|gpu)?[ _:=]*\d{1,6}\W{1,3}")
 _EPOCH = expression(r"(?i)\bepoch[ :=\[#]{0,3}(\d{1,6})\b")

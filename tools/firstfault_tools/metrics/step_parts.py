@@ -27,7 +27,8 @@ LONG_SAVE = 60.0
 """Seconds from which a save is worth a word."""
 
 _SAVED = expression(
-    r"(?i)(?:saved|written|wrote)\b.{0,120}?\b(?:checkpoint|ckpt|state|model|step)\w*.{0,120}?\bin (?P<took>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w*)?\b"
+    r"(?i)(?:saved|written|wrote)\b.{0,120}?\b(?:checkpoint|ckpt|state|model|step)\w*.{0,120}?\bin (?P<took>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w*)?\b|"
+    r"\b(?:checkpoint )?sav(?:e|ing) (?:duration|took|time)\b[ :=]{0,3}(?P<lasted>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec\w*)?\b"
 )
 _INFERENCE = expression(
     r"(?i)\b(?:total |whole )?(?:inference|evaluation|validation|eval|test)\b.{0,20}?\b(?:time|took|in)\b[ :=]{1,3}(?P<hours>\d{1,3}):(?P<minutes>\d\d):(?P<seconds>\d\d)\b"
@@ -36,7 +37,7 @@ _CLOCK = expression(r"\b(\d\d):(\d\d):(\d\d)\b")
 _BAR = expression(r"100%\|[^|]{0,80}\| ?\d{1,9}/\d{1,9} \[(?P<took>\d{1,3}:\d\d(?::\d\d)?)<")
 _EVALUATION = expression(r"(?i)^(?:\S{1,40} )?(?:valid\w*|eval\w*|test\w*|predict\w*)\b")
 _WHOLE = expression(
-    r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt|batch(?:[_ ]time)?)$"
+    r"(?i)^(?:.*\b)?(?:total|step[_ ]?time|iter(?:ation)?[_ ]?time|elapsed|time|dt|(?:avg_)?batch(?:[_ ](?:time|cost))?)$"
 )
 _COMPUTE = expression(r"(?i)\b(?:fwd|bwd|forward|backward|compute|train(?:ing)?|step|iter(?:ation)?|model|update\w*|eta|remaining|epoch)$")  # fmt: skip
 _PAGES = (
@@ -57,8 +58,10 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Saves that say how long they took, against the time that the log covers."""
     saves = [
-        (float(found["took"]), number, text)
-        for number, text in keep_marked(lines, ("aved", "ritten", "wrote"))[:MOST]
+        (float(found["took"] or found["lasted"]), number, text)
+        for number, text in keep_marked(
+            lines, ("aved", "ritten", "wrote", "ave duration", "aving took", "ave time")
+        )[:MOST]
         if (found := _SAVED.search(text[:600])) is not None
     ]
     long = [save for save in saves if save[0] >= LONG_SAVE]
