@@ -80,8 +80,8 @@ _LOSSES = expression(
     r"(?i)\d ?(?:it|iter|step|samples?|img)s?/s(?:ec)?\b|"
     r"\b(?:\w{0,20}loss\w{0,20}|err(?:or)?(?:@\d)?|acc(?:uracy|@\d)?|lr|learning_rate)['\"]?\s?[:=]\s?\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
 )
-_STEEP_RATE, _TINY_RATE = 1e-2, 1e-7
-"""Learning rates at which an adaptive optimizer hardly ever converges, and hardly moves."""
+_STEEP_RATE = 1e-2
+"""Learning rate at which an adaptive optimizer hardly ever converges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,6 @@ def _judge(examination: Examination, name: str, read: Reading, question: str) ->
                 f"noise of single batches or a small sample; its trend falls from {start:.4g} to {end:.4g}, so the model learns"
             )
         return _make("trend", words, Level.BENIGN, Category.NUMERICAL, read.ends())
-    if name == "loss" and (stands := _judge_level(examination, read)) is not None:
-        return stands
     if "loss" in name and (turned := _judge_turn(name, read, question)) is not None:
         return turned
     if start > 0 and end > 2 * start and end >= 0.9 * max(read.values) and "loss" in name:
@@ -207,26 +205,6 @@ def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
         f"{max(values):.4g}: it does not fall any more; a learning rate that is too high to settle or a batch that is too small keeps it there"
     )
     return _make("no_trend", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "underfitting")
-
-
-def _judge_level(examination: Examination, read: Reading) -> Finding | None:
-    """A loss that does not move beside a learning rate that is next to nothing."""
-    if len(read.values) < 8 or read.start <= 0 or abs(read.end - read.start) > STILL * read.start:
-        return None
-    rate = _read(examination, "learning rate")
-    if rate is None or not 0 < max(rate.values) < _TINY_RATE:
-        return None
-    rising = rate.values[-1] >= max(rate.values) > 1.5 * rate.values[0]
-    words = (
-        f"the {read.name} stays at {read.end:.4g} because the learning rate is next to nothing ({rate.values[0]:.2g} to {rate.values[-1]:.2g})"
-        + (
-            ": the warm-up is far longer than the run (warmup_steps), the rate never arrives"
-            if rising
-            else ""
-        )
-    )
-    places = (*read.ends(), *rate.ends()[-1:])
-    return _make("tiny_rate", words, Level.FAILURE, Category.NUMERICAL, tuple(dict.fromkeys(places)), "learning-rate-schedules")  # fmt: skip
 
 
 def _judge_times(examination: Examination) -> Finding | None:

@@ -46,13 +46,6 @@ def clock(values: list[float]) -> str:
     return "".join(f"Epoch #{n} at {v}s, lr=1.00e-04\n" for n, v in enumerate(values, start=1))
 
 
-def warm_up(rate: float) -> str:
-    return "".join(
-        f"{{'loss': 6.2{n % 7}, 'learning_rate': {rate * n}, 'epoch': {n / 10}}}\n"
-        for n in range(1, 16)
-    )
-
-
 def evaluation(differ: bool) -> str:
     return "".join(
         f"[rank{r}] Test: [{n}/62] Loss 2.1{r if differ else 0} Acc@1 31.25\n"
@@ -78,7 +71,6 @@ WARNED = "/opt/site-packages/foo/graph.py:7: UserWarning: Frobnication plan reje
         (estimates(ESTIMATES), "It says 41 days remaining! Why so slow?", "healthy", "first estimate"),
         (clock([81.6, 163.1, 244.6, 326.2, 407.9, 489.3]), "Each epoch takes longer than the previous. A leak?", "healthy", "total since the start"),
         (clock([81.6, 93.1, 107.6, 126.2, 147.9, 179.3]), "Each epoch takes longer than the previous. A leak?", "warning", "longer and longer"),
-        (warm_up(1e-10), "The loss does not go down.", "warning", "next to nothing"),
         (evaluation(differ=False), "The test loss is exactly the same on both ranks. Why?", "healthy", "every rank evaluates"),
         (STARTED.replace("step 2 ", WARNED + "step 2 "), "What does 'Frobnication plan rejected' mean, is the fallback plan slow?", "healthy", "only a warning"),
         (STARTED + WARNED, "What does 'Frobnication plan rejected' mean, is the fallback plan slow?", None, None),

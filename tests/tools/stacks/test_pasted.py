@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firstfault_tools.stacks.pasted import find_in_lines
+from firstfault_tools.stacks.comparison import find_in_lines
 
 STEPS = "".join(f"step {n} loss {3 - n / 10:.1f}\n" for n in range(1, 12))
 LOADER = """$ py-spy dump --pid 30112

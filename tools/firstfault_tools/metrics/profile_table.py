@@ -111,19 +111,13 @@ def _find_called(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, 
             else next(((w, p) for e, w, p in _WORK if e.search(where)), ("work on the CPU", "data-slow"))
         )  # fmt: skip
         return (
-            Finding(
-                kind="setting.profile",
-                title=f"by the profile (cProfile) {share:.0f} % of the time is spent in {where}: {what}",
-                level=Level.CONTEXT,
-                category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
-                evidence=(Evidence(file, number, text.strip()[:400]),),
+            Finding.of_slowness(
+                "setting.profile",
+                f"by the profile (cProfile) {share:.0f} % of the time is spent in {where}: {what}",
+                (quote_line(file, number, text),),
+                weight=round(max(0.5, share / 100), 2),
                 page=page,
-                facts={
-                    "share": round(share),
-                    "explains": "slow",
-                    "weight": round(max(0.5, share / 100), 2),
-                },
+                facts={"share": round(share)},
             ),
         )
     return ()
