@@ -17,7 +17,7 @@ _SUSPICIOUS = expression(
 _HARMLESS = expression(
     r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
     r"correct(?:ed|able) (?:\w+ )?errors?|"
-    r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|"
+    r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|error ?[:=] ?\d{1,6}\.\d+(?:e[-+]?\d+)?|"
     r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
     r"attempt \d+ ?(?:/|of) ?\d+|retrying in)\b|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
 )

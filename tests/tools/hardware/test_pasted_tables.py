@@ -134,3 +134,22 @@ def test_storage_port_of_one_host_is_context_and_a_port_that_is_down_none() -> N
     assert found.level is Level.CONTEXT
     rows[4] = "mlx5_4: State: Down Rate: 10"
     assert port_rates.find_in_lines(list(enumerate(rows, start=1)), "x.txt") == ()
+
+
+TOPOLOGY = """        GPU0    GPU1    GPU2    GPU3    CPU Affinity
+GPU0     X      {near}     {far}     {far}     0-19
+GPU1    {near}      X      {far}     {far}     0-19
+GPU2    {far}     {far}      X      {near}     20-39
+GPU3    {far}     {far}     {near}      X      20-39"""
+
+
+def test_gpus_of_two_sockets_without_nvlink() -> None:
+    from firstfault_tools.hardware.topology import find_in_lines as find
+
+    def found(near: str, far: str) -> list[str]:
+        text = TOPOLOGY.format(near=near, far=far)
+        return [f.kind for f in find(list(enumerate(text.split("\n"), start=1)), "a.log")]
+
+    assert found("PIX", "SYS") == ["hardware.topology_split"]
+    assert found("NV4", "SYS") == []
+    assert found("PIX", "PHB") == []

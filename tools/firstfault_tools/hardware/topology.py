@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
-from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.pages import attach_pages
 
 WRONG_COPY = "hardware.peer_copy_wrong"
@@ -150,6 +150,26 @@ COPY_WORDS = (
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Copies that somebody compared, and GPUs of two CPU sockets without NVLink."""
+    return (*_find_copies(lines, file), *_find_sockets(lines, file))
+
+
+def _find_sockets(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    rows = read_topology(keep_near(lines, ("CPU Affinity",), before=0, after=20)[:200])
+    names = [row.name for row in rows]
+    kinds = {link for row in rows for peer, link in row.links.items() if peer in names}
+    if len(rows) < 4 or "SYS" not in kinds or any(kind.startswith("NV") for kind in kinds):
+        return ()
+    near = [row.name for row in rows if rows[0].links.get(row.name) != "SYS"]
+    title = (
+        f"the {len(rows)} GPUs have no NVLink and sit on two CPU sockets ({', '.join(near)} beside each other, SYS to the rest): what they exchange "
+        "goes over PCIe and the link between the sockets, which bounds the gradient reduction of all of them"
+    )
+    quoted = (quote_line(file, *rows[0].line),)
+    return (Finding.of_slowness("hardware.topology_split", title, quoted, weight=0.5, page="network-topology-analysis"),)  # fmt: skip
+
+
+def _find_copies(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Copies between GPUs that were compared and arrive wrong."""
     bad: list[tuple[NumberedLine, str]] = []
     control: NumberedLine | None = None
