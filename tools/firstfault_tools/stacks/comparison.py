@@ -11,7 +11,6 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
-from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.traceback import is_library
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.stacks.dump import (
@@ -28,14 +27,6 @@ PASTED_LINES = 4_000
 _STATES = ("(active", "(idle", "(most recent call first)")
 _HELPER = expression(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
 _CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
-
-
-PASTED = ('"MainThread"',)
-FIRST_LINES, MOST_LINES = 60, 20_000
-_PASTED_PROCESS = expression(r"^(?:\[[^\]]{1,40}\] ?)?Process \d{1,9}: ")
-_PASTED_PART = expression(
-    r"^\s*$|^Python v|^Thread \S|^ {2,12}\S.{0,200} \([^()]{1,300}\)\s*$|^ {6,16}(?:Arguments|Locals):"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +49,6 @@ class Group:
             shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
             return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
         return ", ".join(t.owner for t in self.threads[:8])
-
-
-def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
-    """Findings over the stacks of all processes of the pasted dumps."""
-    if not keep_marked(lines, PASTED):
-        return ()
-    head = "\n".join(text for _, text in lines[:FIRST_LINES])
-    if looks_like_stacks(head.encode("utf-8", "replace")):
-        return ()  # the whole file is read as a dump
-    kept: dict[int, str] = {}
-    inside = False
-    before = (0, "")
-    for number, text in lines:
-        if _PASTED_PROCESS.match(text):
-            if "py-spy" in before[1] or "rank" in before[1].lower():
-                kept[before[0]] = before[1][:400]
-            inside = True
-        elif inside and not _PASTED_PART.match(text):
-            inside = False
-        if inside:
-            kept[number] = text
-        before = (number, text)
-    if not kept or len(kept) > MOST_LINES:
-        return ()
-    first, last = min(kept), max(kept)
-    if last - first > 10 * MOST_LINES:
-        return ()
-    text = "\n".join(kept.get(number, "") for number in range(1, last + 1))
-    try:
-        threads = list(parse_stacks(text.encode("utf-8", "replace"), file))
-    except ToolError:
-        return ()
-    return tuple(compare(threads, group_processes(threads)))
 
 
 def recognise(name: str, head: bytes) -> bool:
@@ -133,7 +91,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             continue  # lines are left out between: frames could not be told apart
         threads += parse_pasted("\n".join(text for _, text in lines), digest.file)
     threads = [t for t in threads if t.frames]
-    if len(main_threads(threads)) < 2:
+    if not main_threads(threads):
         return []
     return list(compare(threads, group_processes(threads)))
 
