@@ -29,6 +29,16 @@ MARKERS = (
     "samples [",
     "batch: [",
     "files: [",
+    "first id",
+    "first ind",
+    "first sample",
+    "start id",
+    "start ind",
+    "starts at",
+    "begins at",
+    "last id",
+    "last ind",
+    " to index",
 )
 LOSS_MARKERS = ("seed ", "seed=", "seed:")
 MOST, LEAST_RANKS, LEAST_STEPS = 400, 2, 3
