@@ -6,7 +6,8 @@ error, and the collectives pair different steps: a hang, or a loss that makes no
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -166,12 +167,12 @@ AT_ONCE_S = 30.0
 
 def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
     """A resume after which the trainer ends without one step: it stood at its last step already."""
+    stopped: dict[str, list[tuple[int, str, re.Match[str]]]] = defaultdict(list)
+    for d, n, t in incident.lines_with(("`Trainer.fit` stopped", "train_runtime")):
+        if (m := _STOPPED.search(t)) is not None:
+            stopped[d.file].append((n, t, m))
     for digest in incident.digests:
-        ends = [
-            (n, t, m)
-            for d, n, t in incident.lines_with(("`Trainer.fit` stopped", "train_runtime"))
-            if d.file == digest.file and (m := _STOPPED.search(t)) is not None
-        ]
+        ends = stopped.get(digest.file)
         if not ends:
             if (waiting := _find_waiting(incident, digest)) is not None:
                 return (waiting,)
