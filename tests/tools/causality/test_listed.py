@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.listed import find_in_incident, read_list
-from firstfault_tools.causality.parting import find_silent
+from firstfault_tools.causality.silence import find_silent
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.scan import build_set, scan_file
 
