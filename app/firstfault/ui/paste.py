@@ -24,6 +24,8 @@ _LOG_LIKE = expression(
     | ^\s*\[(?:[EWIF]|INFO|WARN|WARNING|ERROR|DEBUG)\b[^\]]*\]\s   # a level in brackets
     | ^[\w./+-]+:\ (?:[\w.-]+:\ )*(?:error|fatal|warning|task\ \d+|can't|cannot|line\ \d+)\b   # a program's own message
     | \[\s*\d+\.\d{6}\]                         # kernel ring buffer
+    | ^\(\w[\w.:]{0,60}\ pid=\d+                 # an actor of Ray
+    | \d{1,3}%\|.{0,200}\d+/\d+\ \[              # a progress bar
     """,
     re.M | re.X,
 )
@@ -33,6 +35,10 @@ _TABLE = expression(
     r"|(?:[^,]*,){3}"
     r"|^\s*[\w-]+[^.?!]*:?\s[^.?!]*\d"  # a name with a number
 )
+_PROMPT = expression(
+    r"^\s*(?:\([^()\n]{1,60}\)\s?|[\w.@:~/-]{1,60}:?\s?){0,2}[$#]\s[\w./][\w./-]+(?:\s|$)"
+)
+"""A command typed at a prompt; what stands below it is its output."""
 _ASKS = expression(
     r"(?i)^(?:what|why|how|which|who|where|when|is|are|can|could|does|do|did|should|would|my|our|i|we)\s"
 )
@@ -70,6 +76,8 @@ def looks_like_log(text: str) -> bool:
     if len(lines) <= 2:
         return marked > 0 and not asked
     if marked * 3 >= len(lines):
+        return True
+    if any(_PROMPT.match(line) for line in lines[:-1]) and not asked:
         return True
     return not asked and sum(1 for line in lines if _TABLE.search(line)) * 2 > len(lines)
 

@@ -112,10 +112,16 @@ def test_uploaded_files_are_one_incident(open_page: Open) -> None:
     page = open_page()
     case = CASES / "lab-missing_collective"
     files = [str(case / name) for name in ("log.txt", "fr_rank_0", "fr_rank_1")]
+    sent: list[str] = []
+    page.on("requestfinished", lambda r: sent.append(r.url) if "upload_file" in r.url else None)
     page.locator("[data-testid=stChatInput] input[type=file]").set_input_files(files)
     page.get_by_text("fr_rank_1").first.wait_for()
-    page.get_by_test_id("stChatInputTextArea").focus()
-    page.keyboard.press("Enter")
+    # while a file is on its way Enter does nothing
+    for _ in range(300):
+        if len(sent) >= len(files):
+            break
+        page.wait_for_timeout(100)
+    page.get_by_test_id("stChatInputSubmitButton").click()
     page.locator(".ff-verdict").wait_for()
     assert "3 files" in page.locator(".ff-receipt").inner_text()
     assert "never entered" in page.locator(".ff-verdict").inner_text()
