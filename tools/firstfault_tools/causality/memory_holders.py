@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.memory.oom_books import Books, Bucket, close_books
 from firstfault_tools.memory.oom_message import OomMessage
@@ -129,7 +130,7 @@ def _read_cards(incident: LogIncident) -> Iterator[Card]:
     for digest, number, text in incident.lines_with(("MiB", "| N/A", "Off |", "On  |", " On |")):
         if len(text) > 200:
             continue
-        place = Evidence(digest.file, number, text.strip()[:400])
+        place = quote_line(digest.file, number, text)
         if (row := _CSV.match(text)) is not None:
             yield Card(int(row["index"]), int(row["used"]), int(row["total"]), place)
         elif (box := _BOX.search(text)) is not None:
@@ -165,12 +166,12 @@ def _name_hidden(
     hidden = books.others or books.non_pytorch or 0
     own = message.process or message.reserved or message.allocated or 0
     listed = next(
-        (Evidence(d.file, n, t.strip()[:400]) for d, n, t in incident.lines_with((_NO_PROCESS,))),
+        (quote_line(d.file, n, t) for d, n, t in incident.lines_with((_NO_PROCESS,))),
         None,
     )
     holder = next(
         (
-            (m["pid"], Evidence(d.file, n, t.strip()[:400]))
+            (m["pid"], quote_line(d.file, n, t))
             for d, n, t in incident.lines_with(("/dev/nvidia",))
             if (m := _FUSER.match(t)) is not None
         ),
@@ -184,10 +185,9 @@ def _name_hidden(
         if listed is not None
         else "a leftover of an earlier run, or a process of another container or user"
     )
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu} although this "
+        title=f"{_begin(finding, message)} although this "
         f"process uses only {own / GIB:.2f} GiB: {hidden / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB are held by another "
         f"process that it does not see; {who}" + _tail(finding),
         evidence=(
@@ -214,12 +214,12 @@ def _name_seen(
     if rest < OLD_REST * GIB or rest < HIDDEN * (message.total or 0):
         return None
     held = [
-        (m, Evidence(d.file, n, t.strip()[:400]))
+        (m, quote_line(d.file, n, t))
         for d, n, t in incident.lines_with(("/dev/nvidia",))
         if (m := _FUSER.match(t)) is not None
     ]
     empty = next(
-        (Evidence(d.file, n, t.strip()[:400]) for d, n, t in incident.lines_with((_NO_PROCESS,))),
+        (quote_line(d.file, n, t) for d, n, t in incident.lines_with((_NO_PROCESS,))),
         None,
     )
     if not held and empty is None:
@@ -230,11 +230,10 @@ def _name_seen(
         if held
         else "a leftover of an earlier run"
     )
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     unlisted = ", which nvidia-smi does not list" if empty is not None else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu} although PyTorch "
+        title=f"{_begin(finding, message)} although PyTorch "
         f"reserved only {(message.reserved or 0) / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB: {rest / GIB:.1f} GiB are held by "
         f"{who}{unlisted}, left over from an earlier run; end it and start again" + _tail(finding),
         evidence=(
@@ -255,15 +254,14 @@ def _name_library(
     for words, reason in _OTHER_LIBRARIES:
         lines = ((d, n, t) for d, n, t in incident.lines_with(words) if "Traceback" not in t)
         if (first := next(lines, None)) is not None:
-            told, place = reason, Evidence(first[0].file, first[1], first[2].strip()[:400])
+            told, place = reason, quote_line(first[0].file, first[1], first[2])
             break
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     reason = (
         told or "NCCL communicators, CUDA graphs or another CUDA library in the process hold it"
     )
     return replace(
         finding,
-        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}; of the "
+        title=f"{_begin(finding, message)}; of the "
         f"{process / GIB:.1f} GiB this process holds {outside / GIB:.1f} GiB are not PyTorch's: another library in the same "
         f"process took them ({reason})" + _tail(finding),
         evidence=(*finding.evidence[:3], *((place,) if place is not None else ())),
@@ -285,7 +283,7 @@ def _name_exclusive(incident: LogIncident, finding: Finding) -> Finding:
     if not any("busy or unavailable" in e.text for e in finding.evidence[:3]):
         return finding
     rows = [
-        (int(m["index"]), int(m["used"]), Evidence(d.file, n, t.strip()[:400]))
+        (int(m["index"]), int(m["used"]), quote_line(d.file, n, t))
         for d, n, t in incident.lines_with(("Exclusive_Process", "E. Process"))
         if (m := _EXCLUSIVE.match(t)) is not None
     ]
@@ -309,7 +307,7 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
     other = max(message.others, key=lambda o: o.bytes)
     engine = next(
         (
-            Evidence(d.file, n, t.strip()[:400])
+            quote_line(d.file, n, t)
             for d, n, t in incident.lines_with(("gpu_memory_utilization", "mem_fraction_static"))
         ),
         None,
@@ -322,10 +320,9 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
         if engine is not None
         else "a process of another job, or a leftover"
     )
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}: another process "
+        title=f"{_begin(finding, message)}: another process "
         f"({other.pid}) holds {other.bytes / GIB:.2f} of its {(message.total or 0) / GIB:.2f} GiB, this one "
         f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + _tail(finding),
         evidence=(*finding.evidence[:3], *((engine,) if engine is not None else ())),
@@ -399,10 +396,9 @@ def _name_engine(incident: LogIncident, finding: Finding, message: OomMessage) -
         return None
     size = f" = {reserved:.1f} GiB" if reserved is not None else ""
     size += f", {cache:.1f} GiB of it for the KV cache" if cache is not None else ""
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU {message.gpu}, because the "
+        title=f"{_begin(finding, message)}, because the "
         f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {share:g}{size} "
         "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
         "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
@@ -471,7 +467,7 @@ def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
         return None
     setting = next(
         (
-            Evidence(d.file, n, t.strip()[:400])
+            quote_line(d.file, n, t)
             for d, n, t in incident.lines_with(("device_map",))
             if _AUTO.search(t[:1000])
         ),
@@ -487,6 +483,13 @@ def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
         f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{mark}{tail}",
         evidence=tuple(dict.fromkeys((*finding.evidence[:3], setting))),
     )
+
+
+def _begin(finding: Finding, message: OomMessage) -> str:
+    """What all titles here say first: what could not be allocated, and where."""
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    size = f"{message.tried / GIB:.2f} GiB"
+    return f"GPU out of memory{where}: {size} could not be allocated on GPU {message.gpu}"
 
 
 def _tail(finding: Finding) -> str:

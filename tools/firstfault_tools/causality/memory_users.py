@@ -14,6 +14,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.killed_work import PLAIN, last_work, name_kept
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
 
 TOP = 16
@@ -70,7 +71,7 @@ def name_users(incident: LogIncident, finding: Finding) -> Finding:
             evidence=(
                 *finding.evidence[:3],
                 places[command],
-                *((Evidence(digest.file, work[1][0], work[1][1].strip()[:400]),) if work is not None and work[1] else ()),
+                *((quote_line(digest.file, work[1][0], work[1][1]),) if work is not None and work[1] else ()),
             ),
         )  # fmt: skip
     return finding
@@ -127,7 +128,7 @@ def name_growing_work(incident: LogIncident, finding: Finding) -> Finding:
             title=f"{finding.title.partition(_DEFAULT)[0]}: it grew {words}",
             evidence=(
                 *finding.evidence[:4],
-                *(Evidence(digest.file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
+                *(quote_line(digest.file, n, t) for n, t in dict.fromkeys(quoted)),
             ),
             page="oom-evaluation" if work == "evaluation" else "host-memory-oom-kill",
         ),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
 
@@ -97,8 +98,8 @@ def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
             category=Category.CHECKPOINT,
             confidence=Confidence.LIKELY,
             evidence=(
-                Evidence(digest.file, at, told.strip()[:400]),
-                Evidence(digest.file, number, text.strip()[:400]),
+                quote_line(digest.file, at, told),
+                quote_line(digest.file, number, text),
             ),
             page="resume-state",
             facts={"survived": False, "severity": "warning", "explains": "unlearned"},
@@ -143,7 +144,7 @@ def _find_narrowed(incident: LogIncident) -> tuple[Finding, ...]:
                         level=Level.CAUSE,
                         category=Category.CHECKPOINT,
                         confidence=Confidence.LIKELY,
-                        evidence=(Evidence(digest.file, number, text.strip()[:400]), Evidence(file, n, t.strip()[:400])),
+                        evidence=(quote_line(digest.file, number, text), quote_line(file, n, t)),
                         page="resume-state",
                         facts={"survived": False, "starts_at": 1, "explains": "setback"},
                     ),
@@ -199,8 +200,8 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                 category=Category.CHECKPOINT,
                 confidence=Confidence.CONFIRMED,
                 evidence=(
-                    Evidence(digest.file, number, text.strip()[:400]),
-                    Evidence(digest.file, resumed[0], resumed[1].strip()[:400]),
+                    quote_line(digest.file, number, text),
+                    quote_line(digest.file, resumed[0], resumed[1]),
                 ),
                 page="resume-state",
                 facts={"survived": False, "severity": "warning", "explains": "unlearned"},
@@ -261,7 +262,7 @@ def _find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
                 category=Category.CHECKPOINT,
                 confidence=Confidence.LIKELY,
                 evidence=tuple(
-                    Evidence(digest.file, n, t.strip()[:400])
+                    quote_line(digest.file, n, t)
                     for n, t in ((start[0], start[1]), (bar[0], bar[1]), end)
                 ),
                 page="resume-state",
@@ -323,7 +324,7 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
                 level=Level.CAUSE,
                 category=Category.CHECKPOINT,
                 confidence=Confidence.LIKELY,
-                evidence=tuple(Evidence(digest.file, n, t.strip()[:400]) for n, t in quoted),
+                evidence=tuple(quote_line(digest.file, n, t) for n, t in quoted),
                 page="resume-state",
                 facts={"survived": False, "starts_at": 1, "explains": "setback"},
             ),
@@ -424,7 +425,7 @@ def name_deleted(incident: LogIncident, finding: Finding) -> Finding:
         return replace(
             finding,
             title=f"{finding.title}; {what}was deleted earlier in this run, as quoted (save_total_limit and the like keep the newest only)",
-            evidence=(*finding.evidence[:2], Evidence(digest.file, number, text.strip()[:400])),
+            evidence=(*finding.evidence[:2], quote_line(digest.file, number, text)),
         )
     return finding
 

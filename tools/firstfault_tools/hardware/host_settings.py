@@ -270,7 +270,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     rows: dict[str, tuple[str, str, Evidence]] = {}
     lines = incident.lines_with(("GID_INDEX", "GID[", "local GID index", "fe80:", ":ffff:"))
     for digest, number, text in islice(lines, MOST_GID_LINES):
-        quote = Evidence(digest.file, number, text.strip()[:400])
+        quote = quote_line(digest.file, number, text)
         if (told := _GID_USED.search(text)) is not None:
             used = used or (told["index"], quote)
             rows.setdefault(told["index"], (told["gid"], "", quote))

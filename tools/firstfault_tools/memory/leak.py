@@ -17,7 +17,7 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold
+from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold, quote_line
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
@@ -122,7 +122,7 @@ def _step_up(
                 confidence=Confidence.LIKELY,
                 evidence=(
                     Evidence(file, series.line[last], series.texts.get(last) or "", rank),
-                    Evidence(file, told[0], told[1].strip()[:400]),
+                    quote_line(file, told[0], told[1]),
                     Evidence(file, series.line[row], series.texts.get(row) or "", rank),
                 ),
                 rank=rank,
@@ -264,8 +264,7 @@ def _odd_holder(
         category=Category.OOM,
         confidence=Confidence.LIKELY,
         evidence=tuple(
-            Evidence(file, n, t.strip()[:400])
-            for n, t in (place, *((own,) if own is not None else ()))
+            quote_line(file, n, t) for n, t in (place, *((own,) if own is not None else ()))
         ),
         rank=most if what == "rank" else None,
         gpu=f"GPU {most}" if what == "GPU" else None,
@@ -324,7 +323,7 @@ def _find_rise(
             category=Category.OOM,
             confidence=Confidence.LIKELY,
             evidence=tuple(
-                Evidence(file, n, t.strip()[:400])
+                quote_line(file, n, t)
                 for n, t in (
                     (series.line[before], series.texts.get(before) or ""),
                     event,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.speaker import read_speaker
 
@@ -73,7 +73,7 @@ def _make(
         level=Level.CAUSE,
         category=Category.DATA,
         confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in dict.fromkeys(quoted)),
+        evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(quoted)),
         page=page,
         facts={"survived": False, "starts_at": 1, "severity": "warning"},
     )

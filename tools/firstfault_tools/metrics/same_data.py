@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.speaker import read_speaker
 
 MARKERS = (
@@ -115,9 +115,7 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         level=Level.FAILURE,
         category=Category.CODE_BUG,
         confidence=Confidence.LIKELY,
-        evidence=tuple(
-            Evidence(file, n, t.strip()[:400]) for _, (n, t) in list(first.values())[:3]
-        ),
+        evidence=tuple(quote_line(file, n, t) for _, (n, t) in list(first.values())[:3]),
         page="uneven-data-across-ranks",
         facts={"severity": "warning"},
     )
@@ -158,9 +156,7 @@ def _find_passes(
         level=Level.FAILURE,
         category=Category.DATA,
         confidence=Confidence.LIKELY,
-        evidence=tuple(
-            Evidence(file, n, t.strip()[:400]) for n, t in (places[0], places[1], whole)
-        ),
+        evidence=tuple(quote_line(file, n, t) for n, t in (places[0], places[1], whole)),
         page="resume-state",
         facts={"severity": "warning"},
     )
@@ -191,7 +187,7 @@ def _make(what: str, places: Sequence[tuple[int, str]], file: str, weight: float
         level=Level.CONTEXT,
         category=Category.DATA,
         confidence=Confidence.LIKELY,
-        evidence=tuple(Evidence(file, n, t.strip()[:400]) for n, t in places),
+        evidence=tuple(quote_line(file, n, t) for n, t in places),
         page="uneven-data-across-ranks",
         facts={"explains": "slow", "also": "unlearned", "weight": weight},
     )
