@@ -323,6 +323,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="scratch space; a temporary folder otherwise")
     parser.add_argument("--count", type=int, default=COUNT)
     chosen = parser.parse_args()
+    if chosen.folder is not None:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         print("\n".join([TABLE, *index_rows(Path(name), chosen.count)]))
 

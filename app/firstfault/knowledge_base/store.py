@@ -21,8 +21,10 @@ from firstfault.knowledge_base.vectors import Embedder
 
 BATCH = 64
 EF_SEARCH = 1_000
-"""Candidates HNSW keeps while it looks for neighbours: enough to search the shipped index exactly.
-evals/bench_index.py measures what 100,000 passages lose."""
+"""Candidates HNSW keeps while it looks for neighbours."""
+GRAPH = {"max_neighbors": 32, "ef_construction": 200}
+"""How HNSW links vectors. Chroma's own 16 and 100 lose 13 to 24 of 3,000 neighbours, differently in every
+build of the same 3,000 vectors; these lose 1 to 4. evals/bench_index.py measures 100,000 passages."""
 Progress = Callable[[int, int], None]
 
 
@@ -82,7 +84,9 @@ class VectorStore:
 
     def __init__(self, client: Any, embedder: str) -> None:
         self._embedder = embedder
-        mark = hashlib.sha256(embedder.encode()).hexdigest()[:8]
+        # a collection keeps the graph it was made with, so another graph is another collection
+        made = "\x1f".join((embedder, *(f"{k}={v}" for k, v in GRAPH.items())))
+        mark = hashlib.sha256(made.encode()).hexdigest()[:8]
         self._collections = {
             kind: _open_collection(client, f"{name}-{mark}") for kind, name in COLLECTIONS.items()
         }
@@ -177,6 +181,7 @@ def _open_collection(client: Any, name: str) -> Any:
     hnsw = {
         "space": "cosine",
         "ef_search": EF_SEARCH,
+        **GRAPH,
         # what is not written out is inserted again at the first query of every process
         "batch_size": 50,
         "sync_threshold": 50,
