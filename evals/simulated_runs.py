@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from firstfault_tools.findings import Finding
 from firstfault_tools.metrics.judgement import judge_steps
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 FORMATS = ("megatron", "hf", "torchtitan", "nanogpt", "pairs", "json", "open_clip", "mmengine")
 

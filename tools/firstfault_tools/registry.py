@@ -88,19 +88,21 @@ _IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
 
 @cache
 def _modules() -> Mapping[str, frozenset[bytes]]:
-    """What every module below `firstfault_tools` defines, told from its text without importing it."""
+    """What every module below `firstfault_tools` defines, told from its text without importing it.
+
+    In the order in which finders run: room by room, a room's own modules before those of the rooms
+    inside it, which may build on what those found.
+    """
     import firstfault_tools
 
     found: dict[str, frozenset[bytes]] = {}
     marks = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
-    for package in sorted(Path(firstfault_tools.__path__[0]).iterdir()):
-        if not (package / "__init__.py").is_file():
-            continue
-        for file in sorted(package.glob("[!_]*.py")):
-            source = file.read_bytes()
-            found[f"firstfault_tools.{package.name}.{file.stem}"] = frozenset(
-                mark for mark in marks if mark in source
-            )
+    root = Path(firstfault_tools.__path__[0])
+    paths = (file.relative_to(root) for file in root.rglob("[!_]*.py"))
+    for path in sorted(paths, key=lambda p: (p.parts[0], len(p.parts), p)):
+        source = (root / path).read_bytes()
+        name = ".".join((root.name, *path.with_suffix("").parts))
+        found[name] = frozenset(mark for mark in marks if mark in source)
     return MappingProxyType(found)
 
 

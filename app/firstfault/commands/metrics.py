@@ -20,7 +20,7 @@ def read_run(path: str) -> StepSeries:
     """Step rows of a log file, or of standard input for '-'. Raises InputUnreadable."""
     from firstfault.commands.watch import open_log, read_lines
     from firstfault_tools.metrics.monitor import COLOUR
-    from firstfault_tools.metrics.steps import parse_steps
+    from firstfault_tools.metrics.sources.steps import parse_steps
 
     with open_log(path) as stream:
         return parse_steps(

@@ -157,7 +157,7 @@ def watch(
 ) -> None:
     """Follow a training log and alert once per condition. Exit code 1 if there was an alert."""
     from firstfault_tools.metrics.monitor import Monitor, watch_lines
-    from firstfault_tools.metrics.steps import parse_steps
+    from firstfault_tools.metrics.sources.steps import parse_steps
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise click.UsageError("--webhook: must begin with http:// or https://")

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firstfault.investigation.diagnosis import SkippedInput
-from firstfault_tools.causality.adoption import adopt_ranks
-from firstfault_tools.causality.alignment import align_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.memory_weighing import weigh_memory
+from firstfault_tools.causality.memory.weighing import weigh_memory
+from firstfault_tools.causality.odd_ranks.alignment import align_ranks
+from firstfault_tools.causality.seats.adoption import adopt_ranks
 from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Finding, Level
+from firstfault_tools.hardware.gpu.placement import join_storage, join_stragglers
 from firstfault_tools.hardware.host_sections import read_sign
-from firstfault_tools.hardware.placement import join_storage, join_stragglers
 from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs

@@ -77,7 +77,7 @@ def name_setting(
     first = judgement.finding
     if first is None or judgement.verdict is Verdict.HEALTHY or first.category not in _BY_SETTINGS:
         return examination, judgement
-    from firstfault_tools.metrics.fault_settings import explain_by_settings, groups_of
+    from firstfault_tools.metrics.learning.fault_settings import explain_by_settings, groups_of
 
     if not groups_of(first):
         return examination, judgement

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from firstfault.investigation.examination import Examination, choose_few
-from firstfault_tools.causality.last_words import NOISE
+from firstfault_tools.causality.odd_ranks.last_words import NOISE
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level

@@ -119,7 +119,7 @@ class Artefacts:
     @cached_property
     def steps(self) -> Mapping[str, StepSeries]:
         """Step curves by file, where a file has any."""
-        from firstfault_tools.metrics.steps import parse_steps
+        from firstfault_tools.metrics.sources.steps import parse_steps
         from firstfault_tools.metrics.view import lead_of
 
         found = {}

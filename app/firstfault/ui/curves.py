@@ -11,7 +11,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.log.line import normalise
 from firstfault_tools.metrics.log_lines import rank_of
 from firstfault_tools.metrics.series import MISSING, NO_STEP
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 from firstfault_tools.metrics.view import lead_of
 
 MAX_BYTES = 256 * 1024 * 1024

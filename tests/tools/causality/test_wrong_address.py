@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.meeting import find_in_incident
-from firstfault_tools.causality.roster import read_roster
+from firstfault_tools.causality.launch.meeting import find_in_incident
+from firstfault_tools.causality.seats.roster import read_roster
 from firstfault_tools.causality.wrong_address import explain_access
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.scan import build_set, scan_file

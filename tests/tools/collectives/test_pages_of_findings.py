@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 SOURCES = [
     path
     for room in ("collectives", "stacks", "profile")
-    for path in sorted((ROOT / "tools/firstfault_tools" / room).glob("*.*"))
+    for path in sorted((ROOT / "tools/firstfault_tools" / room).rglob("*.*"))
     if path.suffix in (".py", ".json")
 ]
 PAGES = {path.stem for path in (ROOT / "knowledge/pages").rglob("*.md")}

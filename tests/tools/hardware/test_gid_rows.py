@@ -8,7 +8,7 @@ import pytest
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.hardware.host_settings import find_in_incident
+from firstfault_tools.hardware.host.host_settings import find_in_incident
 from firstfault_tools.log.scan import build_set, scan_file
 
 FAILED = Finding("signature.ib-modify-qp", "x", Level.CAUSE, Category.COMMUNICATION)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from firstfault_tools.findings import Finding, Level
-from firstfault_tools.hardware import dmesg, event_log, host_settings, path_mtu
 from firstfault_tools.hardware.excerpt import number_lines
+from firstfault_tools.hardware.host import dmesg, event_log, host_settings
+from firstfault_tools.hardware.network import path_mtu
 
 ROW = " 3e{} | {} | {} | {} | {} | Asserted\n"
 

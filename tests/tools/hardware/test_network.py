@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Level
-from firstfault_tools.hardware import dcgm, infiniband, link_counters, nccl_tests
 from firstfault_tools.hardware.excerpt import number_lines
+from firstfault_tools.hardware.gpu import dcgm
+from firstfault_tools.hardware.network import infiniband, link_counters, nccl_tests
 from firstfault_tools.hardware.outliers import find_low
 from firstfault_tools.hardware.pages import load_pages
 from firstfault_tools.registry import Artefact

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from firstfault_tools.findings import Level
-from firstfault_tools.hardware import (
-    cpu_heat,
-    cpu_limits,
-    host_pressure,
-    nccl_tests,
-    pcie,
-    port_rates,
-    shared_gpu,
-    uplinks,
-)
+from firstfault_tools.hardware.gpu import pcie, shared_gpu
+from firstfault_tools.hardware.host import cpu_heat, cpu_limits, host_pressure
+from firstfault_tools.hardware.network import nccl_tests, port_rates, uplinks
 
 
 def number(text: str) -> list[tuple[int, str]]:
@@ -144,7 +137,7 @@ GPU3    {far}     {far}     {near}      X      20-39"""
 
 
 def test_gpus_of_two_sockets_without_nvlink() -> None:
-    from firstfault_tools.hardware.topology import find_in_lines as find
+    from firstfault_tools.hardware.gpu.topology import find_in_lines as find
 
     def found(near: str, far: str) -> list[str]:
         text = TOPOLOGY.format(near=near, far=far)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.metrics.passed_over import find_in_incident
+from firstfault_tools.metrics.learning.passed_over import find_in_incident
 
 
 def incident(lines: Sequence[str]) -> SimpleNamespace:

@@ -8,7 +8,7 @@ import pytest
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.metrics import checklist, correlation, verification
 from firstfault_tools.metrics.chart import chart_columns, summarise_columns, thin_curve
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 
 def test_a_spike_of_one_step_survives_thinning() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from firstfault_tools.metrics.log_lines import find_in_lines
 from firstfault_tools.metrics.series import MISSING
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 
 def lines(pattern: str, values: list[float], every: int = 10) -> list[tuple[int, str]]:

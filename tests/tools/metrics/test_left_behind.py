@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from firstfault.workspace import Workspace
-from firstfault_tools.metrics.equal_rewards import find_in_lines as find_rewards
+from firstfault_tools.metrics.learning.equal_rewards import find_in_lines as find_rewards
+from firstfault_tools.metrics.learning.preferences import find_in_lines as find_preferences
 from firstfault_tools.metrics.log_lines import find_in_lines as find_steps
-from firstfault_tools.metrics.preferences import find_in_lines as find_preferences
 
 
 @pytest.fixture(scope="module")

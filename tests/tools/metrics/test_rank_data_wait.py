@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault_tools.metrics.rank_parts import find_in_lines, kind_of
+from firstfault_tools.metrics.pace.rank_parts import find_in_lines, kind_of
 
 
 def log(late: float) -> list[tuple[int, str]]:

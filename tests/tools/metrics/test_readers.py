@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.metrics import tfevents, tracker_export, trainer_state
+from firstfault_tools.metrics.sources import tfevents, tracker_export, trainer_state
 from firstfault_tools.registry import Artefact, Reader, Reading, readers
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from firstfault_tools.findings import Level
-from firstfault_tools.metrics import log_lines, policy_collapse, profile_table
+from firstfault_tools.metrics import log_lines
+from firstfault_tools.metrics.learning import policy_collapse
+from firstfault_tools.metrics.pace import profile_table
 
 SPY = """Total Samples 2200
 GIL: 1.00%, Active: 102.00%, Threads: 3

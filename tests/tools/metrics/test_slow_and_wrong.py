@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from firstfault_tools.findings import Level
-from firstfault_tools.metrics import (
+from firstfault_tools.metrics.learning import (
     accumulation,
+    member_versions,
+    pasted_checks,
+)
+from firstfault_tools.metrics.pace import (
     epoch_pauses,
     host_parts,
     indexed_rates,
-    member_versions,
     microbatches,
     optimizer_offload,
-    pasted_checks,
     profile_table,
     slow_settings,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firstfault_tools.findings import Category
-from firstfault_tools.metrics.slow_settings import find_in_lines, load_settings
+from firstfault_tools.metrics.pace.slow_settings import find_in_lines, load_settings
 
 BUILD = "Using /root/.cache/torch_extensions/py310_cu118 as PyTorch extensions root..."
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from firstfault_tools.metrics.log_lines import find_in_lines, rank_of
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 COUNT = 1_000_000
 

@@ -11,7 +11,7 @@ from evals.simulated_runs import megatron_line as megatron
 
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.metrics.series import StepSeries
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"
 PAGES = Path(__file__).parents[3] / "knowledge" / "pages"
@@ -84,7 +84,7 @@ def test_shared_cases(name: str, lines: list[str]) -> None:
 def test_pages_of_findings_exist() -> None:
     pages = {path.stem for path in PAGES.rglob("*.md")}
     used = set()
-    for module in SOURCE.glob("*.py"):
+    for module in SOURCE.rglob("*.py"):
         used |= set(re.findall(r'page\s*=\s*"([a-z0-9-]+)"', module.read_text()))
     assert used
     assert used <= pages

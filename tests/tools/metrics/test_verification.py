@@ -15,7 +15,7 @@ from firstfault_tools.metrics.checklist import (
 )
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 from firstfault_tools.metrics.verification import (
     FixVerdict,
     Trial,

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
-from firstfault_tools.causality.roster import Roster, read_roster
-from firstfault_tools.causality.seating import Seating, read_seating
+from firstfault_tools.causality.seats.roster import Roster, read_roster
+from firstfault_tools.causality.seats.seating import Seating, read_seating
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
@@ -21,7 +21,7 @@ from firstfault_tools.log.traceback import Traceback, read_tracebacks
 from firstfault_tools.log.work import WorkReport, read_work
 
 if TYPE_CHECKING:
-    from firstfault_tools.causality.gpu_seats import GpuSeats
+    from firstfault_tools.causality.seats.gpu_seats import GpuSeats
 
 _WORLD = expression(
     r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
@@ -148,7 +148,7 @@ class LogIncident:
     @cached_property
     def gpu_seats(self) -> GpuSeats:
         """Ranks by PCI address and pid, put together from listings; read only where a fault names one."""
-        from firstfault_tools.causality.gpu_seats import GpuSeats
+        from firstfault_tools.causality.seats.gpu_seats import GpuSeats
 
         return GpuSeats(self)
 

@@ -254,7 +254,7 @@ class ProgressReader:
         if len(self._digest.kept) - self._digest.position(number) - 1 < 2:
             return 0  # nothing follows: no need to read the steps of thousands of dead ranks
         if self._steps is None:
-            from firstfault_tools.metrics.steps import parse_steps
+            from firstfault_tools.metrics.sources.steps import parse_steps
 
             series = parse_steps(self._digest.kept)
             self._steps = series.line, series.step

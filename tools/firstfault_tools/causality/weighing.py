@@ -14,7 +14,7 @@ from dataclasses import replace
 from firstfault_tools.causality.chain import DEPTH, WEAKEST
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.interruption import subordinate_interrupts
-from firstfault_tools.causality.pods import family_of, pod_of
+from firstfault_tools.causality.seats.pods import family_of, pod_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.speaker import read_speaker

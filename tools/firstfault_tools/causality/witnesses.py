@@ -26,7 +26,7 @@ from firstfault_tools.causality.exceptions import (
 from firstfault_tools.causality.handled import is_handled
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.interruption import read_interruption
-from firstfault_tools.causality.odd_one import (
+from firstfault_tools.causality.odd_ranks.odd_one import (
     OddOne,
     find_odd_one,
     find_unlike_zero,

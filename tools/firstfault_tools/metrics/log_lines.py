@@ -9,7 +9,7 @@ from firstfault_tools.findings import Finding
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
-from firstfault_tools.metrics.steps import parse_steps
+from firstfault_tools.metrics.sources.steps import parse_steps
 
 OF_ONE_RANK = frozenset({"metrics.straggler", "metrics.rank_value", "metrics.rank_waits"})
 """Verdicts that compare ranks and name one."""

@@ -13,7 +13,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.metrics.baseline import compare_baseline
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
-from firstfault_tools.metrics.steps import StepParser
+from firstfault_tools.metrics.sources.steps import StepParser
 
 WINDOW = 10_000
 COLOUR = expression(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.hardware import dmesg
 from firstfault_tools.hardware.excerpt import quote_line
+from firstfault_tools.hardware.host import dmesg
 from firstfault_tools.probe.records import ProbeRecord
 
 

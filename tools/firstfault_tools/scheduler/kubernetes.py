@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from firstfault_tools.causality.pods import family_of
+from firstfault_tools.causality.seats.pods import family_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (

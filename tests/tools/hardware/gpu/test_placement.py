@@ -1,0 +1,93 @@
+"""Hosts from file names, and the rank of a GPU that a straggler's times name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstfault_tools.findings import Category, Evidence, Finding, Level
+from firstfault_tools.hardware.gpu.placement import join_stragglers
+from firstfault_tools.hardware.host.dmesg import READER
+from firstfault_tools.hardware.host_name import name_host
+from firstfault_tools.registry import Artefact
+
+SLOW = Finding(
+    "metrics.rank_straggler",
+    "Rank 13 is slow",
+    Level.FAILURE,
+    Category.PERFORMANCE,
+    evidence=(Evidence("t.log", 2, "rank 13 gx-22 gpu 5: compute 1655.8"),),
+    rank=13,
+    host="gx-22",
+    gpu="GPU 5",
+    facts={"gpu_index": 5},
+)
+HOT = Finding(
+    "hardware.throttled",
+    "GPU 5: the hardware slows it down for heat",
+    Level.CAUSE,
+    Category.PERFORMANCE,
+    evidence=(Evidence("smi.csv", 5, "5, 91"),),
+    gpu="GPU 5",
+    facts={"gpu_index": 5},
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "host"),
+    [
+        ("dmesg.txt", None),
+        ("dmesg.node7.txt", "node7"),
+        ("node7/dmesg.txt", "node7"),
+        ("gx-22_nvidia-smi-q.txt", "gx-22"),
+        ("nvidia-smi.gx-22.dmon.txt", "gx-22"),
+        ("nvidia-smi-q.xml", None),
+        ("ip-10-0-3-4/dmesg", "ip-10-0-3-4"),
+        ("node-09.dmesg", "node-09"),
+        ("kern.log.1", None),
+        ("run12/dmesg.txt", None),
+        ("rank13/dmesg.txt", None),
+        ("dmesg_2026-03-10.txt", None),
+        ("train.log", None),
+    ],
+)
+def test_host_of_a_file(file: str, host: str | None) -> None:
+    assert name_host(file) == host
+
+
+@given(st.text(max_size=80))
+def test_any_name_is_answered(file: str) -> None:
+    assert name_host(file) is None or name_host(file)
+
+
+def test_a_kernel_log_gets_the_host_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("[  12.000000] NVRM: Xid (PCI:0000:9a:00): 79, GPU has fallen off the bus.\n")
+    (found,) = READER.read((Artefact("node7/dmesg.txt", path),)).findings
+    assert found.host == "node7"
+    assert found.evidence[0].host == "node7"
+
+
+def test_a_hot_gpu_gets_the_rank_and_the_slow_rank_becomes_its_sign() -> None:
+    slow, hot = join_stragglers([SLOW, HOT])
+    assert slow.level is Level.SYMPTOM
+    assert (hot.rank, hot.host, hot.level) == (13, "gx-22", Level.CAUSE)
+    assert "rank 13" in hot.title
+    assert [e.file for e in hot.evidence] == ["smi.csv", "t.log"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(HOT, facts={"gpu_index": 4}),
+        replace(HOT, host="gx-23"),
+        replace(HOT, level=Level.CONTEXT),
+        replace(HOT, rank=3),
+    ],
+)
+def test_another_gpu_is_left_alone(other: Finding) -> None:
+    assert join_stragglers([SLOW, other]) == [SLOW, other]

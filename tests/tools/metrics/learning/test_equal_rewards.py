@@ -1,0 +1,67 @@
+"""Groups of answers that teach nothing, and a loss of zero that is as it should be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firstfault_tools.findings import Level
+from firstfault_tools.metrics.learning.equal_rewards import find_in_lines
+from firstfault_tools.metrics.log_lines import find_in_lines as find_steps
+
+
+def number(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.split("\n"), start=1))
+
+
+def trl(loss: float, grad: float, spread: float) -> str:
+    return "\n".join(
+        f"{{'loss': {loss}, 'grad_norm': {grad}, 'learning_rate': 1e-06, 'reward': {0.1 + s / 100:.2f}, "
+        f"'reward_std': {spread}, 'kl': 0.0004, 'epoch': {s / 100:.2f}}}"
+        for s in range(1, 40)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        trl(0.0, 0.2, 0.3),
+        trl(0.0, 0.2, 0.0),
+        "\n".join(f"step {s} loss 2.{s}" for s in range(40)),
+    ],
+)
+def test_runs_that_have_something_to_learn_from(text: str) -> None:
+    assert all(f.level is Level.BENIGN for f in find_in_lines(number(text), "t.log"))
+
+
+def test_a_reward_that_grows_is_well_whatever_the_loss_does() -> None:
+    (found,) = find_in_lines(number(trl(0.4, 0.2, 0.3)), "t.log")
+    assert found.kind == "metrics.rl_reward_grows"
+    wild = trl(0.4, 0.2, 0.3).replace("'kl': 0.0004", "'kl': 9.1")
+    assert find_in_lines(number(wild), "t.log") == ()
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    (found,) = find_in_lines(number(trl(0.0, 0.0, 0.0)), "t.log")
+    assert found.kind == "metrics.rl_no_signal"
+
+
+def test_a_loss_of_zero_is_normal_where_groups_are_compared() -> None:
+    kinds = {f.kind: f.level for f in find_steps(number(trl(0.0, 0.2, 0.3)), "t.log")}
+    assert kinds == {"metrics.rl_loss_zero": Level.BENIGN}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            lambda a, b: f"step:{a} - reward:{b} - kl:{a}e{a} - entropy:{b}",
+            st.integers(),
+            st.floats(),
+        ),
+        max_size=30,
+    )
+)
+def test_damage_raises_nothing(lines: list[str]) -> None:
+    find_in_lines(number("\n".join(lines)), "x")

@@ -1,0 +1,1 @@
+"""Why did the processes of a job not start or not meet?"""

@@ -1,0 +1,109 @@
+"""Does the number of processes started fit the nodes and GPUs that the job holds?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.launch.commands import MOST_COMMANDS, read_commands
+from firstfault_tools.causality.launch.unmet import describe_launch
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+
+_ASKED = expression(r"^\s*(?:\S+ )?#SBATCH\s+(?:--nodes[= ]|-N ?)(?P<nodes>\d+)\s*$")
+
+_ORDINAL = expression(
+    r"invalid device ordinal|StreamExecutor for CUDA:\d|CUDA_ERROR_INVALID_DEVICE|Duplicate GPU detected"
+)
+
+_PER_NODE = expression(
+    r"--n?tasks-per-node[= ](?P<tasks>\d+)|--nproc[-_]per[-_]node[= ](?P<each>\d+)|\s-ppn (?P<ppn>\d+)"
+)
+
+_GPUS = expression(
+    r"--gpus-per-node[= ](?:[\w.]+:)?(?P<node>\d+)|--gres[= ]gpu:(?:[\w.]+:)?(?P<gres>\d+)|"
+    r"CUDA_VISIBLE_DEVICES\W{1,3}(?P<visible>\d(?:,\d)*)\b|nvidia\.com/gpu['\"]?: ?['\"]?(?P<pod>\d+)|"
+    r"^\W*GPU (?P<last>\d{1,2}): (?:NVIDIA|Tesla|Quadro|GeForce|AMD).*UUID|"
+    r"(?i:\bdevice_count(?:\(\))?|visible GPUs|GPUs visible|number of GPUs)\W{1,4}(?P<count>\d{1,2})\b"
+)
+
+
+def find_unused_nodes(incident: LogIncident) -> Finding | None:
+    """A batch script that asks for several nodes and starts the program on one of them."""
+    asked: tuple[int, Line] | None = None
+    for digest, number, text in incident.lines_with(("#SBATCH",)):
+        match = _ASKED.match(text)
+        if match is not None and int(match["nodes"][:6]) > 1:
+            line = make_line(digest.file, number, text, digest.year)
+            asked = (int(match["nodes"][:6]), line)
+    if asked is None:
+        return None
+    commands = list(read_commands(incident, {}))
+    if len(commands) != 1 or commands[0].nodes > 1 or "nodes" not in commands[0].options:
+        return None
+    (command,) = commands
+    if "srun" in command.line.text or command.options["nodes"] != "1":
+        return None
+    found = describe_launch(
+        "commands",
+        f"the job holds {asked[0]} nodes, and the program was started on one of them only: the launch command says "
+        f"{command.flag('nodes')} 1 and runs without srun, so the GPUs of the other {asked[0] - 1} idle",
+        [command.line, asked[1]],
+    )
+    return replace(found, level=Level.FAILURE, facts={**found.facts, "severity": "warning"})
+
+
+def find_crowded(incident: LogIncident) -> Finding | None:
+    """More processes on a node than it has GPUs, where devices that do not exist are asked for."""
+    words = ("ordinal", "StreamExecutor", "INVALID_DEVICE", "Duplicate GPU")
+    failed = [
+        make_line(d.file, n, t, d.year)
+        for d, n, t in islice(incident.lines_with(words), MOST_COMMANDS)
+        if _ORDINAL.search(t[:1000])
+    ]
+    if not failed:
+        return None
+    tasks: tuple[int, Line] | None = None
+    gpus: tuple[int, Line] | None = None
+    marks = (
+        "per-node",
+        "per_node",
+        "-ppn",
+        "gres",
+        "VISIBLE_DEVICES",
+        "gpu",
+        "GPU",
+        "device_count",
+    )
+    for digest, number, text in islice(incident.lines_with(marks), 20 * MOST_COMMANDS):
+        line = make_line(digest.file, number, text, digest.year)
+        if (asked := _PER_NODE.search(text[:2000])) is not None and not text.lstrip().startswith(
+            "# "
+        ):
+            count = int(next(g for g in asked.groups() if g)[:4])
+            tasks = max(tasks or (0, line), (count, line), key=lambda pair: pair[0])
+        for match in _GPUS.finditer(text[:2000]):
+            value = next(g for g in match.groups() if g)
+            count = (
+                value.count(",") + 1 if match["visible"] else int(value[:4]) + bool(match["last"])
+            )
+            gpus = max(gpus or (0, line), (count, line), key=lambda pair: pair[0])
+    if tasks is None or gpus is None or not 0 < gpus[0] < tasks[0]:
+        return None
+    over = f"{gpus[0]}-{tasks[0] - 1}" if tasks[0] - gpus[0] > 1 else f"{gpus[0]}"
+    told = sorted({line.speaker.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
+    who = f" (tasks {', '.join(map(str, told[:12]))})" if told else ""
+    found = describe_launch(
+        "commands",
+        f"{tasks[0]} processes are started on each node and it has {gpus[0]} GPUs: each takes its local rank as its device "
+        f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'; start one "
+        f"process for each GPU ({gpus[0]} tasks per node), or map local ranks to devices modulo {gpus[0]}",
+        [failed[0], tasks[1], gpus[1]],
+    )
+    first = min(
+        line.number for line in (failed[0], tasks[1], gpus[1]) if line.file == failed[0].file
+    )
+    return replace(found, facts={**found.facts, "starts_at": first})

@@ -1,0 +1,432 @@
+"""What does a memory finding mean beside what the process was doing? Phase, peers and the end of the run.
+
+The allocator's message says how much did not fit. The stack above it tells whether the process was
+saving, loading or stepping; the process list in it tells whether ranks of one job share a GPU; where a
+kill came from is told by the work it interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Evidence, Finding, Level
+from firstfault_tools.hardware.excerpt import quote_line
+from firstfault_tools.memory.oom_message import OomMessage, find_messages
+
+FRAGMENTED, SHARED, GROWTH = (
+    "signature.cuda-oom-fragmentation",
+    "signature.cuda-oom-shared-gpu",
+    "metrics.host_memory_growth",
+)
+KERNEL, RAW = "kernel.oom_kill", "signature.cuda-error-out-of-memory"
+PLAIN = "signature.cuda-oom"
+RESTORED = "signature.oom-at-checkpoint-load"
+COMPILED = "signature.xla-oom"
+STRAGGLER = "metrics.rank_straggler"
+KILLED = "exit.sigkill"
+BUSY = "signature.no-cuda-gpus-available"
+ABSENT = "signature.checkpoint-not-found"
+RAY = "signature.ray-node-memory-kill"
+CROWD = "hardware.gpu_contexts"
+FRAMES = 24
+GIB = 1 << 30
+
+_PHASES = (
+    (
+        expression(
+            r"^(?:gather_object|all_gather_object|broadcast_object_list|scatter_object_list)$"
+        ),
+        "while objects were exchanged between the ranks (as for the plan of a checkpoint): over NCCL they travel as GPU "
+        "tensors, so even a sharded save needs GPU memory; give it a gloo group",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(r"^load_\w*|^_load\w*|from_pretrained|restore_location"),
+        "while a checkpoint was loaded",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(
+            r"state_dict|save_checkpoint|save_model|save_pretrained|save_ckpt|_save\b|\bsave_|_unshard_fsdp_state_params|"
+            r"summon_full_params"
+        ),
+        "while weights were gathered for a checkpoint: they are put together unsharded on the GPU; save "
+        "sharded, or gather with CPU offload and rank0_only",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(
+            r"^sync_target_model$|^sync_ref\w*|^summon_full_params$|^gather_(?:all_)?param\w*|^unwrap_model_for_generation$"
+        ),
+        "while the full weights were gathered from all ranks (a sync of the reference model, or weights taken together for generation): "
+        "they are unsharded on this GPU for that moment; gather layer by layer, or less often",
+        "oom-at-checkpoint",
+    ),
+    (
+        expression(r"\bgenerate\b|_sample\b|rollout"),
+        "while text was generated: the key-value cache grows with batch and length",
+        "oom-evaluation",
+    ),
+    (
+        expression(r"evaluat|validat|prediction_step|^eval_|^test(?:_\w+)?$|^val(?:_\w+)?$|^infer"),
+        "in evaluation: outputs or a larger batch are kept on the GPU",
+        "oom-evaluation",
+    ),
+    (
+        expression(r"(?:^|_)adam\w*$|optimizer_step|_init_group|_multi_tensor_"),
+        "in the optimizer step: Adam's two states for each weight are created at the first step",
+        "memory-estimation",
+    ),
+)
+_TEMPORARY = expression(
+    r"(?:preallocated temp allocation|[Tt]emp(?:orary)? (?:allocation|buffers?|size)): +(\S+)"
+)
+_OPERATOR = expression(r'Operator: op_name="(?P<op>[^"]{1,200})"')
+_SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
+_ENDED_PID = expression(r"launch\.py:\d+:\w+\] Killing subprocess (\d{2,8})")
+_LOCAL_RANK = expression(r"--local_rank[='\", ]+(\d{1,3})")
+LAUNCHER_LINES = 400
+_RESTORING = expression(
+    r"(?i)\b(?:load(?:ed|ing)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|ckpt|state|weights|optimizer)|torch\.load\(|--resume|\.(?:pth|pt|ckpt|tar)\b"
+)
+_RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
+
+
+def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with those about memory and checkpoints weighed by what surrounds them."""
+    straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
+    alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
+    crowd = next((f for f in findings if f.kind == CROWD), None)
+    levels = [f for f in findings if f.facts.get("explains") == "memory"]
+    out = []
+    for finding in findings:
+        finding = _revive_after_end(incident, finding)
+        if finding.kind == FRAGMENTED:
+            finding = _doubt_fragmentation(incident, finding)
+        elif finding.kind == RAW:
+            finding = _name_raw_phase(incident, finding)
+        elif finding.kind == KERNEL:
+            finding = _place_kill(incident, finding)
+        elif finding.kind == PLAIN:
+            finding = _name_phase(incident, finding)
+        elif finding.kind == SHARED:
+            finding = _name_peers(finding)
+        elif finding.kind == RESTORED:
+            finding = _name_first_device(incident, finding)
+        elif finding.kind == COMPILED:
+            finding = _read_assignment(incident, finding)
+        elif (
+            finding.kind == GROWTH and straggler is not None and _same_rank(finding, straggler.rank)
+        ):
+            # one rank is slow and grows: both follow from what only this rank does
+            finding = replace(finding, level=Level.CONTEXT)
+        elif finding.kind in (GROWTH, RAY):
+            from firstfault_tools.causality.memory.users import name_growing_work, name_users
+
+            name = name_users if finding.kind == RAY else name_growing_work
+            finding = name(incident, finding)
+        elif finding.kind == KILLED and finding.category is None and alone:
+            from firstfault_tools.causality.memory.killed_work import explain_kill
+
+            finding = explain_kill(incident, finding)
+        if finding.kind.startswith("signature.") and finding.category is Category.OOM:
+            placed = _place_by_device(incident, finding)
+            finding = _name_crowd(placed, crowd, incident)
+            if finding is placed:
+                finding = _name_holder(incident, placed)
+            if levels and finding is placed and finding.kind == PLAIN:
+                from firstfault_tools.memory.leak import join_levels
+
+                finding = join_levels(finding, levels)
+        elif finding.kind == ABSENT:
+            from firstfault_tools.causality.odd_ranks.resume_points import name_deleted
+
+            finding = name_deleted(incident, finding)
+        elif finding.kind == BUSY:
+            finding = _name_holder(incident, finding)
+        if finding.category is Category.CHECKPOINT and finding.rank == 0:
+            finding = _unname_loader(incident, finding)
+        out.append(finding)
+    return out
+
+
+def _name_holder(incident: LogIncident, finding: Finding) -> Finding:
+    """Who holds the memory that was missing; the module is read only where memory ran out."""
+    from firstfault_tools.causality.memory.holders import name_holder
+
+    return name_holder(
+        incident, finding, _message(finding.evidence[0]) if finding.evidence else None
+    )
+
+
+_SHARED_FAULTS = expression(
+    r"^signature\.(?:state-dict-|optimizer-|zero3-|checkpoint-file-corrupt|weights-|megatron-|deepspeed-dp|orbax-|sharded-load|"
+    r"checkpoint-args|checkpoint-not-found|dcp-|adapter-|load-on-missing|pickle-file)"
+)
+"""What is wrong with the file or the model's shape strikes every rank alike."""
+
+
+def _unname_loader(incident: LogIncident, finding: Finding) -> Finding:
+    """No rank for a fault of the file that rank 0 only printed for all, where no label names it."""
+    place = finding.evidence[0] if finding.evidence else None
+    if place is None or place.rank is not None or not _SHARED_FAULTS.search(finding.kind):
+        return finding
+    if any(e.rank == 0 or e.local_rank == 0 for e in incident.exits):
+        return finding
+    return replace(finding, rank=None)
+
+
+def _place_by_device(incident: LogIncident, finding: Finding) -> Finding:
+    """An unlabelled message names the device: on one host that is the rank, elsewhere no rank is known."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if (
+        message is None
+        or not message.gpu
+        or finding.rank != 0
+        or finding.evidence[0].rank is not None
+    ):
+        return finding
+    if incident.ranks_seen - {0} or "rank" in finding.facts:
+        return finding
+    many = len(incident.hosts_seen) > 1 or (incident.world_size or 1) > 8
+    rank = None if many else message.gpu
+    title = finding.title.replace(
+        "on rank 0", f"on rank {rank}" if rank is not None else "on one rank"
+    )
+    return replace(finding, rank=rank, title=title)
+
+
+def _name_first_device(incident: LogIncident, finding: Finding) -> Finding:
+    """Ranks other than 0 that run out of memory of GPU 0 while loading restore to the device saved from."""
+    messages = [(e.rank, m) for e in finding.evidence if (m := _message(e)) is not None]
+    on_first = {rank for rank, m in messages if m.gpu == 0}
+    if not on_first - {0, None} or any(m.gpu for _, m in messages):
+        return finding
+    return replace(
+        finding,
+        title=f"{finding.title}; every rank restores to GPU 0 (cuda:0), the device it was saved from, because torch.load was "
+        "called without map_location: load to the CPU or to the rank's own device",
+    )
+
+
+def _revive_after_end(incident: LogIncident, finding: Finding) -> Finding:
+    """What fails after the last step (the final save, the next command) is not got over by the end."""
+    if finding.category not in (Category.OOM, Category.CHECKPOINT) or not finding.facts.get(
+        "survived"
+    ):
+        return finding
+    if finding.level not in (Level.CAUSE, Level.FAILURE) or not finding.evidence:
+        return finding
+    place = finding.evidence[0]
+    reader = incident.progress.get(place.file)
+    if reader is None or place.line == 0:
+        return finding
+    finish, last = reader.finished_at(), reader.last_training()
+    if finish is None or place.line < (last.number if last is not None else 0):
+        return finding
+    if any(p.training and not p.full for p in reader.after(place.line)) or not _is_error(finding):
+        return finding
+    return replace(finding, facts={**finding.facts, "survived": False})
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.kind.startswith(("signature.", "traceback."))
+
+
+def _message(evidence: Evidence) -> OomMessage | None:
+    found = find_messages(evidence.text, 1)
+    return found[0] if found else None
+
+
+def _doubt_fragmentation(incident: LogIncident, finding: Finding) -> Finding:
+    """Free and unused memory together would not have been enough: then it is not fragmentation."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None or message.free is None or message.reserved_unallocated is None:
+        return finding
+    room = message.free + message.reserved_unallocated
+    if message.tried <= room:
+        return finding
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    words, page = _phase(incident, finding) or ("", "cuda-out-of-memory")
+    tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU "
+        f"{message.gpu} ({message.free / GIB:.2f} GiB free, and the {message.reserved_unallocated / GIB:.2f} "
+        f"GiB that PyTorch keeps unused would not make up for it)"
+        + (f" {words}" if words else "")
+        + (tail[1] + tail[2]),
+        page=page,
+    )
+
+
+def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
+    """A cap set on the process, or what the process was doing, where the message alone says neither."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None:
+        return finding
+    if message.limit is not None and message.free is not None and message.free > message.tried:
+        return replace(
+            finding,
+            title=f"{finding.title}; the card is not full: a cap lets this process hold {message.limit / GIB:.2f} GiB only "
+            "(set_per_process_memory_fraction)",
+        )
+    told = _phase(incident, finding)
+    if told is None or told[1] not in ("oom-at-checkpoint", "oom-evaluation"):
+        return finding
+    return replace(finding, title=f"{finding.title} {told[0]}", page=told[1])
+
+
+def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
+    """CUDA's own error in the middle of loading: this rank's card is too small for what is put on it."""
+    told = _phase(incident, finding) if finding.evidence else None
+    if told is None or told[1] != "oom-at-checkpoint":
+        return finding
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    tail = finding.title.partition(", raised in ")
+    return replace(
+        finding,
+        title=f"GPU out of memory{where} {told[0]}: what was put on this card did not fit{tail[1]}{tail[2]}",
+        page=told[1],
+    )
+
+
+def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) -> Finding:
+    """Processes of other ranks that hold a context on the GPU that ran out: what each put there first."""
+    message = _message(finding.evidence[0]) if crowd is not None and finding.evidence else None
+    if crowd is None or message is None or str(message.gpu) != crowd.gpu:
+        return finding
+    loading = next(
+        (
+            quote_line(d.file, n, t)
+            for d in incident.digests
+            for n, t in d.kept[: 4 * LAUNCHER_LINES]
+            if _RESTORING.search(t[:400]) and 'File "' not in t
+        ),
+        None,
+    )
+    reason = (
+        f"torch.load without map_location puts the checkpoint of every rank on GPU {crowd.gpu} (cuda:0), the device it was "
+        "saved from: load with map_location='cpu' or the rank's own device"
+        if loading is not None
+        else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
+        "context on the first GPU"
+    )
+    title = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{title[0]}; {crowd.title}: {reason}",
+        evidence=(*finding.evidence[:2], *crowd.evidence[:3], *((loading,) if loading else ())),
+        page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
+    )
+
+
+def _place_kill(incident: LogIncident, finding: Finding) -> Finding:
+    """The rank that the kernel killed, and what the job was doing."""
+    from firstfault_tools.causality.memory.killed_work import name_killed_work
+
+    seated = _seat_killed(incident, finding) if finding.rank is None else finding
+    return name_killed_work(incident, seated)
+
+
+def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
+    """Local rank of a killed pid that a launcher of one node does not list: its pids follow each other."""
+    pid = str(finding.facts.get("pid") or "")
+    if not pid.isdecimal():
+        return finding
+    pids = {int(pid)}
+    last = 0
+    for digest in incident.digests:
+        for _, text in digest.kept[-LAUNCHER_LINES:]:
+            if (ended := _ENDED_PID.search(text)) is not None:
+                pids.add(int(ended[1]))
+            elif "launch.py" in text and (local := _LOCAL_RANK.search(text)) is not None:
+                last = max(last, int(local[1]))
+    ordered = sorted(pids)
+    if len(ordered) < 3 or ordered[-1] - ordered[0] + 1 != len(ordered) or last + 1 != len(ordered):
+        return finding
+    rank = ordered.index(int(pid))
+    return replace(
+        finding,
+        rank=rank,
+        title=f"{finding.title}; by the order of the launcher's pids it was rank {rank}",
+    )
+
+
+def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:
+    """What the stack above an out-of-memory message was doing, and the page about that."""
+    place = finding.evidence[0]
+    stack = next(
+        (
+            t
+            for t in incident.tracebacks
+            if t.line.file == place.file and t.line.number == place.line
+        ),
+        None,
+    )
+    if stack is None:
+        return None
+    for words, told, page in _PHASES:
+        if any(words.search(f.name) for f in stack.frames[-FRAMES:]):
+            return told, page
+    return None
+
+
+def _name_peers(finding: Finding) -> Finding:
+    """Several processes of like size on one GPU are ranks of the job that all took the same device."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None or message.process is None:
+        return finding
+    alike = [o for o in message.others if 0.6 <= o.bytes / max(1, message.process) <= 1.6]
+    if len(alike) < 2 or len(alike) * 2 <= len(message.others):
+        return finding
+    tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{len(alike) + 1} processes of like size ({message.process / GIB:.1f} GiB each) sit on GPU "
+        f"{message.gpu}: the local ranks all use the same device, because each must set its own from "
+        "LOCAL_RANK before it touches CUDA (out of memory)" + tail[1] + tail[2],
+        rank=None,
+        page="gpu-memory-held-by-another-process",
+    )
+
+
+def _same_rank(growth: Finding, rank: int | None) -> bool:
+    named = _RANK_WORDS.search(growth.title)
+    return growth.rank == rank or (named is not None and int(named[1]) == rank)
+
+
+def _read_assignment(incident: LogIncident, finding: Finding) -> Finding:
+    """What XLA's list of buffers says: how much is temporary, and which buffer is the largest."""
+    told: list[str] = []
+    quotes: list[Evidence] = []
+    for digest in incident.digests:
+        for at, (number, text) in enumerate(digest.kept):
+            temporary = _TEMPORARY.search(text)
+            if temporary is not None and not told:
+                told.append(f"{temporary[1]} of it are temporary buffers of the compiled step")
+                quotes.append(Evidence(digest.file, number, text))
+            operator = _OPERATOR.search(text)
+            if operator is not None:
+                near = [t for _, t in digest.kept[at + 1 : at + 5]]
+                shape = next((m[1] for t in near if (m := _SHAPE.search(t)) is not None), "")
+                name = "/".join(operator["op"].split("/")[-2:])
+                told.append(
+                    f"the largest is {shape} of {name}" if shape else f"the largest is of {name}"
+                )
+                quotes.append(Evidence(digest.file, number, text))
+                break
+        if told:
+            break
+    if not told:
+        return finding
+    return replace(
+        finding,
+        title=f"{finding.title}; {', '.join(told)}: the program does not fit at this batch and sequence length without "
+        "recomputation (rematerialisation) or more sharding",
+        evidence=(*finding.evidence[:2], *quotes[:2]),
+        page="memory-reduction",
+    )

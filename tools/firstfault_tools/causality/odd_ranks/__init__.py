@@ -1,0 +1,1 @@
+"""Which rank did, said or held something else than all others?"""

@@ -1,0 +1,495 @@
+"""Which rank did not do what the others did? Ranks laid beside each other at their last collective.
+
+A rank whose last enqueued work equals its last completed work never entered the next collective; a
+rank that issued another operation or size at the same sequence number took another path; a rank that
+keeps writing while the others wait is busy. Only what the watchdog lines hold is used; the first rank
+to report is nobody special.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.odd_ranks.last_words import NOISE, last_words, read_doing
+from firstfault_tools.causality.progress import Progress, ProgressReader
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.work import WorkReport
+
+PAGE_MISMATCH = "collective-divergence"
+PAGE_NEVER_ENTERED = "collective-divergence"
+PAGE_UNEVEN = "uneven-data-across-ranks"
+PAGE_BUSY = "rank-zero-work"
+PAGE_ALL_WAIT = "collective-timeout"
+
+_WORDS_DATA = expression(
+    r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
+)
+ANNOUNCED_LINES = 12
+_FRAME = expression(r'File "(?P<path>[^"]{1,200})", line (?P<line>\d+), in (?P<name>\w+)')
+_WORDS_THROUGH = expression(
+    r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
+    r"\bend of epoch|\bout of data|\bStopIteration\b|\bno more batches|"
+    r"\b(?:starting|running|begin\w*) (?:the )?(?:validation|evaluation)|\bvalidate epoch\b"
+)
+_WORDS_SKIP = expression(
+    r"(?i)\bskip(?:s|ped|ping)?\b|\bempty (?:batch|target|sample)|\bno (?:targets?|objects?|valid \w+|labels?|ground truth)\b|\bearly return\b"
+)
+_WORDS_STEP = expression(r"(?i)\b(?:step|iter|iteration|batch)\b.{0,3}\d")
+_WORDS_EVALUATION = expression(
+    r"(?i)\bpredict|\bplot|\binference\b|\bevaluat|\bgenerat(?:e|ing|ion)\b"
+)
+_WORDS_CHECKPOINT = expression(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """Where one rank stands in one process group."""
+
+    rank: int
+    report: WorkReport
+    seq: int | None
+    op: str | None
+    numel: int | None
+    enqueued: int | None
+    completed: int | None
+    timed_out: bool
+
+    @property
+    def never_entered(self) -> bool:
+        return (
+            self.enqueued is not None
+            and self.completed is not None
+            and self.enqueued == self.completed
+        )
+
+
+def align_ranks(incident: LogIncident) -> tuple[Finding, ...]:
+    """Findings about who diverged, per process group, strongest first."""
+    groups: dict[str, list[WorkReport]] = defaultdict(list)
+    for report in incident.work:
+        groups[report.group].append(report)
+    if len(groups) > 1 and "" in groups:
+        # timeout lines of some versions print no group; they belong to the group of their rank
+        unnamed = groups.pop("")
+        only = next(iter(groups)) if len(groups) == 1 else ""
+        for report in unnamed:
+            home = next(
+                (g for g, rs in groups.items() if any(r.rank == report.rank for r in rs)), only
+            )
+            groups[home].append(report)
+    findings: list[Finding] = []
+    for name, reports in groups.items():
+        findings += _judge_group(incident, name, _states(reports))
+    return tuple(findings)
+
+
+def _states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
+    states: dict[int, RankState] = {}
+    for rank in sorted({r.rank for r in reports}):
+        own = [r for r in reports if r.rank == rank]
+        timeouts = [r for r in own if r.timed_out and r.op is not None]
+        statuses = [r for r in own if r.enqueued is not None]
+        lead = timeouts[0] if timeouts else own[0]
+        numbered = [r.seq for r in (*timeouts, *own) if r.seq is not None]
+        states[rank] = RankState(
+            rank=rank,
+            report=lead,
+            seq=numbered[0] if numbered else None,
+            op=lead.op,
+            numel=lead.numel_in,
+            enqueued=statuses[0].enqueued if statuses else None,
+            completed=statuses[0].completed if statuses else None,
+            timed_out=bool(timeouts),
+        )
+    return states
+
+
+def _judge_group(incident: LogIncident, group: str, states: dict[int, RankState]) -> list[Finding]:
+    waiting = [s for s in states.values() if s.timed_out and not s.never_entered]
+    if not waiting:
+        return []
+    judges = (_find_never_entered, _find_mismatch, _find_missing, _find_behind)
+    for judge in (_find_mismatch,) if _all_joined(incident) else judges:
+        found = judge(incident, group, states, waiting)
+        if found is not None:
+            return [found]
+    return [_all_wait(incident, waiting)]
+
+
+def _all_joined(incident: LogIncident) -> bool:
+    """PyTorch's own report says that every listed rank joined the collective: nobody is missing."""
+    known = incident.signatures.signatures
+    return any(known[h.index].id == "desync-all-joined" for d in incident.digests for h in d.hits)
+
+
+def _describe(state: RankState) -> str:
+    size = f" of {state.numel} elements" if state.numel is not None else ""
+    seq = f" (SeqNum {state.seq})" if state.seq is not None else ""
+    return f"{state.op or 'a collective'}{size}{seq}"
+
+
+def _waited(states: Sequence[RankState]) -> str:
+    ms = max((s.report.ran_ms or s.report.timeout_ms or 0 for s in states), default=0)
+    return f" for {ms / 1000:.0f} s" if ms else ""
+
+
+def _names(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _find_never_entered(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    ahead = max((s.enqueued or s.seq or 0 for s in waiting), default=0)
+    absent = [s for s in states.values() if s.never_entered and (s.enqueued or 0) < ahead]
+    if not absent or len(absent) > max(1, len(waiting)):
+        return None
+    first = min(absent, key=lambda s: s.enqueued or 0)
+    words = last_words(incident, first.rank, first.report.line)
+    return _finding(
+        "collective.never_entered",
+        f"{_names([s.rank for s in absent])} never entered {_describe(waiting[0])}: last enqueued work "
+        f"{first.enqueued} equals last completed work {first.completed}, while "
+        f"{_names([s.rank for s in waiting])} waited in it{_waited(waiting)}",
+        Level.FAILURE,
+        first.rank,
+        [first.report.line, *words, waiting[0].report.line],
+        PAGE_NEVER_ENTERED,
+        words,
+    )
+
+
+def _find_mismatch(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    by_seq: dict[int, list[RankState]] = defaultdict(list)
+    for state in waiting:
+        if state.seq is not None:
+            by_seq[state.seq].append(state)
+    for seq in sorted(by_seq):
+        peers = by_seq[seq]
+        kinds = Counter((s.op, s.numel) for s in peers)
+        if len(kinds) < 2:
+            continue
+        usual, count = kinds.most_common(1)[0]
+        odd = [s for s in peers if (s.op, s.numel) != usual]
+        behind = [s for s in peers if s.enqueued is not None]
+        culprit: RankState | None = None
+        if count > len(odd) and len(odd) == 1:
+            culprit = odd[0]
+        elif behind:
+            lowest = min(s.enqueued or 0 for s in behind)
+            lagging = [s for s in behind if s.enqueued == lowest]
+            if len(lagging) == 1 and len(behind) > 1:
+                culprit = lagging[0]
+        other = next(
+            s for s in peers if culprit is None or (s.op, s.numel) != (culprit.op, culprit.numel)
+        )
+        one = culprit or next(
+            s for s in peers if s is not other and (s.op, s.numel) != (other.op, other.numel)
+        )
+        words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
+        before, odd_one, uneven = (
+            ("", None, False) if words else _said_before(incident, (one, other))
+        )
+        return _finding(
+            "collective.mismatch",
+            f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
+            f"but {_names([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
+            f"{_describe(other)}; the ranks took different code paths (mismatch){before}",
+            Level.CAUSE,
+            culprit.rank
+            if culprit is not None
+            else odd_one
+            if _each_speaks(incident, peers)
+            else None,
+            [one.report.line, other.report.line, *words],
+            PAGE_UNEVEN if uneven else PAGE_MISMATCH,
+            words,
+            Category.DATA if uneven else Category.CODE_BUG,
+        )
+    return None
+
+
+def _each_speaks(incident: LogIncident, states: Sequence[RankState]) -> bool:
+    """More than one rank in two is seen: none of them stands for a whole node."""
+    return 2 * len(states) > (incident.world_size or max(s.rank for s in states) + 1)
+
+
+def _said_before(
+    incident: LogIncident, states: Sequence[RankState]
+) -> tuple[str, int | None, bool]:
+    """What two ranks that went apart said last, which one is the odd one, and whether it had run out of batches."""
+    said = [last_words(incident, s.rank, s.report.line) for s in states]
+    texts = [_readable(words[0]) for words in said if words]
+    if len(texts) < len(states) or len(set(texts)) < len(texts):
+        return "", None, False
+    told = "".join(
+        f"; rank {state.rank} said before: {text!r}"
+        for state, text in zip(states, texts, strict=True)
+    )
+    through = [_WORDS_THROUGH.search(text) is not None for text in texts]
+    uneven = any(through) and any(
+        _WORDS_STEP.search(text) and not over for text, over in zip(texts, through, strict=True)
+    )
+    if uneven:
+        told += "; one had no batch left while the other still trained: uneven data across ranks"
+    skipped = [_WORDS_SKIP.search(text) is not None for text in texts]
+    if not uneven and sum(skipped) == 1:
+        rank = states[skipped.index(True)].rank
+        return f"{told}; rank {rank} left out a part of the step that the others did", rank, False
+    return told, states[through.index(True)].rank if uneven else None, uneven
+
+
+def _find_missing(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    reported = set(states)
+    known = set(incident.ranks_seen)
+    default_group = group in ("", "0") or "default" in group
+    if default_group:
+        known |= set(range(max(reported) + 1)) if len(reported) >= 3 else set()
+        if incident.world_size is not None and incident.world_size <= 4096:
+            known |= set(range(incident.world_size))
+    missing = sorted(known - reported) if default_group else []
+    busy = _busy_progress(incident, missing, waiting)
+    if busy is not None and (
+        len(missing) == 1 or _rank_of_busy(incident, busy, waiting) in missing or not missing
+    ):
+        rank = _rank_of_busy(incident, busy, waiting)
+        if rank is None and len(missing) == 1:
+            rank = missing[0]
+        return _busy_finding(incident, rank, busy, waiting)
+    if not missing or len(missing) > max(1, len(reported) // 2):
+        return None
+    rank = missing[0] if len(missing) == 1 else None
+    words = last_words(incident, missing[0], waiting[0].report.line) if rank is not None else []
+    what = (
+        f"{_names(missing)} did not report and never entered {_describe(waiting[0])}, in which "
+        f"{_names(sorted(s.rank for s in waiting))} waited{_waited(waiting)}"
+    )
+    category, page = Category.CODE_BUG, PAGE_NEVER_ENTERED
+    if rank == 0 and not words:
+        announced = _said_by_main(incident, waiting[0].report.line)
+        if announced is not None:
+            what += f"; the last thing announced before: {_readable(announced)!r}"
+            category, page = _class_of_work(announced.text), PAGE_BUSY
+            return _finding("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], category)  # fmt: skip
+    return _finding(
+        "collective.missing",
+        what,
+        Level.FAILURE,
+        rank,
+        [waiting[0].report.line, *words],
+        page,
+        words,
+        category,
+    )
+
+
+def _said_by_main(incident: LogIncident, before: Line) -> Line | None:
+    """The last thing that a line without a rank announces shortly before the others gave up: the main process logs so."""
+    for line in incident.lines_before(before, ANNOUNCED_LINES):
+        if NOISE.search(line.text) or line.speaker.rank is not None or "%|" in line.text:
+            continue
+        if _WORDS_CHECKPOINT.search(line.text) or _WORDS_EVALUATION.search(line.text):
+            return line
+    return None
+
+
+def _class_of_work(text: str) -> Category:
+    if _WORDS_CHECKPOINT.search(text):
+        return Category.CHECKPOINT
+    if _WORDS_DATA.search(text) and not _WORDS_EVALUATION.search(text):
+        return Category.DATA
+    return Category.CODE_BUG
+
+
+def _find_behind(
+    incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
+) -> Finding | None:
+    numbered = [s for s in waiting if s.seq is not None]
+    if len({s.seq for s in numbered}) < 2:
+        return None
+    lowest = min(s.seq or 0 for s in numbered)
+    behind = [s for s in numbered if s.seq == lowest]
+    ahead = next(s for s in numbered if s.seq != lowest)
+    if len(behind) * 2 > len(numbered):
+        return None
+    return _finding(
+        "collective.behind",
+        f"{_names([s.rank for s in behind])} stopped at {_describe(behind[0])} while others had "
+        f"reached {_describe(ahead)}",
+        Level.SYMPTOM if len(behind) > 1 else Level.FAILURE,
+        behind[0].rank if len(behind) == 1 else None,
+        [behind[0].report.line, ahead.report.line],
+        PAGE_NEVER_ENTERED,
+        [],
+    )
+
+
+def _where_they_waited(incident: LogIncident, waiting: list[RankState]) -> tuple[str, list[Line]]:
+    """The innermost frame outside of torch.distributed that every waiting rank shows, as far as any does."""
+    ranks = {s.rank for s in waiting}
+    last: dict[int, tuple[str, Line]] = {}
+    for digest, number, text in islice(incident.lines_with(('File "',)), 2_000):
+        frame = _FRAME.search(text[:400])
+        if frame is None or "torch/distributed" in frame["path"]:
+            continue
+        line = make_line(digest.file, number, text, digest.year)
+        if line.speaker.rank in ranks:
+            file = frame["path"].rsplit("/", 1)[-1]
+            last[line.speaker.rank or 0] = (f"{frame['name']} ({file}:{frame['line']})", line)
+    places = {place for place, _ in last.values()}
+    if len(places) != 1 or len(last) < 2:
+        return "", []
+    return f", called from {places.pop()}", [next(iter(last.values()))[1]]
+
+
+def _all_wait(incident: LogIncident, waiting: list[RankState]) -> Finding:
+    first = waiting[0]
+    where, frames = _where_they_waited(incident, waiting)
+    return Finding(
+        kind="collective.timeout",
+        title=f"{_names([s.rank for s in waiting])} timed out in {_describe(first)}{_waited(waiting)}{where}; "
+        "the log does not show who held it up",
+        level=Level.SYMPTOM,
+        category=Category.COMMUNICATION,
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(
+            line.evidence() for line in (*(s.report.line for s in waiting[:3]), *frames)
+        ),
+        time=first.report.line.time,
+        page=PAGE_ALL_WAIT,
+        facts={"op": first.op, "seq": first.seq, "timeout_ms": first.report.timeout_ms},
+    )
+
+
+def _busy_progress(
+    incident: LogIncident, missing: Sequence[int], waiting: list[RankState]
+) -> Progress | None:
+    """Last sign that somebody who is no waiting rank was still counting when the others timed out."""
+    waiting_ranks = {s.rank for s in waiting}
+    first = min((s.report.line for s in waiting), key=lambda line: (line.number, line.file))
+    reader = incident.progress[first.file]
+    found: Progress | None = None
+    for progress in reader.after(first.number):
+        rank = reader.line(progress).speaker.rank
+        if rank is not None and (rank in waiting_ranks or rank not in missing):
+            continue
+        if progress.counter != progress.total and (
+            rank is not None
+            or progress.left_s is not None
+            or _counted_before(reader, first, progress)
+        ):
+            found = progress
+    if found is not None and found.training and found.left_s is None:
+        trained = any(p.training for p in reader.before(first.number))
+        return None if trained else found
+    return found
+
+
+def _counted_before(reader: ProgressReader, first: Line, progress: Progress) -> bool:
+    """The same count, lower, stood in the log before the others timed out."""
+    return any(
+        p.total == progress.total and (p.counter or 0) < (progress.counter or 0)
+        for p in islice(reader.before(first.number), 200)
+    )
+
+
+def _rank_of_busy(incident: LogIncident, busy: Progress, waiting: list[RankState]) -> int | None:
+    return incident.progress[waiting[0].report.line.file].line(busy).speaker.rank
+
+
+def _busy_finding(
+    incident: LogIncident, rank: int | None, busy: Progress, waiting: list[RankState]
+) -> Finding:
+    line = incident.progress[waiting[0].report.line.file].line(busy)
+    said = _readable(line)
+    context = _task_before(incident, busy, line.file)
+    about = f"{said} {context[0].text if context else ''}"
+    category = _class_of_work(about)
+    timeout_ms = max((s.report.timeout_ms or 0 for s in waiting), default=0)
+    needs = ""
+    if busy.elapsed_s is not None and busy.left_s is not None:
+        needs = f" (about {(busy.elapsed_s + busy.left_s) / 60:.0f} min in all)"
+    limit = f" of {timeout_ms / 60000:.0f} min ({timeout_ms} ms)" if timeout_ms else ""
+    who = f"rank {rank}" if rank is not None else "one rank"
+    announced = f" (begun with: {_readable(context[0])})" if context else ""
+    return _finding(
+        "collective.rank_busy",
+        f"{who} was still working alone{needs} when the collective timeout{limit} of the other ranks "
+        f"ran out: {said}{announced}. {who.capitalize()} is alive and making progress; the others waited in "
+        f"{_describe(waiting[0])}",
+        Level.CAUSE,
+        None,
+        [line, *(c for c in context), waiting[0].report.line],
+        PAGE_BUSY,
+        [],
+        category,
+        facts={"busy_rank": rank, "timeout_ms": timeout_ms},
+    )
+
+
+def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]:
+    """The line that announced what the busy rank is doing."""
+    own = incident.progress[file].line(busy)
+    for line in incident.lines_before(own, 400):
+        if NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
+            continue
+        if line.speaker.rank not in (None, own.speaker.rank):
+            continue
+        if "WorkNCCL" in line.text or "what():" in line.text or "terminate called" in line.text:
+            continue
+        return [line]
+    return []
+
+
+def _readable(line: Line) -> str:
+    text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)
+    return text.strip()[:160]
+
+
+def _finding(
+    kind: str,
+    title: str,
+    level: Level,
+    rank: int | None,
+    lines: Sequence[Line],
+    page: str,
+    words: Sequence[Line],
+    category: Category = Category.CODE_BUG,
+    facts: dict[str, int | None] | None = None,
+) -> Finding:
+    evidence: list[Evidence] = []
+    for line in lines:
+        if line.evidence() not in evidence:
+            evidence.append(line.evidence())
+    if words:
+        title += f"; the last thing rank {rank} said before: {_readable(words[0])!r}"
+        doing = read_doing(words)
+        if doing is not None and category is Category.CODE_BUG:
+            title += f": {doing.means}"
+            category, page = doing.category, doing.page
+    return Finding(
+        kind=kind,
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence),
+        rank=rank,
+        time=lines[0].time,
+        page=page,
+        facts=facts or {},
+    )

@@ -1,0 +1,1 @@
+"""What do the tools of GPUs and of other accelerators say?"""

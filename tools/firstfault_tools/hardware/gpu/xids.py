@@ -1,0 +1,256 @@
+"""Which GPU reported which Xid, which NVSwitch which SXid, and which of them is the root?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.hardware.bus import name_gpu, normalise_address
+from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
+from firstfault_tools.hardware.gpu.xid_catalogue import explain_xid
+from firstfault_tools.hardware.host.stamps import read_stamp
+
+MARKERS = ("Xid (", "SXid (", "fallen off the bus", "NVRM: GPU at PCI")
+
+_XID = expression(
+    r"NVRM: Xid \((?P<where>(?:PCI:)?[0-9a-fA-F:.]+)\): (?P<code>\d{1,4})\b(?:, )?(?P<detail>.*)"
+)
+_PROCESS = expression(
+    r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name='?(?P<name>[^,']*)'?)?(?:, )?(?P<rest>.*)"
+)
+_SXID = expression(
+    r"(?P<switch>nvidia-nvswitch\d+): SXid \((?:PCI:)?(?P<where>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6}), "
+    r"(?P<fatal>Fatal|Non-fatal), (?P<detail>.*)"
+)
+_UUID = expression(r"NVRM: GPU at (?P<where>PCI:[0-9a-fA-F:.]+): (?P<uuid>GPU-[0-9a-fA-F-]{8,40})")
+_BUS_LOST = expression(
+    r"NVRM: (?:GPU|The NVIDIA GPU) (?P<where>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d).*?fallen off the bus"
+)
+_LINK = expression(r"\blink (?P<link>\d{1,3})\b", re.IGNORECASE)
+_RECOVERY = expression(
+    r"changed from 0x[0-9a-fA-F]+ \((?P<old>[^)]*)\) to 0x[0-9a-fA-F]+ \((?P<new>[^)]*)\)"
+)
+_MEMORY = frozenset({48, 63, 64, 94, 95, 140, 171, 172})
+
+
+@dataclass(frozen=True, slots=True)
+class XidLine:
+    """One Xid as printed."""
+
+    code: int
+    address: str
+    pid: int | None
+    process: str | None
+    detail: str
+    evidence: Evidence
+    boot_s: float | None
+
+    @property
+    def moment(self) -> float | None:
+        """Seconds on the line's own clock, for distances within one log only."""
+        return self.evidence.time if self.evidence.time is not None else self.boot_s
+
+
+def read_xid(number: int, line: str, file: str) -> XidLine | None:
+    """One Xid line, or None."""
+    stamped = read_stamp(line)
+    found = _XID.search(stamped.message)
+    if found is None:
+        return None
+    address = normalise_address(found["where"])
+    if address is None:
+        return None
+    pid = process = None
+    detail = found["detail"].strip()
+    if owner := _PROCESS.match(detail):
+        pid = int(owner["pid"]) if owner["pid"].isdecimal() and len(owner["pid"]) < 12 else None
+        name = (owner["name"] or "").strip()
+        process = name if name and not name.startswith("<unknown") else None
+        detail = owner["rest"].strip()
+    evidence = quote_line(file, number, line, host=stamped.host, time=stamped.time)
+    return XidLine(int(found["code"]), address, pid, process, detail, evidence, stamped.boot_s)
+
+
+def find_xids(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """One finding for each GPU and code, in order of first appearance; SXids after their own switch."""
+    xids: list[XidLine] = []
+    uuids: dict[str, str] = {}
+    others: list[Finding] = []
+    lost: dict[str, Evidence] = {}
+    for number, line in lines:
+        if "Xid (" in line:
+            xid = read_xid(number, line, file)
+            if xid is not None:
+                xids.append(xid)
+                continue
+        if "NVRM: GPU at PCI" in line and (named := _UUID.search(line)):
+            address = normalise_address(named["where"])
+            if address:
+                uuids[address] = named["uuid"]
+        elif "fallen off the bus" in line and (gone := _BUS_LOST.search(line)):
+            address = normalise_address(gone["where"])
+            if address:
+                stamped = read_stamp(line)
+                place = quote_line(file, number, line, host=stamped.host, time=stamped.time)
+                lost.setdefault(address, place)
+    groups: dict[tuple[str | None, str, int], list[XidLine]] = {}
+    for xid in xids:
+        groups.setdefault((xid.evidence.host, xid.address, xid.code), []).append(xid)
+    for group in groups.values():
+        others.append(_describe_group(group, xids, uuids))
+    for address, place in lost.items():
+        if not any(x.code == 79 and x.address == address for x in xids):
+            others.append(_describe_lost(address, place))
+    others.extend(_find_sxids(lines, file))
+    return tuple(others)
+
+
+def _describe_group(
+    group: list[XidLine], everything: list[XidLine], uuids: dict[str, str]
+) -> Finding:
+    first = group[0]
+    meaning = explain_xid(first.code)
+    beside = sorted(
+        {
+            other.code
+            for other in everything
+            if other.address == first.address
+            and other.evidence.host == first.evidence.host
+            and other.code != first.code
+            and _near(other, first)
+        }
+    )
+    level, category = meaning.level, meaning.category
+    if meaning.fatal_word:
+        level = Level.CAUSE if re.search(r"\bFatal\b", first.detail) else Level.FAILURE
+    # A recorded remap, a torn-down channel and a changed recovery action all follow the memory error.
+    if first.code in (43, 45, 63, 154) and set(beside) & (_MEMORY - {63}):
+        level, category = Level.SYMPTOM, Category.HARDWARE
+    where = name_gpu(first.address) or first.address
+    owner = f" in {first.process}" if first.process else ""
+    owner += f" (pid {first.pid})" if first.pid is not None else ""
+    times = f", {len(group)} times" if len(group) > 1 else ""
+    title = f"Xid {first.code} ({meaning.name}) on {where}{owner}{times}: {_read(first, meaning.reading, beside)}"
+    facts: dict[str, object] = {
+        "xid": first.code,
+        "name": meaning.name,
+        "pci_address": first.address,
+        "count": len(group),
+        "do_now": meaning.now,
+        "do_then": meaning.then,
+        "beside": beside,
+        "detail": first.detail[:200],
+    }
+    if first.pid is not None:
+        facts["pid"] = first.pid
+    if first.process:
+        facts["process"] = first.process
+    if first.boot_s is not None:
+        facts["since_boot_s"] = first.boot_s
+    if first.address in uuids:
+        facts["gpu_uuid"] = uuids[first.address]
+    if link := _LINK.search(first.detail):
+        facts["link"] = int(link["link"])
+    return Finding(
+        kind="hardware.xid",
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.CONFIRMED if level is Level.CAUSE else Confidence.LIKELY,
+        evidence=tuple(x.evidence for x in group[:QUOTES_PER_FINDING]),
+        host=first.evidence.host,
+        gpu=where,
+        time=first.evidence.time,
+        page=meaning.page,
+        facts=facts,  # type: ignore[arg-type]
+    )
+
+
+def _read(xid: XidLine, reading: str, beside: list[int]) -> str:
+    if xid.code == 154 and (change := _RECOVERY.search(xid.detail)):
+        return f"the driver now asks for {change['new']} (was {change['old']})"
+    if xid.code in (13, 31) and {13, 31} & set(beside):
+        return "an illegal address in a kernel (13 and 31 together), an application bug first"
+    if xid.code in (43, 45) and set(beside) & _MEMORY:
+        names = ", ".join(str(code) for code in beside if code in _MEMORY)
+        return f"the consequence of Xid {names} on the same GPU"
+    if xid.code == 43:
+        return f"{reading}, such as a device-side assert in the program's log"
+    return reading
+
+
+def _near(one: XidLine, other: XidLine, window_s: float = 300.0) -> bool:
+    if one.pid is not None and one.pid == other.pid:
+        return True
+    if one.moment is None or other.moment is None:
+        return True
+    # Two known processes are two stories, unless they fall at the same moment.
+    if one.pid is not None and other.pid is not None:
+        window_s = 5.0
+    return abs(one.moment - other.moment) <= window_s
+
+
+def _describe_lost(address: str, place: Evidence) -> Finding:
+    meaning = explain_xid(79)
+    return Finding(
+        kind="hardware.xid",
+        title=f"{meaning.name}: {name_gpu(address)} ({meaning.reading})",
+        level=meaning.level,
+        category=meaning.category,
+        confidence=Confidence.CONFIRMED,
+        evidence=(place,),
+        host=place.host,
+        gpu=name_gpu(address),
+        time=place.time,
+        page=meaning.page,
+        facts={"xid": 79, "pci_address": address, "do_now": meaning.now, "do_then": meaning.then},
+    )
+
+
+def _find_sxids(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    found: dict[tuple[str | None, str, str], Finding] = {}
+    counts: dict[tuple[str | None, str, str], int] = {}
+    for number, line in lines:
+        if "SXid (" not in line:
+            continue
+        stamped = read_stamp(line)
+        event = _SXID.search(stamped.message)
+        if event is None:
+            continue
+        key = (stamped.host, event["switch"], event["code"])
+        counts[key] = counts.get(key, 0) + 1
+        if key in found:
+            continue
+        fatal = event["fatal"] == "Fatal"
+        link = _LINK.search(event["detail"])
+        address = normalise_address(event["where"])
+        facts: dict[str, object] = {
+            "sxid": int(event["code"]),
+            "fatal": fatal,
+            "pci_address": address,
+            "switch": event["switch"],
+            "detail": event["detail"][:200],
+        }
+        if link:
+            facts["link"] = int(link["link"])
+        found[key] = Finding(
+            kind="hardware.sxid",
+            title=(
+                f"NVSwitch {event['switch'].removeprefix('nvidia-nvswitch')} SXid {event['code']} "
+                f"({event['fatal'].lower()}): {event['detail'][:120]}"
+            ),
+            level=Level.CAUSE if fatal else Level.CONTEXT,
+            category=Category.HARDWARE,
+            confidence=Confidence.CONFIRMED if fatal else Confidence.POSSIBLE,
+            evidence=(quote_line(file, number, line, host=stamped.host, time=stamped.time),),
+            host=stamped.host,
+            time=stamped.time,
+            facts=facts,  # type: ignore[arg-type]
+        )
+    return [
+        replace(finding, facts={**finding.facts, "count": counts[key]})
+        for key, finding in found.items()
+    ]

@@ -1,0 +1,1 @@
+"""What do links, ports, routes and bandwidth tests say?"""

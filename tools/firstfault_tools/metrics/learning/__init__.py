@@ -1,0 +1,1 @@
+"""Does the run learn what it should: loss, gradients, learning rate, rewards, samples?"""

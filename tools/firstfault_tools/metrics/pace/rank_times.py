@@ -1,0 +1,348 @@
+"""Which rank computes longer than the others, and which ranks communicate longer? From times by rank.
+
+Reads what people print to find a straggler: one line a rank (`rank 13 gx-22 gpu 5: compute 1655.8
+allreduce wait 3.1`, `[rank3] fwd_bwd_ms=120 comm_ms=40`) or a table with a heading. In a synchronous
+step the late rank computes long and waits for nobody, while everyone else waits for it; behind a slow
+link the ranks compute alike and their communication takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.metrics.pace.slow_since import tell_onset
+
+MARKERS = (
+    *("ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward"),
+    *("gemm", "GEMM", "ernel"),
+)
+MAX_RANKS = 65_536
+MAX_LINE = 1_000
+QUOTES = 6
+SLOW, WAITS_LITTLE = 1.12, 0.6
+"""A straggler computes this much longer than the median and waits less than this share of it."""
+LINK_GAP, ALIKE = 1.25, 1.08
+"""Communication of a slow group against the rest; computation counts as equal below `ALIKE`."""
+
+_COMPUTE = expression(
+    r"(?i)(?<![a-z])(?:compute|computation|fwd|bwd|forward|backward|gemm|kernel)(?![a-z])"
+)
+_WAIT = expression(
+    r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|comm|communication|nccl|"
+    r"wait|waiting|waited|sync|barrier|collective)(?![a-z])"
+)
+_RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?!\d)")
+_GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]*[-_=:#]?[ \t]*(\d{1,3})(?!\d)")
+_HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ \t]*[=:][ \t]*([a-z0-9][\w.-]{0,62})")
+_HOST_AFTER = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
+_PAIR = expression(
+    r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]*(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]*[:=]?[ \t]*"
+    r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
+)
+_CELLS = expression(r"[|,\s]+")
+_NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local")
+_HOSTS, _GPUS = frozenset({"node", "host", "hostname"}), frozenset({"gpu", "local_rank", "device"})
+
+
+@dataclass(slots=True)
+class RankTimes:
+    """Times of one rank, in the unit of the log; one entry for each time it was printed."""
+
+    rank: int
+    host: str | None = None
+    gpu: int | None = None
+    compute: list[float] = field(default_factory=list)
+    wait: list[float] = field(default_factory=list)
+    line: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where a table holds what; `size` is its number of cells."""
+
+    size: int
+    rank: int
+    host: int | None
+    gpu: int | None
+    compute: tuple[int, ...]
+    wait: tuple[int, ...]
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The straggler or the slow group of every file that holds times by rank."""
+    marked = keep_marked(lines, MARKERS)
+    if sum(_may_hold(text) for _, text in marked) == 0:
+        return ()
+    times = read_rank_times(lines, frozenset(n for n, text in marked if _may_hold(text)))
+    found = judge_rank_times(times, file) if len(times) >= 3 else ()
+    own = {n for n, text in marked if _may_hold(text)}
+    return tuple(_tell(f, lines, own, file) for f in found)
+
+
+def _tell(finding: Finding, lines: Sequence[tuple[int, str]], own: set[int], file: str) -> Finding:
+    """A straggler with what it printed when it became slow. own: numbers of the rows of times."""
+    if finding.rank is None or finding.kind != "metrics.rank_straggler":
+        return finding
+
+    def read(number: int, text: str) -> float | None:
+        return _compute_of(number, text, finding.rank) if number in own else None
+
+    return tell_onset(finding, lines, file, read)
+
+
+def _compute_of(number: int, text: str, rank: int | None) -> float | None:
+    """Compute time of a line that is a row of `rank`."""
+    row: dict[int, RankTimes] = {}
+    _read_line(number, text, row)
+    return row[rank].compute[0] if rank is not None and rank in row else None
+
+
+def _may_hold(text: str) -> bool:
+    if len(text) > MAX_LINE or ("ank" not in text and "RANK" not in text):
+        return False
+    return _COMPUTE.search(text) is not None and _WAIT.search(text) is not None
+
+
+def read_rank_times(
+    lines: Iterable[tuple[int, str]], candidates: frozenset[int]
+) -> list[RankTimes]:
+    """Times of each rank in order of rank; ranks without a compute or a wait time are left out.
+
+    candidates: numbers of the lines that may be a rank's own or a heading.
+    """
+    found: dict[int, RankTimes] = {}
+    columns: _Columns | None = None
+    for number, text in lines:
+        if columns is not None:
+            if _read_row(columns, number, text, found):
+                continue
+            if text.strip(" |+-=\t"):
+                columns = None
+        if number not in candidates:
+            continue
+        heading = _read_heading(text)
+        if heading is not None:
+            columns = heading
+        else:
+            _read_line(number, text, found)
+    whole = [t for t in found.values() if t.compute and t.wait]
+    return sorted(whole, key=lambda t: t.rank)
+
+
+def _read_heading(text: str) -> _Columns | None:
+    if any(c.isdecimal() for c in text):
+        return None
+    names = [name.lower() for name in _CELLS.split(text.strip(" |#\t")) if name]
+    ranks = [i for i, name in enumerate(names) if name in ("rank", "global_rank")]
+    wait = tuple(i for i, name in enumerate(names) if _WAIT.search(name.replace("_", " ")))
+    compute = tuple(
+        i
+        for i, name in enumerate(names)
+        if i not in wait and _COMPUTE.search(name.replace("_", " "))
+    )
+    if len(ranks) != 1 or not wait or not compute:
+        return None
+    host = next((i for i, name in enumerate(names) if name in _HOSTS), None)
+    gpu = next((i for i, name in enumerate(names) if name in _GPUS), None)
+    return _Columns(len(names), ranks[0], host, gpu, compute, wait)
+
+
+def _read_row(columns: _Columns, number: int, text: str, found: dict[int, RankTimes]) -> bool:
+    cells = [cell for cell in _CELLS.split(text.strip(" |\t\r")) if cell]
+    if len(cells) != columns.size or not cells[columns.rank].isascii():
+        return False
+    try:
+        rank = int(cells[columns.rank])
+        compute = sum(float(cells[i]) for i in columns.compute)
+        wait = sum(float(cells[i]) for i in columns.wait)
+    except ValueError:
+        return False
+    host = cells[columns.host] if columns.host is not None else None
+    gpu = cells[columns.gpu] if columns.gpu is not None else ""
+    _add(
+        found,
+        rank,
+        number,
+        text,
+        compute,
+        wait,
+        host,
+        int(gpu[:6]) if gpu[:6].isdecimal() else None,
+    )
+    return True
+
+
+def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
+    named = _RANK.search(text)
+    if named is None:
+        return
+    compute = wait = 0.0
+    seen = [False, False]
+    for pair in _PAIR.finditer(text, named.end()):
+        name = pair["name"].replace("_", " ")
+        # "loss", "tokens/s" and the like carry numbers of their own between the times.
+        waits = _WAIT.search(name) is not None
+        if not waits and not _COMPUTE.search(name):
+            continue
+        value = float(pair["value"])
+        seen[waits] = True
+        if waits:
+            wait += value
+        else:
+            compute += value
+    if not all(seen):
+        return
+    told = _HOST.search(text)
+    near = _HOST_AFTER.match(text, named.end())
+    host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
+    gpu = _GPU.search(text)
+    _add(found, int(named[1]), number, text, compute, wait, host, int(gpu[1]) if gpu else None)
+
+
+def _add(
+    found: dict[int, RankTimes],
+    rank: int,
+    number: int,
+    text: str,
+    compute: float,
+    wait: float,
+    host: str | None,
+    gpu: int | None,
+) -> None:
+    if not (0 <= compute < 1e15 and 0 <= wait < 1e15) or rank < 0:
+        return
+    if rank not in found and len(found) >= MAX_RANKS:
+        return
+    mine = found.setdefault(rank, RankTimes(rank))
+    mine.compute.append(compute)
+    mine.wait.append(wait)
+    mine.host, mine.gpu = mine.host or host, gpu if mine.gpu is None else mine.gpu
+    mine.line, mine.text = number, text.strip()[:400]
+
+
+def judge_rank_times(times: Sequence[RankTimes], file: str) -> tuple[Finding, ...]:
+    """The late ranks, else the ranks behind slow links, else nothing."""
+    compute = {t.rank: median(t.compute) for t in times}
+    wait = {t.rank: median(t.wait) for t in times}
+    usual, usual_wait = median(compute.values()), median(wait.values())
+    if usual <= 0:
+        return ()
+    late = [t for t in times if compute[t.rank] >= SLOW * usual]
+    # Half of the ranks cannot be stragglers of the other half.
+    if late and len(late) * 2 < len(times):
+        late.sort(key=lambda t: -compute[t.rank])
+        return (_describe_late(late, times, compute, wait, file),)
+    if usual_wait > 0 and max(compute.values()) <= ALIKE * min(compute.values()):
+        group = _split_high(wait)
+        if group:
+            return (_describe_group([t for t in times if t.rank in group], times, wait, file),)
+    return ()
+
+
+def _split_high(wait: dict[int, float]) -> frozenset[int]:
+    """The ranks above the widest gap, if it is wide and they are at most half of all."""
+    order = sorted(wait, key=lambda rank: wait[rank])
+    best, at = LINK_GAP, 0
+    for place in range(1, len(order)):
+        low, high = wait[order[place - 1]], wait[order[place]]
+        if low > 0 and high / low > best:
+            best, at = high / low, place
+    return frozenset(order[at:]) if at and len(order) - at <= len(order) / 2 else frozenset()
+
+
+def _name(one: RankTimes) -> str:
+    place = ", ".join(
+        part for part in (one.host or "", f"GPU {one.gpu}" if one.gpu is not None else "") if part
+    )
+    return f"rank {one.rank}" + (f" ({place})" if place else "")
+
+
+def _quote(times: Iterable[RankTimes], file: str) -> tuple[Evidence, ...]:
+    rows = list(times)[:QUOTES]
+    return tuple(Evidence(file, t.line, t.text, rank=t.rank, host=t.host) for t in rows)
+
+
+def _describe_late(
+    late: Sequence[RankTimes],
+    times: Sequence[RankTimes],
+    compute: dict[int, float],
+    wait: dict[int, float],
+    file: str,
+) -> Finding:
+    worst = late[0]
+    rest = [t for t in times if t not in late]
+    usual = median(compute[t.rank] for t in rest)
+    waited = median(wait[t.rank] for t in rest)
+    own = wait[worst.rank]
+    waits_little = own <= WAITS_LITTLE * waited
+    hosts = {t.host for t in late}
+    names = ", ".join(_name(t) for t in late[:4]) + (", ..." if len(late) > 4 else "")
+    title = (
+        f"{names[0].upper()}{names[1:]} {'is' if len(late) == 1 else 'are'} slow: computes "
+        f"{compute[worst.rank]:g} against {usual:g} on the median of the other {len(rest)} ranks "
+        f"({compute[worst.rank] / usual:.2f}x)"
+    )
+    if waits_little:
+        title += f" and waits {own:g} where they wait {waited:g} for it"
+    facts: dict[str, Json] = {
+        "ranks": [t.rank for t in late],
+        "compute": compute[worst.rank],
+        "others_compute": usual,
+        "ratio": round(compute[worst.rank] / usual, 3),
+        "wait": own,
+        "others_wait": waited,
+        "gpu_index": worst.gpu,
+    }
+    one_host = hosts.pop() if len(hosts) == 1 else None
+    alone = any(t.host == one_host for t in rest)
+    return Finding(
+        kind="metrics.rank_straggler",
+        title=title,
+        level=Level.FAILURE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.CONFIRMED if waits_little else Confidence.LIKELY,
+        evidence=_quote((*late[:4], *rest[:2]), file),
+        # a whole host that is slow has a reason that is none of its ranks' own
+        rank=worst.rank if len(late) == 1 or one_host is None or alone else None,
+        host=one_host or worst.host,
+        gpu=f"GPU {worst.gpu}" if worst.gpu is not None and len(late) == 1 else None,
+        page="straggler-domination",
+        facts=facts,
+    )
+
+
+def _describe_group(
+    slow: Sequence[RankTimes], times: Sequence[RankTimes], wait: dict[int, float], file: str
+) -> Finding:
+    rest = [t for t in times if t not in slow]
+    high, low = median(wait[t.rank] for t in slow), median(wait[t.rank] for t in rest)
+    hosts = sorted({t.host for t in slow if t.host})
+    where = f" on {', '.join(hosts[:6])}" if hosts else ""
+    names = ", ".join(str(t.rank) for t in slow[:8])
+    facts: dict[str, Json] = {
+        "slow_ranks": [t.rank for t in slow],
+        "hosts": list(hosts),
+        "communication": high,
+        "others_communication": low,
+        "ratio": round(high / low, 3) if low else None,
+    }
+    return Finding(
+        kind="metrics.slow_links",
+        title=(
+            f"Rank {names}{where}: communication takes {high:g} against {low:g} elsewhere while all "
+            "ranks compute alike: the links of these ranks are slow, not their GPUs"
+        ),
+        level=Level.FAILURE,
+        category=Category.COMMUNICATION,
+        confidence=Confidence.LIKELY,
+        evidence=_quote((*slow[:4], *rest[:2]), file),
+        host=hosts[0] if len(hosts) == 1 else None,
+        page="communication-stall",
+        facts=facts,
+    )

@@ -1,0 +1,1 @@
+"""Which step rows do logs, event files and tracker exports hold?"""
