@@ -23,7 +23,7 @@ FILES = sorted((KNOWLEDGE / "signatures").rglob("*.yaml"))
 HEALTHY = Path("/work/shared/cases/lab/healthy/log.txt")
 
 REQUIRED = {"id", "title", "category", "level", "rank", "patterns", "root_cause", "page", "samples"}
-OPTIONAL = {"unless", "needs", "without", "next", "at_least"}
+OPTIONAL = {"unless", "needs", "without", "next", "at_least", "explains"}
 GIVEN = {"rank", "host", "gpu", "who", "odd", "odd_value", "others"}
 """Template values the scanner knows without a capture."""
 

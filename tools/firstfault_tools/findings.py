@@ -71,6 +71,18 @@ class Level(StrEnum):
     CONTEXT = "context"
 
 
+class Complaint(StrEnum):
+    """What a person says is wrong with a run, whatever its log says."""
+
+    SLOW = "slow"
+    STALLED = "stalled"
+    DIVERGED = "diverged"
+    UNLEARNED = "unlearned"
+    SETBACK = "setback"
+    ENDLESS = "endless"
+    MEMORY = "memory"
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One quoted place. `line` is 1-based; 0 means the whole artefact. `text` is already redacted."""
@@ -91,6 +103,8 @@ class Finding:
     kind: dotted, stable id (`collective.never_entered`, `signature.cuda-oom`, `hardware.xid`).
     title: one sentence a tired person understands; names rank, host, numbers.
     page: id of the knowledge page that holds the fixes, where there is one.
+    facts: values for tools that read the finding. `explains` maps complaints that this finding accounts
+    for, though it need not be a fault by itself, to 0..1: how much of what is complained of it may be.
     """
 
     kind: str
@@ -105,6 +119,12 @@ class Finding:
     time: float | None = None
     page: str | None = None
     facts: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+
+    def explains(self, complaint: Complaint) -> float:
+        """How much of a complaint this finding accounts for, 0 to 1."""
+        told = self.facts.get("explains")
+        weight = told.get(complaint) if isinstance(told, Mapping) else None
+        return float(weight) if isinstance(weight, int | float) else 0.0
 
     @classmethod
     def of_slowness(
@@ -132,5 +152,5 @@ class Finding:
             host=host,
             gpu=gpu,
             page=page,
-            facts={**facts, "explains": "slow", "weight": weight},
+            facts={**facts, "explains": {Complaint.SLOW: weight}},
         )

@@ -10,7 +10,6 @@ from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.artefacts import choose_artefacts
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
-from firstfault.investigation.complaint import weigh_complaint
 from firstfault.investigation.diagnosis import (
     ChainLink,
     ChainRole,
@@ -66,7 +65,10 @@ def diagnose(
     else:
         if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
             judgement = _suggest(judgement, knowledge, question)
-        judgement = weigh_complaint(examination, judgement, knowledge, question)
+        if question:
+            from firstfault.investigation.answers import weigh_complaint
+
+            judgement = weigh_complaint(examination, judgement, knowledge, question)
         judgement = weigh_remedy(examination, judgement, question)
         examination, judgement = name_setting(examination, judgement, question)
     judgement = _answer_asked(examination, judgement, question)

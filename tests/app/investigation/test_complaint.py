@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firstfault.investigation.complaint import Complaint, read_complaint
+from firstfault.investigation.complaint import read_complaint
 from firstfault.workspace import Workspace
+from firstfault_tools.findings import Complaint
 
 STEP = "[rank0] iteration {step:8d}/ 100 | elapsed time per iteration (ms): 911.4 | lm loss: 2.{step:03d}E+00 | grad norm: 0.750\n"
 

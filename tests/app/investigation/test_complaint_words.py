@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault.investigation.complaint import Complaint, read_complaint
+from firstfault.investigation.complaint import read_complaint
+from firstfault_tools.findings import Complaint
 
 
 @pytest.mark.parametrize(

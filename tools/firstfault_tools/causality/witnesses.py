@@ -268,6 +268,7 @@ def _from_hits(
             "survived": survived,
             "starts_at": first_place(incident, lead.line)[2],
             "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),
+            "explains": {str(c): weight for c, weight in signature.explains.items()},
         },
     )
 

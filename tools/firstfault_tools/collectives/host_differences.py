@@ -138,8 +138,7 @@ def _without_rdma(incident: LogIncident) -> list[Finding]:
             host=next(iter(without)) if len(without) == 1 else None,
             page="gpudirect-rdma",
             facts={
-                "explains": "slow",
-                "weight": 0.8,
+                "explains": {"slow": 0.8},
                 "survived": False,
                 "hosts": list(without)[:64],
             },

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.findings import Category, Level
+from firstfault_tools.findings import Category, Complaint, Level
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.log.gate import GateBook
 from firstfault_tools.log.literals import read_literals, write_literals
@@ -52,13 +52,15 @@ class Signature:
     next: tuple[NextArtefact, ...]
     at_least: int = 1
     """Matching lines below which it is no hit: a notice that one event a line makes a fault in numbers."""
+    explains: Mapping[Complaint, float] = field(default_factory=dict)
+    """Complaints that the line accounts for where it is no fault by itself, with `Finding.explains`'s weight."""
 
 
 def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
     """Signature from a parsed YAML mapping; errors name the file and the field."""
-    for field in _FIELDS:
-        if field not in row:
-            raise UnreadableArtefact(f"signature {name}: field '{field}' is missing")
+    for wanted in _FIELDS:
+        if wanted not in row:
+            raise UnreadableArtefact(f"signature {name}: field '{wanted}' is missing")
     try:
         return Signature(
             id=str(row["id"]),
@@ -77,6 +79,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
                 for n in row.get("next") or ()
             ),
             at_least=int(row.get("at_least") or 1),
+            explains={Complaint(k): float(v) for k, v in (row.get("explains") or {}).items()},
         )
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableArtefact(f"signature {name}: {error}") from error

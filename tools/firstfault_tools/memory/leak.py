@@ -269,7 +269,11 @@ def _odd_holder(
         rank=most if what == "rank" else None,
         gpu=f"GPU {most}" if what == "GPU" else None,
         page="memory-growth",
-        facts={"explains": "memory", "holder": most, "extra_gib": round(value - median(others), 2)},
+        facts={
+            "explains": {"memory": 1.0},
+            "holder": most,
+            "extra_gib": round(value - median(others), 2),
+        },
     )
 
 
@@ -332,7 +336,11 @@ def _find_rise(
                 if t
             ),
             page="memory-growth",
-            facts={"explains": "memory", "from_gib": values[before], "to_gib": values[after]},
+            facts={
+                "explains": {"memory": 1.0},
+                "from_gib": values[before],
+                "to_gib": values[after],
+            },
         )
         return
 

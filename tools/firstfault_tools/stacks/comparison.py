@@ -243,7 +243,10 @@ def _single(group: Group) -> Finding:
         confidence=Confidence.POSSIBLE,
         evidence=_quotes(group),
         rank=thread.rank,
-        facts={"next": "dump the other ranks too: only beside them does one stack mean something"},
+        facts={
+            "next": "dump the other ranks too: only beside them does one stack mean something",
+            "explains": {"stalled": 0.9},
+        },
     )
 
 

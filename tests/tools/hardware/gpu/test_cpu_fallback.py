@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault_tools.findings import Category, Level
+from firstfault_tools.findings import Category, Complaint, Level
 from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.gpu import cpu_fallback, topology
 
@@ -45,7 +45,7 @@ def test_a_fallback_is_told_with_its_reason(text: str, words: tuple[str, ...]) -
     assert "nvinfer" not in found.title
     assert found.level is Level.FAILURE
     assert found.category is Category.ENVIRONMENT
-    assert found.facts["explains"] == "slow"
+    assert found.explains(Complaint.SLOW)
     assert all(e.text.strip("'") in text or e.text == GPU for e in found.evidence)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
-from firstfault_tools.findings import Finding, Level
+from firstfault_tools.findings import Complaint, Finding, Level
 from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.gpu import nvidia_smi
 from firstfault_tools.hardware.gpu.smi_formats import read_xml
@@ -225,8 +225,8 @@ def test_clocks_without_loads_are_told_but_no_fault() -> None:
         f"    {g}    300     50   {345 if g == 2 else 1980}\n" for _ in range(4) for g in range(4)
     )
     odd = [f for f in find(head + rows) if f.kind == "hardware.clock_odd"]
-    assert [(f.gpu, f.level.value, f.facts["explains"]) for f in odd] == [
-        ("GPU 2", "context", "slow")
+    assert [(f.gpu, f.level.value, f.explains(Complaint.SLOW)) for f in odd] == [
+        ("GPU 2", "context", 0.8)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from firstfault_tools.findings import Complaint
 from firstfault_tools.hardware.host.host_pressure import find_in_lines
 
 FREE = """               total        used        free      shared  buff/cache   available
@@ -17,7 +18,7 @@ def number(text: str) -> list[tuple[int, str]]:
 
 def test_a_full_host_that_swaps() -> None:
     (found,) = find_in_lines(number(FREE.format(used=498, left=1, swap=61)), "a.log")
-    assert found.facts["explains"] == "slow"
+    assert found.explains(Complaint.SLOW)
     assert "97% of its swap" in found.title
 
 

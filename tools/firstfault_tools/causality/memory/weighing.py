@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
@@ -100,7 +100,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
     straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
     alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
     crowd = next((f for f in findings if f.kind == CROWD), None)
-    levels = [f for f in findings if f.facts.get("explains") == "memory"]
+    levels = [f for f in findings if f.explains(Complaint.MEMORY)]
     out = []
     for finding in findings:
         finding = _revive_after_end(incident, finding)

@@ -126,6 +126,7 @@ def _judge(line: Line, values: dict[int, str], findings: Sequence[Finding]) -> F
         time=line.time,
         page=topic.page,
         facts={
+            **topic.facts,
             "value": value,
             "usual": usual,
             "ranks": [rank],

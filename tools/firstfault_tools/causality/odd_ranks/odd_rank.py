@@ -311,6 +311,7 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
         time=line.time,
         page=odd.topic.page if parted is None else parted.page,
         facts={
+            **odd.topic.facts,
             "value": odd.value,
             "usual": odd.usual,
             "ranks": [v.rank for v in odd.odd if v.rank is not None],

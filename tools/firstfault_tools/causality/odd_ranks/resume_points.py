@@ -102,7 +102,7 @@ def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
                 quote_line(digest.file, number, text),
             ),
             page="resume-state",
-            facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+            facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
         )
     return None
 
@@ -146,7 +146,7 @@ def _find_narrowed(incident: LogIncident) -> tuple[Finding, ...]:
                         confidence=Confidence.LIKELY,
                         evidence=(quote_line(digest.file, number, text), quote_line(file, n, t)),
                         page="resume-state",
-                        facts={"survived": False, "starts_at": 1, "explains": "setback"},
+                        facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},
                     ),
                 )  # fmt: skip
     return ()
@@ -204,7 +204,7 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                     quote_line(digest.file, resumed[0], resumed[1]),
                 ),
                 page="resume-state",
-                facts={"survived": False, "severity": "warning", "explains": "unlearned"},
+                facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
             ),
         )
     return ()
@@ -326,7 +326,7 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
                 confidence=Confidence.LIKELY,
                 evidence=tuple(quote_line(digest.file, n, t) for n, t in quoted),
                 page="resume-state",
-                facts={"survived": False, "starts_at": 1, "explains": "setback"},
+                facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},
             ),
         )
     return ()

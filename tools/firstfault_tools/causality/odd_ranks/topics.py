@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category
+from firstfault_tools.findings import Category, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,13 @@ class Topic:
     page: str
     explains: frozenset[Category]
     means: str
+    holds_up: bool
+    """Ranks that differ in it may wait for each other without an error."""
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What a finding about this topic accounts for."""
+        return {"explains": {"stalled": 0.9}} if self.holds_up else {}
 
     @property
     def strict(self) -> bool:
@@ -48,6 +55,7 @@ def _load() -> tuple[tuple[Topic, ...], re.Pattern[str]]:
             page=row["page"],
             explains=frozenset(map(Category, row["explains"])),
             means=row["means"],
+            holds_up=bool(row.get("holds_up")),
         )
         for row in raw["topics"]
     )

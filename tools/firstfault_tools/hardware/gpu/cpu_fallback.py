@@ -214,8 +214,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             evidence=tuple(quote_line(file, *place) for place in list(places)[:5]),
             page="gpu-not-visible",
             facts={
-                "explains": "slow",
-                "weight": WEIGHT,
+                "explains": {"slow": WEIGHT},
                 "survived": False,
                 "severity": "warning",
             },

@@ -178,7 +178,7 @@ def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
                 facts={
                     "gpu_index": one.index,
                     "sm_clock_mhz": mine,
-                    **({} if told else {"explains": "slow", "weight": 0.8}),
+                    **({} if told else {"explains": {"slow": 0.8}}),
                 },
             )
         )

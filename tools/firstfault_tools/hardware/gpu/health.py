@@ -172,7 +172,16 @@ def _check_link(gpu: GpuState, file: str) -> Iterator[Finding]:
     width, most = gpu.first("pcie_width_now"), gpu.number("pcie_width_max")
     if width and width.number is not None and most is not None and 0 < width.number < most:
         title = f"its PCIe link runs {width.number:.0f} lanes wide of {most:.0f}"
-        yield _make(gpu, file, width, "pcie_width", title, Level.FAILURE, lanes=int(width.number))
+        yield _make(
+            gpu,
+            file,
+            width,
+            "pcie_width",
+            title,
+            Level.FAILURE,
+            lanes=int(width.number),
+            explains={"slow": 0.75},
+        )
     speed, best = gpu.first("pcie_gen_now"), gpu.number("pcie_gen_max")
     busy = (gpu.number("utilisation") or 0.0) > 50.0
     if speed and speed.number is not None and best is not None and speed.number < best:
@@ -243,7 +252,7 @@ def _find_half_idle(
         "collectives for its process, which is held up on the CPU (data loading, cores, a slow host path)"
     )
     found = _make(gpu, file, value, "half_idle", title, Level.CONTEXT, Category.PERFORMANCE)
-    yield replace(found, facts={**found.facts, "explains": "slow", "weight": 0.6})
+    yield replace(found, facts={**found.facts, "explains": {"slow": 0.6}})
 
 
 def _describe_inventory(gpus: Sequence[GpuState], file: str, found: Sequence[Finding]) -> Finding:

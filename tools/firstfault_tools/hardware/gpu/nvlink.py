@@ -80,7 +80,12 @@ def check_links(gpus: Sequence[Links], file: str) -> tuple[Finding, ...]:
                 else f"NVLink {_join(off)} inactive, {gpu.active} of {most} links work"
             )
             level = Level.CAUSE if whole else Level.FAILURE
-            facts: dict[str, Json] = {"inactive": list(off), "active": gpu.active, "usual": most}
+            facts: dict[str, Json] = {
+                "inactive": list(off),
+                "active": gpu.active,
+                "usual": most,
+                "explains": {"slow": 0.75},
+            }
             findings.append(
                 _make(gpu, (off[0], "status"), "nvlink_inactive", title, level, file, facts)
             )
@@ -95,7 +100,7 @@ def check_links(gpus: Sequence[Links], file: str) -> tuple[Finding, ...]:
                         title,
                         Level.FAILURE,
                         file,
-                        {"rate_gbs": rate},
+                        {"rate_gbs": rate, "explains": {"slow": 0.75}},
                     )
                 )
     for gpu in gpus:

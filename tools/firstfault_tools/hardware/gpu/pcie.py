@@ -168,7 +168,7 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
                 confidence=Confidence.LIKELY,
                 evidence=tuple(quote_line(file, *p, host=host) for p in quoted),
                 host=host,
-                facts={"bridges": bridges[host], "explains": "slow", "weight": 0.6},
+                facts={"bridges": bridges[host], "explains": {"slow": 0.6, "stalled": 0.5}},
             )
         )
     return attach_pages(found[:8])

@@ -164,8 +164,7 @@ def _describe(
         evidence=tuple(quote_line(file, *p, host=host) for p in places),
         host=host,
         facts={
-            "explains": "slow",
-            "weight": 0.6,
+            "explains": {"slow": 0.6},
             "device": worst.device,
             "rate_gbits": worst.rate_gbits,
             "usual_gbits": usual,

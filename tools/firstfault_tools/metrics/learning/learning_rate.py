@@ -140,7 +140,7 @@ def judge_rate_schedule(view: View) -> list[Finding]:
                     "from": before,
                     "to": value,
                     "at": series.label(row),
-                    "explains": "setback" if resumed else "",
+                    "explains": {"setback": 0.4} if resumed else {},
                 },
             )
         )
@@ -266,6 +266,6 @@ def judge_endless_warm_up(view: View) -> list[Finding]:
             view.evidence([first, last]),
             page="learning-rate-schedules",
             confidence=Confidence.LIKELY,
-            facts={"explains": "unlearned", "weight": 0.7, "highest": float(values[-1])},
+            facts={"explains": {"unlearned": 0.7}, "highest": float(values[-1])},
         )
     ]

@@ -189,5 +189,5 @@ def _make(what: str, places: Sequence[tuple[int, str]], file: str, weight: float
         confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for n, t in places),
         page="uneven-data-across-ranks",
-        facts={"explains": "slow", "also": "unlearned", "weight": weight},
+        facts={"explains": {"slow": weight, "unlearned": weight}},
     )

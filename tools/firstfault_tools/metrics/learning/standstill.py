@@ -234,6 +234,6 @@ def judge_constant_loss(view: View) -> list[Finding]:
             Category.CODE_BUG,
             view.evidence([first, last]),
             page="no-gradients",
-            facts={"explains": "unlearned", "weight": 0.5, "loss": level},
+            facts={"explains": {"unlearned": 0.5}, "loss": level},
         )
     ]

@@ -241,7 +241,7 @@ def _weigh(
         rank=alone,
         page=entry["page"],
         facts={
-            "object": entry["id"], "explains": entry["explains"], "weight": 0.9, "survived": False, "starts_at": 1 if holds else last.number,
+            "object": entry["id"], "explains": dict.fromkeys(entry["explains"], 0.9), "survived": False, "starts_at": 1 if holds else last.number,
         },
     )  # fmt: skip
 
@@ -325,7 +325,7 @@ def _read_missing_gradients(lines: Sequence[tuple[int, str]], file: str) -> Iter
             confidence=Confidence.LIKELY,
             evidence=(Evidence(file, number, text.strip()[:600]),),
             page="no-gradients",
-            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+            facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         )
         return
 
@@ -353,7 +353,7 @@ def _read_shapes(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Findin
             confidence=Confidence.LIKELY,
             evidence=(Evidence(file, number, text.strip()[:600]), *before, *(Evidence(file, n, t.strip()[:600]) for n, t in stage[:1])),
             page="zero-checkpoint",
-            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+            facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         )  # fmt: skip
         return
 
@@ -391,6 +391,6 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
                 *(beside.evidence[-1:] if beside is not None and beside is not dead else ()),
             ),
             page="no-gradients",
-            facts={"survived": False, "starts_at": 1, "explains": "unlearned"},
+            facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         ),
     )

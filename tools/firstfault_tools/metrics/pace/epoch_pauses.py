@@ -133,7 +133,6 @@ def _describe(
             "pause_s": round(pause, 1),
             "cost_share": round(share, 3),
             "borders": len(borders),
-            "explains": "slow",
-            "weight": round(share, 3) if evaluated is None else 0.2,
+            "explains": {"slow": round(share, 3) if evaluated is None else 0.2},
         },
     )

@@ -102,7 +102,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                     quote_line(file, n, t) for n, t in dict.fromkeys([place, also or place])
                 ),
                 page=setting.page,
-                facts={"explains": setting.explains, "weight": setting.weight},
+                facts={"explains": {setting.explains: setting.weight}},
             )
         )
     return tuple(found)
