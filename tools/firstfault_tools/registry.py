@@ -6,7 +6,9 @@ nothing else is edited to add one. Modules whose name starts with an underscore 
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -82,12 +84,45 @@ class Calculator:
     run: Callable[..., Mapping[str, Json]]
 
 
+Lines = Sequence[tuple[int, str]]
+"""1-based number and normalised, redacted text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFinder:
+    """The function `find_in_lines(lines, file)` of a module that reads material pasted inside logs.
+
+    gate: words without which it finds nothing, the module's literal `GATE`; the module is imported when
+    a log first holds one of them. Without a gate it must be quick to find nothing.
+    """
+
+    module: str
+    gate: tuple[str, ...] = ()
+
+    def __call__(self, lines: Lines, file: str) -> Iterable[Finding]:
+        from firstfault_tools.hardware.excerpt import may_hold
+
+        if self.gate and not may_hold(lines, self.gate):
+            return ()
+        found: Iterable[Finding] = importlib.import_module(self.module).find_in_lines(lines, file)
+        return found
+
+
 _READER, _CALCULATOR = b"\nREADER = ", b"\nCALCULATOR = "
 _IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
+_GATE = re.compile(rb"\nGATE = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """What a module's text tells of it."""
+
+    marks: frozenset[bytes]
+    gate: tuple[str, ...]
 
 
 @cache
-def _modules() -> Mapping[str, frozenset[bytes]]:
+def _modules() -> Mapping[str, _Module]:
     """What every module below `firstfault_tools` defines, told from its text without importing it.
 
     In the order in which finders run: room by room, a room's own modules before those of the rooms
@@ -95,20 +130,24 @@ def _modules() -> Mapping[str, frozenset[bytes]]:
     """
     import firstfault_tools
 
-    found: dict[str, frozenset[bytes]] = {}
+    found: dict[str, _Module] = {}
     marks = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
     root = Path(firstfault_tools.__path__[0])
     paths = (file.relative_to(root) for file in root.rglob("[!_]*.py"))
     for path in sorted(paths, key=lambda p: (p.parts[0], len(p.parts), p)):
         source = (root / path).read_bytes()
         name = ".".join((root.name, *path.with_suffix("").parts))
-        found[name] = frozenset(mark for mark in marks if mark in source)
+        gate = _GATE.search(source)
+        found[name] = _Module(
+            marks=frozenset(mark for mark in marks if mark in source),
+            gate=tuple(ast.literal_eval(gate[1].decode())) if gate is not None else (),
+        )
     return MappingProxyType(found)
 
 
 def _modules_with(mark: bytes) -> Iterator[tuple[str, Any]]:
-    for name, marks in _modules().items():
-        if mark in marks:
+    for name, module in _modules().items():
+        if mark in module.marks:
             yield name, importlib.import_module(name)
 
 
@@ -118,18 +157,13 @@ def readers() -> tuple[Reader, ...]:
     return tuple(sorted((m.READER for _, m in _modules_with(_READER)), key=lambda r: r.name))
 
 
-LineFinder = Callable[[Sequence[tuple[int, str]], str], Iterable[Finding]]
-
-
 @cache
 def line_finders() -> Mapping[str, LineFinder]:
-    """Functions `find_in_lines(lines, file)` of modules that read material pasted inside logs.
-
-    lines: (1-based number, normalised and redacted text). Each must be quick to find nothing.
-    """
+    """Every finder of pasted material, by name. Imports none of them."""
     return {
-        name.removeprefix("firstfault_tools."): module.find_in_lines
-        for name, module in _modules_with(_IN_LINES)
+        name.removeprefix("firstfault_tools."): LineFinder(name, module.gate)
+        for name, module in _modules().items()
+        if _IN_LINES in module.marks
     }
 
 

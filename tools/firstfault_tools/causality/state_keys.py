@@ -37,7 +37,7 @@ _WRAPPERS = {
 }
 
 
-MARKERS = (
+GATE = (
     "_IncompatibleKeys",
     "nexpected_keys",
     "nexpected keys",
@@ -56,7 +56,7 @@ _ONE = expression(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """A load with strict=False that printed what it left out: the same weights under other names."""
-    marked = [(n, t) for n, t in keep_marked(lines, MARKERS) if "Error" not in t]
+    marked = [(n, t) for n, t in keep_marked(lines, GATE) if "Error" not in t]
     if not marked:
         return ()
     for number, text in marked[:200]:

@@ -14,6 +14,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.speaker import read_speaker
 
+GATE = ("Last error:",)
 LOOK_BACK, MOST = 80, 64
 _TOLD = expression(
     r"remote peer|remote process|[Ss]ocket|[Cc]onnection|Cuda failure|ibv_|NET/IB|out of memory|CUDA calloc|shared memory|/dev/shm|"
@@ -27,7 +28,7 @@ _START = expression(r"Traceback \(most recent call last\)|NCCL error in:|DistBac
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """One finding for the first last error that nothing else knows."""
-    if not keep_marked(lines, ("Last error:",)):
+    if not keep_marked(lines, GATE):
         return ()
     for index, (_, text) in enumerate(lines):
         if "Last error:" not in text:

@@ -18,7 +18,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("NCCL_", "_SOCKET_IFNAME=")
+GATE = ("NCCL_", "_SOCKET_IFNAME=")
 LOOKED_AHEAD = 40
 QUESTION = 2_000
 _PASTED = expression(
@@ -91,10 +91,10 @@ def read_question(question: str) -> tuple[Remedy, str] | None:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """A command pasted with a setting in front, whose output goes well after something that did not."""
-    if not keep_marked(lines, MARKERS):
+    if not keep_marked(lines, GATE):
         return ()
     for index, (number, text) in enumerate(lines):
-        if "=" not in text or not any(mark in text for mark in MARKERS):
+        if "=" not in text or not any(mark in text for mark in GATE):
             continue
         match = _PASTED.match(text[:2000])
         if match is None:

@@ -17,7 +17,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
-MARKERS = ("error code is ", "RankID:", "aicore error exception")
+GATE = ("error code is ", "RankID:", "aicore error exception")
 NEAR, MOST = 4, 400
 """Lines between a code and the rank it belongs to; code lines looked at."""
 
@@ -53,7 +53,7 @@ def load_codes() -> dict[str, dict[str, str]]:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The first fault of an NPU; waits only where nothing else is told."""
-    kept = keep_marked(lines, MARKERS)
+    kept = keep_marked(lines, GATE)
     if not kept:
         return ()
     seats = [(n, t, s) for n, t in kept if (s := _SEAT.search(t)) is not None]

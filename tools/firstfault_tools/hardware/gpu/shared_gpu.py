@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
 
-MARKERS = ("MiB",)
+GATE = ("MiB",)
 _CSV = expression(
     r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}), ?(?P<name>[^,]{1,200}), ?(?P<mib>\d{1,7}) MiB\s*$"
 )
@@ -55,7 +55,7 @@ def _find_contexts(
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Processes beside those of the job; a fact that explains slowness."""
     rows: dict[str, dict[str, tuple[NumberedLine, str, int]]] = defaultdict(dict)
-    for number, text in keep_marked(lines, MARKERS)[:4096]:
+    for number, text in keep_marked(lines, GATE)[:4096]:
         found = _CSV.match(text) or _BOX.match(text)
         if found is not None:
             rows[found["gpu"]].setdefault(found["pid"], ((number, text), found["name"].strip(), int(found["mib"])))  # fmt: skip

@@ -19,7 +19,7 @@ from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_ne
 from firstfault_tools.hardware.host_sections import looks_like_host, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
-MARKERS = (" UP ", " UNKNOWN ", "inet ", "inet addr:", " scope link ")
+GATE = (" UP ", " UNKNOWN ", "inet ", "inet addr:", " scope link ")
 LEAST_HOSTS = 3
 """Hosts whose addresses must be known: two with one address may be one host listed twice."""
 
@@ -38,7 +38,7 @@ _COMMON = expression(
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Addresses that more than one host has, and interfaces that lead nowhere."""
-    if not keep_marked(lines, MARKERS):
+    if not keep_marked(lines, GATE):
         return ()
     return attach_pages([*_find_twice(lines, file), *_find_dead_ends(lines, file)])
 
@@ -168,7 +168,7 @@ def read_interfaces(lines: Sequence[NumberedLine]) -> list[list[Interface]]:
 def _find_dead_ends(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     if not any(_FAILED.search(text[:600]) for _, text in keep_marked(lines, _FAILURES)):
         return []
-    blocks = read_interfaces(keep_near(lines, MARKERS, before=NEAR_LINES, after=8))
+    blocks = read_interfaces(keep_near(lines, GATE, before=NEAR_LINES, after=8))
     found = _on_bridges(blocks) or _one_network(blocks) or _single_link(blocks, lines)
     if found is None:
         return []

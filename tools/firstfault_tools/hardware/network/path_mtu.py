@@ -14,6 +14,7 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.pages import attach_pages
 
+GATE = ("packets transmitted",)
 MARKERS = ("bytes of data", "packets transmitted", "ping ")
 HEADER_BYTES = 28
 """IPv4 and ICMP headers in front of the payload that `ping -s` names."""
@@ -110,7 +111,7 @@ def check_probes(probes: Sequence[Probe], file: str) -> list[Finding]:
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings of pings pasted into any text."""
-    if not keep_marked(lines, ("packets transmitted",)):
+    if not keep_marked(lines, GATE):
         return ()
     near = keep_near(lines, MARKERS, before=2, after=LIVES_FOR_LINES)
     return attach_pages(check_probes(read_probes(near), file))

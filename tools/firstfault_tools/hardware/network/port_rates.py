@@ -19,7 +19,7 @@ from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import Section, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
-MARKERS = ("Rate:", "Gb/sec", "Speed:", "Speed  ", "Width  ", "Width:")
+GATE = ("Rate:", "Gb/sec", "Speed:", "Speed  ", "Width  ", "Width:")
 LEAST, SHARE = 3, 0.5
 """Ports to compare, and the share of them that must agree on the usual rate."""
 MOST = 65_536
@@ -188,7 +188,7 @@ def _describe_lanes(one: Lanes, file: str) -> Finding:
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings of port rates pasted into any text."""
-    near = keep_near(lines, MARKERS, before=12, after=2)
+    near = keep_near(lines, GATE, before=12, after=2)
     if not near:
         return ()
     rates, lanes = read_rates(split_sections(near), name_host(file))

@@ -17,7 +17,7 @@ from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_lin
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.hardware.pages import attach_pages
 
-MARKERS = ("Mbps", "Gbps", "tx util", "TX util", "Out %", "out_util", "utilization", "Utilization", "hash", "load-balance")  # fmt: skip
+GATE = ("Mbps", "Gbps", "tx util", "TX util", "Out %", "out_util", "utilization", "Utilization", "hash", "load-balance")  # fmt: skip
 _ROW = expression(
     r"^\s*(?P<port>(?:Et(?:hernet)?|Eth|swp|xe-|et-|Hu|port |p)\s?\d[\d/:]{0,10}[a-z]?\d?)\s(?P<rest>.{4,160})$",
     re.IGNORECASE,
@@ -29,7 +29,7 @@ FULL, IDLE, LEAST = 80.0, 40.0, 4
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Tables of ports in which few are full and most are idle."""
-    near = keep_near(lines, MARKERS, before=4, after=70)
+    near = keep_near(lines, GATE, before=4, after=70)
     tables: list[list[tuple[NumberedLine, str, float]]] = []
     switch, hashes, last = "", [], -9
     for number, line in near:

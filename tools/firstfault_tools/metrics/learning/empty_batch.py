@@ -14,7 +14,7 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.speaker import read_speaker
 
-MARKERS = ("nan", "NaN", "NAN")
+GATE = ("nan", "NaN", "NAN")
 LOOK_BACK = 64
 _NAN = expression(r"(?i)(?<![a-z])nan(?![a-z])")
 _UNITS = r"tokens?|labels?|targets?|samples?|valid|supervised|unmasked|positions?|items?"
@@ -35,7 +35,7 @@ _PER_STEP = expression(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|d
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The rank whose count is zero where the first NaN appears."""
-    marked = [(n, t) for n, t in keep_marked(lines, MARKERS) if len(t) < 2000 and _NAN.search(t)]
+    marked = [(n, t) for n, t in keep_marked(lines, GATE) if len(t) < 2000 and _NAN.search(t)]
     if not marked:
         return ()
     found = _zero_on_one_rank(lines, marked, file) or _zero_in_list(lines, marked, file)

@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("reward", "critic/score")
+GATE = ("reward", "critic/score")
 MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 8
 ALL_ZERO, CUT_OFF = 4, 0.95
 """Rows from which on a spread and a gradient of zero in every row are enough; share of answers that end at the limit."""
@@ -73,7 +73,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
     names: dict[str, str | None] = {}
     rows = []
-    for number, text in keep_marked(lines, MARKERS)[:MAX_ROWS]:
+    for number, text in keep_marked(lines, GATE)[:MAX_ROWS]:
         if len(text) > MAX_LINE:
             continue
         values: dict[str, float] = {}

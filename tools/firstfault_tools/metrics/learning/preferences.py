@@ -16,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = ("rewards/margins", "rewards_train/margins", "reward_margin")
+GATE = ("rewards/margins", "rewards_train/margins", "reward_margin")
 LEAST, MAX_ROWS = 8, 20_000
 STILL = 20
 """Rows after which rewards that are exactly zero are no start-up any more."""
@@ -51,7 +51,7 @@ class Row:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """Whether the margin grows, or nothing moves."""
     rows = []
-    for number, text in keep_marked(lines, MARKERS)[:MAX_ROWS]:
+    for number, text in keep_marked(lines, GATE)[:MAX_ROWS]:
         if len(text) > 8_000 or "eval_" in text:
             continue
         told = {n.replace("rewards_train/", "rewards/"): v for n, v in _PAIR.findall(text)}

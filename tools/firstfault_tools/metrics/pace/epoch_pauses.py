@@ -19,7 +19,7 @@ from firstfault_tools.log.kept import fold_digits
 from firstfault_tools.metrics.series import MISSING
 from firstfault_tools.metrics.sources.columns import read_stamp
 
-MARKERS = ("rain", "poch", "POCH")
+GATE = ("rain", "poch", "POCH")
 _ROW = expression(
     r"(?i)(?:epoch|train)[\s:\[=#]{1,4}(?P<epoch>\d{1,6})(?:/\d{1,6})?[\]\s,:|(>-]{1,6}(?:\[|iter\w*|step|batch|it)?[\s:\[]{0,3}(?P<at>\d{1,8})\s{0,2}(?:/|of)\s{0,2}(?P<of>\d{1,8})"
 )
@@ -56,7 +56,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     """Pauses at the borders of epochs that cost more than a tenth of the time."""
     rows: list[Row] = []
     dull: set[bytes] = set()
-    for index, (number, text) in enumerate(keep_marked(lines, MARKERS)[:50_000]):
+    for index, (number, text) in enumerate(keep_marked(lines, GATE)[:50_000]):
         if index >= TRIED and not rows:
             break  # no step line names its epoch
         shape = fold_digits(text[:600])

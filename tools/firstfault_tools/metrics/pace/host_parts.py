@@ -16,7 +16,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.hardware.host_sections import looks_like_host
 
-MARKERS = (" | ", "; ", ", ")
+GATE = (" | ",)
 LEAST, MOST_LINES = 4, 4_096
 LONG, ALIKE = 1.3, 1.12
 _CELL = expression(
@@ -45,7 +45,7 @@ class HostRow:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The host whose own part is long while all other hosts wait."""
-    kept = [(n, t) for n, t in keep_marked(lines, (" | ",)) if t.count(" | ") >= LEAST - 1]
+    kept = [(n, t) for n, t in keep_marked(lines, GATE) if t.count(" | ") >= LEAST - 1]
     rows: dict[str, HostRow] = {}
     places: list[tuple[int, str]] = []
     for index, (number, text) in enumerate(kept[:MOST_LINES]):

@@ -9,7 +9,7 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.hardware.outliers import find_low
 
-MARKERS = ("GB/s", "Gb/s", "GiB/s", "busbw", "bandwidth")
+GATE = ("GB/s", "Gb/s", "GiB/s", "busbw", "bandwidth")
 _ITEM = expression(r"(?<![\w.:])(?P<index>\d{1,4}):\s?(?P<value>\d{1,6}(?:\.\d{1,4})?)(?![\w:.])")
 _NAME = expression(
     r"(?i)\b(?P<name>[a-z0-9]+ groups?|groups?|nodes?|rails?|ranks?|rings?|pairs?|nics?|hcas?|channels?)\b"
@@ -20,7 +20,7 @@ LEAST, BELOW = 4, 0.25
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The slow one of a list of rates; the last such line counts."""
     found: tuple[Finding, ...] = ()
-    for number, text in keep_marked(lines, MARKERS)[-200:]:
+    for number, text in keep_marked(lines, GATE)[-200:]:
         items = _ITEM.findall(text) if len(text) < 4000 and text.count(":") > LEAST else []
         rates = {int(i): float(v) for i, v in items}
         if len(rates) < LEAST or len(rates) != len(items):

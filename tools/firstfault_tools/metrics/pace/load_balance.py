@@ -15,20 +15,11 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
-MARKERS = (
-    *(
-        "global_seqlen",
-        "seqlen_per",
-        "per rank",
-        "per_rank",
-        "per EP",
-        "per DP",
-        "per GPU",
-        "per gpu",
-    ),
-    *("per expert", "per_expert", "per worker", "across ranks", "each rank", "by rank"),
-    *("load_balance", "load balance", "rank_load", "rank load", "rank_tokens", "expert_load"),
-)
+GATE = (
+    "global_seqlen", "seqlen_per", "per rank", "per_rank", "per EP", "per DP", "per GPU", "per gpu",
+    "per expert", "per_expert", "per worker", "across ranks", "each rank", "by rank",
+    "load_balance", "load balance", "rank_load", "rank load", "rank_tokens", "expert_load",
+)  # fmt: skip
 MAX_LINE, MAX_ROWS = 6_000, 4_096
 SKEWED, GREW, FOLLOWS = 1.5, 1.3, 1.2
 """Fullest rank against the mean; growth of that; growth of the step time that goes with it."""
@@ -76,7 +67,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     """The load that drifted apart, or is far apart, while steps take longer for it."""
     marked = [
         (n, t)
-        for n, t in keep_marked(lines, MARKERS)
+        for n, t in keep_marked(lines, GATE)
         if len(t) < MAX_LINE and ("max" in t or "Max" in t) and _OF_RANKS.search(t)
     ]
     if len(marked) < 3:

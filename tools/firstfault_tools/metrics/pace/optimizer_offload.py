@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
-MARKERS = ("time (ms) |", "offload", "Using CPU Offload", "pipeline_read", "swap_folder")
+GATE = ("time (ms) |", "offload", "Using CPU Offload", "pipeline_read", "swap_folder")
 _TIMER = expression(
     r"\b(?P<name>(?:forward|fwd|backward|bwd|step)(?:_inner|_allreduce)?(?:_microstep)?): (?P<ms>\d+(?:\.\d+)?)"
 )
@@ -28,7 +28,7 @@ HIGH = 0.5
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The part of the step that takes more than half of it."""
-    kept = keep_marked(lines, MARKERS)
+    kept = keep_marked(lines, GATE)
     rows: list[dict[str, float]] = []
     place: tuple[int, str] | None = None
     offload: dict[str, tuple[int, str]] = {}

@@ -17,10 +17,9 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, J
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.metrics.pace.slow_since import tell_onset
 
-MARKERS = (
-    *("ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward"),
-    *("gemm", "GEMM", "ernel"),
-)
+GATE = (
+    "ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward", "gemm", "GEMM", "ernel",
+)  # fmt: skip
 MAX_RANKS = 65_536
 MAX_LINE = 1_000
 QUOTES = 6
@@ -76,7 +75,7 @@ class _Columns:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The straggler or the slow group of every file that holds times by rank."""
-    marked = keep_marked(lines, MARKERS)
+    marked = keep_marked(lines, GATE)
     if sum(_may_hold(text) for _, text in marked) == 0:
         return ()
     times = read_rank_times(lines, frozenset(n for n, text in marked if _may_hold(text)))

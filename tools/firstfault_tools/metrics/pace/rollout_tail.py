@@ -16,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
-MARKERS = ("response_length", "completion_length", "completions/mean_length", "timing_s/gen", "#running-req", "Running: ")  # fmt: skip
+GATE = ("response_length", "completion_length", "completions/mean_length", "timing_s/gen", "#running-req", "Running: ")  # fmt: skip
 MAX_LINE, MAX_ROWS, LAST, LAST_STEPS = 8_000, 50_000, 2_000, 40
 _PAIR = expression(
     r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>\d[\d.]*(?:[eE][-+]?\d+)?)"
@@ -51,7 +51,7 @@ class Rollouts:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """A fact that explains a slow step; no fault by itself."""
-    kept = keep_marked(lines, MARKERS)[:MAX_ROWS]
+    kept = keep_marked(lines, GATE)[:MAX_ROWS]
     if not kept:
         return ()
     read = Rollouts()

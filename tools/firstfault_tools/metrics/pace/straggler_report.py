@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import LINE_CHARS, keep_marked, quote_line
 
-MARKERS = ("STRAGGLER DETECTION WARNING", " Score=")
+GATE = ("STRAGGLER DETECTION WARNING", " Score=")
 THRESHOLD = 0.7
 """Default of the detector, relative and individual."""
 
@@ -41,7 +41,7 @@ class Report:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """One finding with all ranks that were below the threshold."""
     report = Report()
-    for number, text in keep_marked(lines, MARKERS)[:MOST_LINES]:
+    for number, text in keep_marked(lines, GATE)[:MOST_LINES]:
         if "STRAGGLER DETECTION WARNING" in text:
             _read_warning(report, number, text[:LINE_CHARS])
         elif score := _SCORE.search(text):
