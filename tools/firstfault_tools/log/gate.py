@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.log.literals import Literal, required_literals
 
 VAIN_OPENINGS = 12
@@ -177,9 +178,9 @@ def load_quick_gate(literals: set[Literal], whole: set[str]) -> QuickLook | None
     return look
 
 
-_FLAGS = re.compile(r"(?:\(\?[a-z]+\))?")
-_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-_NUMBERS = re.compile(r"[\d.]|\\d")
+_FLAGS = expression(r"(?:\(\?[a-z]+\))?")
+_PIECE = expression(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_NUMBERS = expression(r"[\d.]|\\d")
 
 
 def cut_tail(pattern: str) -> str:
