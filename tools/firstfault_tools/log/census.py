@@ -25,7 +25,7 @@ _FORMS = {
 
 _LABEL = expression(rb"\[(?:rank[ :=]{0,2}|default)(\d{1,6})\]|Rank (\d{1,6})\]|\[\d+,(\d+)\]<std")
 _NAME = expression(
-    r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
+    r"(?i)(?:^|[^a-z])(?:global_)?rank[-_.=]?(\d{1,6})(?!\d)|(?:^|[/_.-])(?:worker(?:log)?|proc|task)[-_.]?(\d{1,6})(?=[./_-]|$)"
 )
 
 

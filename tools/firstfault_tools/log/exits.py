@@ -1,4 +1,4 @@
-"""Which process ended how? Exit codes and signals from torchrun, Slurm, DeepSpeed and Kubernetes lines."""
+"""Which process ended how? Exit codes and signals from lines of torchrun, Slurm, DeepSpeed, Paddle and Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ _SPAWNED = expression(
     r"\bprocess (?P<quiet>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<signal>SIG[A-Z0-9]+))"
 )
 """torch.multiprocessing.spawn: the index of the process is its rank on the host."""
+
+_PADDLE = expression(
+    r"the trainer process with rank=\[(?P<rank>\d{1,6})\] was aborted|"
+    r"Container rank (?P<container>\d{1,6}) status failed cmd .{0,2000}? code (?P<code>-?\d+) log "
+)
+"""Both launchers of Paddle; where several trainers ended, the list names them all and no first."""
 
 _SYSTEMD = expression(r"Main process exited, code=(?:killed|dumped), status=(?P<signal>\d+)/")
 _LAUNCH = expression(r"exits with return code = (?P<code>-?\d+)")
@@ -112,6 +118,10 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
         number = match["signal"] and getattr(signal, match["signal"], None)
         code = -int(number) if number else int(match["code"] or 1)
         return Exit(line, code, None, int(match["local"] or match["quiet"]), line.speaker.host)
+    match = _PADDLE.search(text)
+    if match is not None:
+        rank = int(match["rank"] or match["container"])
+        return Exit(line, int(match["code"] or 1), rank, None, line.speaker.host)
     match = _PYTHON.search(text) or _SYSTEMD.search(text)
     if match is not None:
         return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host)

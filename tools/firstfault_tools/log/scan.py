@@ -55,7 +55,7 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
         Mark.EXIT,
         r"exitcode\s*:?\s*-?\d|[Ee]xit(?:s|ed)? (?:with )?(?:return |exit )?(?:code|status)|"
         r"-- Process \d+ terminated with|process \d+ terminated with (?:exit code|signal)|exited on signal \d|died with <Signals|Main process exited, code=|Failed with result|"
-        r"Signal \d+ \(SIG|[Kk]illed by signal|Exit Code:\s+\d|return code = -?\d",
+        r"Signal \d+ \(SIG|[Kk]illed by signal|Exit Code:\s+\d|return code = -?\d|trainer process with rank=\[|Container rank \d+ status failed",
     ),
     (Mark.SEAT, r"cudaDev \d+ .{0,30}busId [0-9a-f]"),
     (

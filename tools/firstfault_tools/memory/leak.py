@@ -48,7 +48,7 @@ LEAST_GROWTH, LARGE_GROWTH = 0.15, 0.35
 """Share of the last value that must have been gained after the first steps; where only a few rows tell."""
 
 OUT_OF_MEMORY = expression(
-    r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory"
+    r"CUDA out of memory\. Tried|OutOfMemoryError|HIP out of memory|CUDA error: out of memory|cuda runtime error \(2\) : out of memory"
 )
 
 
@@ -66,17 +66,17 @@ def _find_leak(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]
 
     series = read_steps(lines)
     for column in COLUMNS:
-        found = _climb(series, column, file, lines[end][0])
+        found = _climb(series, column, lines, file, lines[end][0])
         if found is not None:
             return [found]
-        stepped = _step_up(series, column, file, lines[:end])
+        stepped = _find_rise(series, column, lines[:end], file, ended=True)
         if stepped is not None:
             return [stepped]
     return []
 
 
-STEP_UP, LEVEL = 0.03, 0.01
-"""Share of the memory that a phase must have added; share within which it stood level before."""
+STEP_UP, LEVEL, MOST_RISES = 0.03, 0.01, 8
+"""Share of the memory that a phase must have added; share within which it stood level before; rises tried."""
 _PHASES = (
     ("the save of a checkpoint", expression(
         r"(?i)\b(?:sav(?:ed|ing)|consolidat\w+|gather\w*)\b.{0,60}\b(?:checkpoint|ckpt|state|weights|model|\S+\.(?:pt|pth|ckpt|safetensors))\b"
@@ -88,49 +88,6 @@ _PHASES = (
 )  # fmt: skip
 
 
-def _step_up(
-    series: StepSeries, column: str, file: str, lines: Sequence[tuple[int, str]]
-) -> Finding | None:
-    """Memory that was level, rose across a save or an evaluation and did not come back before it ran out."""
-    if column not in series.columns or not lines:
-        return None
-    values = series.columns[column]
-    rows = [r for r in range(len(series)) if series.line[r] <= lines[-1][0] and values[r] != MISSING and values[r] > 0]  # fmt: skip
-    mine = [r for r in rows if series.rank[r] == series.rank[rows[-1]]] if rows else []
-    for last, row in itertools.pairwise(mine[-8:]):
-        before, after = values[last], values[row]
-        past = [values[r] for r in mine if r <= last][-4:]
-        if (
-            len(past) < 2
-            or max(past) - min(past) > LEVEL * before
-            or after < (1 + STEP_UP) * before
-        ):
-            continue
-        if any(values[r] < (1 + STEP_UP / 2) * before for r in mine if r > row):
-            continue
-        between = [(n, t) for n, t in lines if series.line[last] < n < series.line[row]]
-        for phase, words, meaning in _PHASES:
-            told = next(((n, t) for n, t in between if words.search(t[:400])), None)
-            if told is None:
-                continue
-            rank = None if series.rank[row] == NO_RANK else series.rank[row]
-            return Finding(
-                kind=LEAK,
-                title=f"GPU memory had stepped up from {before:.4g} to {after:.4g} GiB across {phase} and did not come back: {meaning}",
-                level=Level.FAILURE,
-                category=Category.OOM,
-                confidence=Confidence.LIKELY,
-                evidence=(
-                    Evidence(file, series.line[last], series.texts.get(last) or "", rank),
-                    quote_line(file, told[0], told[1]),
-                    Evidence(file, series.line[row], series.texts.get(row) or "", rank),
-                ),
-                rank=rank,
-                page="oom-at-checkpoint" if "checkpoint" in phase else "oom-evaluation",
-            )
-    return None
-
-
 def find_end(lines: Sequence[tuple[int, str]]) -> int | None:
     """Index of the first out-of-memory message of a GPU, or None."""
     if not may_hold(lines, ("emory",)):
@@ -139,7 +96,25 @@ def find_end(lines: Sequence[tuple[int, str]]) -> int | None:
     return next((i for i in told if OUT_OF_MEMORY.search(lines[i][1]) is not None), None)
 
 
-def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | None:
+_KEEPS = expression(
+    r"^\s*(?:\d+\s+|[>+-]+\s*)?(?P<kept>[A-Za-z_][\w.\[\]'\"]*)(?:\s*\+=\s*(?P<added>[A-Za-z_]\w*)|\.append\((?P<put>[A-Za-z_]\w*)\))\s*(?:#.*)?$"
+)
+_CARRIES_GRAPH = expression(r"(?i)loss|output|pred|logit|metric|score|embed|feat|error|hidden")
+_VALIDATES = expression(r"(?i)\b(?:val|valid\w*|eval\w*|test)\b")
+
+
+def _find_keeper(lines: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
+    """The pasted line of code that adds a bare tensor to a total or a list from step to step."""
+    for number, text in keep_marked(lines, ("+= ", ".append("))[:256]:
+        row = _KEEPS.match(text) if len(text) < 200 else None
+        if row is not None and _CARRIES_GRAPH.search(row["added"] or row["put"]):
+            return number, text
+    return None
+
+
+def _climb(
+    series: StepSeries, column: str, lines: Sequence[tuple[int, str]], file: str, end: int
+) -> Finding | None:
     if column not in series.columns:
         return None
     by_rank: dict[int, list[int]] = defaultdict(list)
@@ -167,6 +142,9 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
     if best is None:
         return None
     _, rank, rows = best
+    # a level that lasts (training) is no part of the climb that follows it (the first validation)
+    flat = [i for i, r in enumerate(rows) if values[r] <= (1 + LEVEL) * values[rows[0]]]
+    rows = rows[flat[-1] :]
     first, last = rows[0], rows[-1]
     numbered = NO_STEP not in (series.step[first], series.step[last])
     numbered = numbered and series.step[first] < series.step[last]
@@ -176,10 +154,21 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
         f"line {series.line[first]}", f"line {series.line[last]}")  # fmt: skip
     title = (
         f"GPU memory grew steadily before, from {values[first]:.4g} GiB at {at[0]} to {values[last]:.4g} GiB "
-        f"at {at[1]} ({each:.3g} GiB a {'step' if numbered else 'printed row'}): a leak, "
-        "something keeps tensors from step to step (a loss, metric or state that still carries its "
-        "graph and was not detached, or outputs gathered in a list)"
+        f"at {at[1]} ({each:.3g} GiB a {'step' if numbered else 'printed row'}): "
     )
+    if _VALIDATES.search((series.texts.get(last) or "")[:200]):
+        title = title.replace("steadily before", "steadily during the validation before", 1)
+    keeper = _find_keeper(lines)
+    if keeper is None:
+        title += (
+            "a leak, something keeps tensors from step to step (a loss, metric or state that still "
+            "carries its graph and was not detached, or outputs gathered in a list)"
+        )
+    else:
+        title += (
+            f"«{keeper[1].strip()[:120]}» keeps the graph of every batch alive, because the tensor is neither "
+            "detached nor turned into a number (.item(), .detach()), nor made under torch.no_grad()"
+        )
     evidence = tuple(
         Evidence(file, series.line[r], series.texts.get(r) or "", None if rank == NO_RANK else rank)
         for r in (first, last)
@@ -190,7 +179,10 @@ def _climb(series: StepSeries, column: str, file: str, end: int) -> Finding | No
         level=Level.FAILURE,
         category=Category.OOM,
         confidence=Confidence.LIKELY,
-        evidence=tuple(e for e in evidence if e.text),
+        evidence=(
+            *(e for e in evidence if e.text),
+            *((quote_line(file, *keeper),) if keeper is not None else ()),
+        ),
         page="memory-growth",
         facts={"first_gib": values[first], "last_gib": values[last], "per_step_gib": each},
     )
@@ -209,7 +201,8 @@ def find_levels(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
     if column is None:
         return tuple(found)
     found += _compare_ranks(series, column, lines, file)
-    found += _find_rise(series, column, lines, file)
+    if (rise := _find_rise(series, column, lines[: 10 * MOST_LINES], file)) is not None:
+        found.append(rise)
     return tuple(found)
 
 
@@ -293,56 +286,85 @@ def _find_own(rank: int, lines: Sequence[tuple[int, str]]) -> tuple[int, str] | 
 
 
 def _find_rise(
-    series: StepSeries, column: str, lines: Sequence[tuple[int, str]], file: str
-) -> Iterator[Finding]:
-    """A level that rose between two rows of one rank, with an event between them, and stayed."""
+    series: StepSeries,
+    column: str,
+    lines: Sequence[tuple[int, str]],
+    file: str,
+    ended: bool = False,
+) -> Finding | None:
+    """A level that rose between two rows of one rank, with an event between them, and stayed.
+
+    A large rise is a fact; where the memory ran out afterwards (`ended`) a small one across a save, an
+    evaluation or a generation, out of a level, is what was missing in the end.
+    """
+    if column not in series.columns or not lines:
+        return None
     values = series.columns[column]
     by_rank: dict[int, list[int]] = defaultdict(list)
     for row in range(0, len(series), 1 + len(series) // MOST_ROWS):
-        if values[row] != MISSING and values[row] > 0:
+        if values[row] != MISSING and values[row] > 0 and series.line[row] <= lines[-1][0]:
             by_rank[series.rank[row]].append(row)
-    for rows in by_rank.values():
-        if len(rows) < 4:
+    for rank, rows in by_rank.items():
+        if len(rows) < (3 if ended else FEW_ROWS):
             continue
-        rises = [(values[b] - values[a], a, b) for a, b in itertools.pairwise(rows[1:])]
-        size, before, after = max(rises)
-        total = values[rows[-1]] - values[rows[1]]
-        if size < max(JUMP * values[before], LEAST_GIB) or size < 0.7 * total:
-            continue
-        if values[rows[-1]] < 0.95 * values[after]:
-            continue
-        between = (
-            row
-            for row in lines[: 10 * MOST_LINES]
-            if series.line[before] < row[0] < series.line[after] and _EVENT.search(row[1][:300])
-        )
-        event = next(between, None)
-        if event is None:
-            continue
-        yield Finding(
-            kind=RISEN,
-            title=f"GPU memory rose from {values[before]:.4g} to {values[after]:.4g} GiB at «{event[1].strip()[:160]}» and stayed there: what "
-            "was made or loaded then is still held on the GPU",
-            level=Level.CONTEXT,
-            category=Category.OOM,
-            confidence=Confidence.LIKELY,
-            evidence=tuple(
-                quote_line(file, n, t)
-                for n, t in (
-                    (series.line[before], series.texts.get(before) or ""),
-                    event,
-                    (series.line[after], series.texts.get(after) or ""),
-                )
-                if t
-            ),
-            page="memory-growth",
-            facts={
-                "explains": {"memory": 1.0},
-                "from_gib": values[before],
-                "to_gib": values[after],
-            },
-        )
-        return
+        for size, at in sorted(
+            ((values[b] - values[a], i) for i, (a, b) in enumerate(itertools.pairwise(rows)) if i),
+            reverse=True,
+        )[:MOST_RISES]:
+            last, row = rows[at], rows[at + 1]
+            before, past = values[last], [values[r] for r in rows[max(0, at - 3) : at + 1]]
+            large = size >= max(JUMP * before, LEAST_GIB) and size >= 0.7 * (
+                values[rows[-1]] - values[rows[1]]
+            )
+            small = ended and max(past) - min(past) <= LEVEL * before and size >= STEP_UP * before
+            stays = 0.95 * values[row] if large else (1 + STEP_UP / 2) * before
+            if not (large or small) or any(values[r] < stays for r in rows[at + 2 :]):
+                continue
+            between = [(n, t) for n, t in lines if series.line[last] < n < series.line[row]]
+            found = _name_event(between, large and not ended)
+            if found is None:
+                continue
+            event, phase, meaning = found
+            who = None if rank == NO_RANK else rank
+            return Finding(
+                kind=LEAK if ended else RISEN,
+                title=f"GPU memory rose from {before:.4g} to {values[row]:.4g} GiB {phase} and stayed there: {meaning}",
+                level=Level.FAILURE if ended else Level.CONTEXT,
+                category=Category.OOM,
+                confidence=Confidence.LIKELY,
+                evidence=tuple(
+                    Evidence(file, n, t.strip(), who)
+                    for n, t in (
+                        (series.line[last], series.texts.get(last) or ""),
+                        event,
+                        (series.line[row], series.texts.get(row) or ""),
+                    )
+                    if t
+                ),
+                rank=who if ended else None,
+                page="oom-at-checkpoint"
+                if "checkpoint" in phase
+                else "oom-evaluation"
+                if ended
+                else "memory-growth",
+                facts={"explains": {"memory": 1.0}, "from_gib": before, "to_gib": values[row]},
+            )
+    return None
+
+
+def _name_event(
+    between: Sequence[tuple[int, str]], any_event: bool
+) -> tuple[tuple[int, str], str, str] | None:
+    """(line, when, what it means) of the last phase between two rows, or of any event told there."""
+    for row in reversed(between):
+        text = row[1][:400]
+        found = next((p for p in _PHASES if p[1].search(text)), None)
+        if found is not None:
+            return row, f"across {found[0]}", found[2]
+        if _EVENT.search(text):
+            meaning = "what was made or loaded then is still held on the GPU"
+            return (row, f"at «{text.strip()[:160]}»", meaning) if any_event else None
+    return None
 
 
 def join_levels(finding: Finding, levels: Sequence[Finding]) -> Finding:

@@ -1,17 +1,24 @@
-"""Who holds the GPU memory that was missing: a hidden process, or another library in the same process?
+"""Who holds the GPU memory that was missing: a hidden process, a neighbour, a second copy of the weights?
 
 The allocator's message closes its books only half: what no process in its sight claims belongs to a
-leftover or to another container, and what the process itself holds beyond PyTorch's share was taken by
-another library (JAX and TensorFlow reserve most of the card at their start). A library that could not
+leftover or to another container. A library that could not
 create its handle says nothing of memory at all; a listing of the cards beside it does.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.memory.engines import (
+    GIB,
+    begin_title,
+    name_engine,
+    name_library,
+    tail_of,
+)
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import quote_line
@@ -19,7 +26,6 @@ from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.memory.oom_books import Books, Bucket, close_books
 from firstfault_tools.memory.oom_message import OomMessage
 
-GIB = 1 << 30
 POOLS, NEIGHBOUR = 0.1, 0.15
 """Share of the card that private pools, or a neighbour, must hold to be named."""
 FULL = 0.95
@@ -50,7 +56,6 @@ _AUTO = expression(r"device_map['\"]?\s*[=:]\s*['\"](?:auto|balanced|sequential)
 _EMA = expression(r"(?i)(?<![a-z])ema(?![a-z])|shadow|averaged_?model|swa_model|ref_?model|teacher")
 _CLONE = expression(r"clone\(|deepcopy|copy\(|\.float\(\)|EMA\(|AveragedModel\(")
 COPY_FRAMES = 4
-_FUSER = expression(r"^\s*/dev/nvidia\d+:\s+(?:\S+\s+)?(?P<pid>\d{2,8})\b")
 CROWDED, OUTSIDE = 0.4, 2 * GIB
 """Share of the card beyond PyTorch from which others must hold it; what context and libraries take at most."""
 _FUSER = expression(
@@ -59,22 +64,6 @@ _FUSER = expression(
 OLD_REST, HIDDEN = 2, 0.3
 """GiB and share of the card beyond PyTorch's that a context and libraries do not explain."""
 _NO_PROCESS = "No running processes found"
-_OTHER_LIBRARIES = (
-    (
-        ("CudaDevice(", "jax", "JAX", "XLA_PYTHON_CLIENT", "jaxlib"),
-        "JAX reserves three quarters of the card at its first use; set XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
-        "smaller XLA_PYTHON_CLIENT_MEM_FRACTION",
-    ),
-    (
-        ("tensorflow", "TensorFlow", "Created device /job"),
-        "TensorFlow reserves the whole card at its start; call tf.config.set_visible_devices([], 'GPU') or set "
-        "TF_FORCE_GPU_ALLOW_GROWTH=true",
-    ),
-    (
-        ("vllm", "vLLM", "sglang", "gpu_memory_utilization"),
-        "the inference engine reserves its share of the card at its start; lower gpu_memory_utilization",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +84,7 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
         return _name_exclusive(incident, finding)
     if message is None or finding.kind not in _OF_TRAINING:
         return finding
-    if not message.others and (engine := _name_engine(incident, finding, message)) is not None:
+    if not message.others and (engine := name_engine(incident, finding, message)) is not None:
         return engine
     if finding.kind not in _PLAIN:
         return finding
@@ -116,7 +105,7 @@ def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | N
     if message.process is None and (seen := _name_seen(incident, finding, message, books)):
         return seen
     if books.bucket is Bucket.NON_PYTORCH and message.process is not None:
-        return _name_library(incident, finding, message, books)
+        return name_library(incident, finding, message, books)
     return finding
 
 
@@ -165,21 +154,10 @@ def _name_hidden(
     """Memory that neither this process nor any other in its sight holds."""
     hidden = books.others or books.non_pytorch or 0
     own = message.process or message.reserved or message.allocated or 0
-    listed = next(
-        (quote_line(d.file, n, t) for d, n, t in incident.lines_with((_NO_PROCESS,))),
-        None,
-    )
-    holder = next(
-        (
-            (m["pid"], quote_line(d.file, n, t))
-            for d, n, t in incident.lines_with(("/dev/nvidia",))
-            if (m := _FUSER.match(t)) is not None
-        ),
-        None,
-    )
+    holders, listed = _read_device(incident)
     who = (
-        f"fuser shows PID {holder[0]} on the device: a leftover of an earlier run that nvidia-smi may not list; end it"
-        if holder is not None
+        f"fuser shows PID {holders[0][0]['pid']} on the device: a leftover of an earlier run that nvidia-smi may not list; end it"
+        if holders
         else "nvidia-smi lists no process for it: a leftover of an earlier run, or a process of another container or user "
         "(look with fuser -v /dev/nvidia*)"
         if listed is not None
@@ -187,13 +165,13 @@ def _name_hidden(
     )
     return replace(
         finding,
-        title=f"{_begin(finding, message)} although this "
+        title=f"{begin_title(finding, message)} although this "
         f"process uses only {own / GIB:.2f} GiB: {hidden / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB are held by another "
-        f"process that it does not see; {who}" + _tail(finding),
+        f"process that it does not see; {who}" + tail_of(finding),
         evidence=(
             *finding.evidence[:3],
             *((listed,) if listed is not None else ()),
-            *((holder[1],) if holder is not None else ()),
+            *(e for _, e in holders[:1]),
         ),
         page="gpu-memory-held-by-another-process",
     )
@@ -206,6 +184,19 @@ def _is_crowded(books: Books) -> bool:
     return bool(capacity) and rest >= CROWDED * capacity and rest - OUTSIDE >= short
 
 
+def _read_device(
+    incident: LogIncident,
+) -> tuple[list[tuple[re.Match[str], Evidence]], Evidence | None]:
+    """Processes that fuser shows on the device, and the line with which nvidia-smi denies any."""
+    held = [
+        (m, quote_line(d.file, n, t))
+        for d, n, t in incident.lines_with(("/dev/nvidia",))
+        if (m := _FUSER.match(t)) is not None
+    ]
+    denied = (quote_line(d.file, n, t) for d, n, t in incident.lines_with((_NO_PROCESS,)))
+    return held, next(denied, None)
+
+
 def _name_seen(
     incident: LogIncident, finding: Finding, message: OomMessage, books: Books
 ) -> Finding | None:
@@ -213,58 +204,28 @@ def _name_seen(
     rest = books.non_pytorch or 0
     if rest < OLD_REST * GIB or rest < HIDDEN * (message.total or 0):
         return None
-    held = [
-        (m, quote_line(d.file, n, t))
-        for d, n, t in incident.lines_with(("/dev/nvidia",))
-        if (m := _FUSER.match(t)) is not None
-    ]
-    empty = next(
-        (quote_line(d.file, n, t) for d, n, t in incident.lines_with((_NO_PROCESS,))),
-        None,
-    )
+    held, empty = _read_device(incident)
     if not held and empty is None:
         return None
     pids = ", ".join(dict.fromkeys(m["pid"] for m, _ in held[:4]))
     who = (
-        f"process {pids} ({held[0][0]['command'].strip()})"
+        f"process {pids}" + (f" ({command.strip()})" if (command := held[0][0]["command"]) else "")
         if held
         else "a leftover of an earlier run"
     )
     unlisted = ", which nvidia-smi does not list" if empty is not None else ""
     return replace(
         finding,
-        title=f"{_begin(finding, message)} although PyTorch "
+        title=f"{begin_title(finding, message)} although PyTorch "
         f"reserved only {(message.reserved or 0) / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB: {rest / GIB:.1f} GiB are held by "
-        f"{who}{unlisted}, left over from an earlier run; end it and start again" + _tail(finding),
+        f"{who}{unlisted}, left over from an earlier run; end it and start again"
+        + tail_of(finding),
         evidence=(
             *finding.evidence[:2],
             *(e for _, e in held[:2]),
             *((empty,) if empty is not None else ()),
         ),
         page="gpu-memory-held-by-another-process",
-    )
-
-
-def _name_library(
-    incident: LogIncident, finding: Finding, message: OomMessage, books: Books
-) -> Finding:
-    """Memory of this process that PyTorch did not take."""
-    outside, process = books.non_pytorch or 0, message.process or 0
-    told, place = "", None
-    for words, reason in _OTHER_LIBRARIES:
-        lines = ((d, n, t) for d, n, t in incident.lines_with(words) if "Traceback" not in t)
-        if (first := next(lines, None)) is not None:
-            told, place = reason, quote_line(first[0].file, first[1], first[2])
-            break
-    reason = (
-        told or "NCCL communicators, CUDA graphs or another CUDA library in the process hold it"
-    )
-    return replace(
-        finding,
-        title=f"{_begin(finding, message)}; of the "
-        f"{process / GIB:.1f} GiB this process holds {outside / GIB:.1f} GiB are not PyTorch's: another library in the same "
-        f"process took them ({reason})" + _tail(finding),
-        evidence=(*finding.evidence[:3], *((place,) if place is not None else ())),
     )
 
 
@@ -322,100 +283,13 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
     )
     return replace(
         finding,
-        title=f"{_begin(finding, message)}: another process "
+        title=f"{begin_title(finding, message)}: another process "
         f"({other.pid}) holds {other.bytes / GIB:.2f} of its {(message.total or 0) / GIB:.2f} GiB, this one "
-        f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + _tail(finding),
+        f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + tail_of(finding),
         evidence=(*finding.evidence[:3], *((engine,) if engine is not None else ())),
         page="inference-engine-memory"
         if engine is not None
         else "gpu-memory-held-by-another-process",
-    )
-
-
-_SHARES = (
-    expression(
-        r"(?i)(?:device|gpu) (?P<where>(?:cuda:)?\d{1,2})? ?is also (?:being )?used (?:for|by) (?:the )?train\w*|"
-        r"['\"]?vllm_mode['\"]?\s*[=: ]\s*['\"]?colocate|\bcolocat\w+\b[^\n]{0,60}\b(?:vllm|sglang|engine|rollout|train\w*)|\bhybrid[ _]engine\b"
-    ),
-)
-"""The program says itself that its inference engine and the training sit on one card."""
-
-_RESERVED = expression(
-    r"gpu_memory_utilization(?: \((?P<share>0?\.\d+|1\.0+)\) = (?P<gib>\d+(?:\.\d+)?) ?GiB|['\"]?\s*[=: ]\s*['\"]?(?P<plain>0?\.\d+))|"
-    r"mem_fraction_static['\"]?\s*[=: ]\s*['\"]?(?P<sglang>0?\.\d+)"
-)
-_CACHE = expression(
-    r"(?:reserved for KV Cache is|Available KV cache memory:|KV Cache is allocated\D{0,60}?size:) ?(?P<gib>\d+(?:\.\d+)?) ?Gi?B"
-)
-_ASLEEP = expression(
-    r"(?i)sleep mode freed|fall asleep|engine\w* (?:is )?(?:asleep|sleeping|offloaded)"
-)
-_OF_ENGINE = expression(r"/(?:vllm|sglang|lmdeploy)/")
-_ENGINE_WORDS = (
-    *(
-        "gpu_memory_utilization",
-        "mem_fraction_static",
-        "KV Cache",
-        "KV cache",
-        "also being used",
-        "also used",
-    ),
-    *("colocate", "hybrid engine", "hybrid_engine", "leep"),
-)
-ENGINE_SHARE = 0.3
-"""Share of the card an engine must have reserved to be named as its holder."""
-
-
-def _name_engine(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding | None:
-    """An inference engine in the same process as the training, which reserved its share of the card first."""
-    share = reserved = cache = None
-    quoted: list[Evidence] = []
-    said: Evidence | None = None
-    place = finding.evidence[0]
-    for digest, number, text in incident.lines_with(_ENGINE_WORDS):
-        if digest.file == place.file and number >= place.line:
-            break
-        here = Evidence(digest.file, number, text.strip()[:500])
-        if (row := _RESERVED.search(text[:2000])) is not None:
-            share = float(row["share"] or row["plain"] or row["sglang"] or 0) or share
-            if row["gib"]:
-                reserved = float(row["gib"])
-            quoted = [here] if row["gib"] or not quoted else quoted
-        elif (block := _CACHE.search(text[:2000])) is not None:
-            cache = float(block["gib"])
-            quoted.append(here)
-        elif said is None and any(p.search(text[:1000]) for p in _SHARES):
-            said = here
-        elif _ASLEEP.search(text[:400]):
-            return None  # it gave its share back before
-    if share is None or share < ENGINE_SHARE or (said is None and cache is None):
-        return None
-    if said is None and not (message.private_pools or 0):
-        return None  # an engine of which nothing says that it sits on this card
-    if _raised_by_engine(incident, finding):
-        return None
-    size = f" = {reserved:.1f} GiB" if reserved is not None else ""
-    size += f", {cache:.1f} GiB of it for the KV cache" if cache is not None else ""
-    return replace(
-        finding,
-        title=f"{_begin(finding, message)}, because the "
-        f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {share:g}{size} "
-        "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
-        "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
-        + _tail(finding),
-        evidence=(*finding.evidence[:2], *((said,) if said is not None else ()), *quoted[-2:]),
-        page="inference-engine-memory",
-    )
-
-
-def _raised_by_engine(incident: LogIncident, finding: Finding) -> bool:
-    """The engine itself found no room: that is its start, not the training beside it."""
-    place = finding.evidence[0]
-    return any(
-        _OF_ENGINE.search(f.path)
-        for t in incident.tracebacks
-        if t.line.file == place.file and t.line.number == place.line
-        for f in t.frames[-6:]
     )
 
 
@@ -483,18 +357,3 @@ def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
         f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{mark}{tail}",
         evidence=tuple(dict.fromkeys((*finding.evidence[:3], setting))),
     )
-
-
-def _begin(finding: Finding, message: OomMessage) -> str:
-    """What all titles here say first: what could not be allocated, and where."""
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
-    size = f"{message.tried / GIB:.2f} GiB"
-    return f"GPU out of memory{where}: {size} could not be allocated on GPU {message.gpu}"
-
-
-def _tail(finding: Finding) -> str:
-    for mark in (", called from ", ", raised in "):
-        _, found, tail = finding.title.partition(mark)
-        if found:
-            return found + tail
-    return ""

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
+from firstfault_tools.log.scan import make_line
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
 FRAGMENTED, SHARED, GROWTH = (
@@ -89,6 +91,8 @@ _SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
 _ENDED_PID = expression(r"launch\.py:\d+:\w+\] Killing subprocess (\d{2,8})")
 _LOCAL_RANK = expression(r"--local_rank[='\", ]+(\d{1,3})")
 LAUNCHER_LINES = 400
+ALIKE, GUEST = 1.1, 0.6
+"""Spread of the guests of a GPU, and share of its own process's memory below which they are guests."""
 _RESTORING = expression(
     r"(?i)\b(?:load(?:ed|ing)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|ckpt|state|weights|optimizer)|torch\.load\(|--resume|\.(?:pth|pt|ckpt|tar)\b"
 )
@@ -295,9 +299,12 @@ def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
 
 
 def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) -> Finding:
-    """Processes of other ranks that hold a context on the GPU that ran out: what each put there first."""
-    message = _message(finding.evidence[0]) if crowd is not None and finding.evidence else None
-    if crowd is None or message is None or str(message.gpu) != crowd.gpu:
+    """Processes of other ranks that hold memory of the GPU that ran out: what each put there first."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None or (crowd is not None and str(message.gpu) != crowd.gpu):
+        return finding
+    guests = crowd.title if crowd is not None else _describe_guests(message)
+    if not guests:
         return finding
     loading = next(
         (
@@ -308,9 +315,11 @@ def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) 
         ),
         None,
     )
+    if crowd is None and loading is None and not incident.has_peers:
+        return finding
     reason = (
-        f"torch.load without map_location puts the checkpoint of every rank on GPU {crowd.gpu} (cuda:0), the device it was "
-        "saved from: load with map_location='cpu' or the rank's own device"
+        f"every rank loads the checkpoint onto GPU {message.gpu} (cuda:{message.gpu}), the device it was saved from, because it is "
+        "loaded without map_location: load with map_location='cpu' or the rank's own device"
         if loading is not None
         else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
         "context on the first GPU"
@@ -318,9 +327,26 @@ def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) 
     title = finding.title.partition(", called from ")
     return replace(
         finding,
-        title=f"{title[0]}; {crowd.title}: {reason}",
-        evidence=(*finding.evidence[:2], *crowd.evidence[:3], *((loading,) if loading else ())),
+        title=f"{title[0]}; {guests}: {reason}",
+        evidence=(
+            *finding.evidence[:2],
+            *(crowd.evidence[:3] if crowd is not None else ()),
+            *((loading,) if loading else ()),
+        ),
         page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
+    )
+
+
+def _describe_guests(message: OomMessage) -> str:
+    """Two or more other processes of one size in the message, each well below the process that failed."""
+    sizes = sorted(o.bytes for o in message.others)
+    if len(sizes) < 2 or message.process is None or message.gpu != 0:
+        return ""
+    if sizes[-1] > ALIKE * sizes[0] or sizes[-1] >= GUEST * message.process:
+        return ""
+    return (
+        f"{len(sizes)} processes of other ranks hold {sizes[0] / GIB:.1f} GiB each on GPU {message.gpu} too, "
+        f"{sum(sizes) / GIB:.1f} GiB together"
     )
 
 
@@ -337,6 +363,10 @@ def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
     pid = str(finding.facts.get("pid") or "")
     if not pid.isdecimal():
         return finding
+    if (owner := _find_owner(incident, pid)) is not None:
+        rank, place = owner
+        title = f"{finding.title}; that was a DataLoader worker of rank {rank}"
+        return replace(finding, rank=rank, title=title, evidence=(*finding.evidence[:3], place))
     pids = {int(pid)}
     last = 0
     for digest in incident.digests:
@@ -354,6 +384,20 @@ def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
         rank=rank,
         title=f"{finding.title}; by the order of the launcher's pids it was rank {rank}",
     )
+
+
+_WORKER = expression(r"(?i)dataloader \w+ \(pid[ =:(s]*(?P<pid>\d{2,8})\b")
+
+
+def _find_owner(incident: LogIncident, pid: str) -> tuple[int, Evidence] | None:
+    """The one rank that reports the death of this process as that of its DataLoader worker."""
+    found = {
+        rank: line.evidence()
+        for d, n, t in incident.lines_with((pid,))
+        if (told := _WORKER.search(t[:1000])) is not None and told["pid"] == pid
+        if (rank := rank_of(incident, line := make_line(d.file, n, t, d.year))) is not None
+    }
+    return next(iter(found.items())) if len(found) == 1 else None
 
 
 def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:

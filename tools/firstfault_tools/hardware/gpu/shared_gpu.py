@@ -16,7 +16,7 @@ from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_l
 
 GATE = ("MiB",)
 _CSV = expression(
-    r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}), ?(?P<name>[^,]{1,200}), ?(?P<mib>\d{1,7}) MiB\s*$"
+    r"^\s*(?P<gpu>GPU-[0-9a-f-]{4,40}|[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|\d{1,2}), ?(?P<pid>\d{2,8}),(?: ?(?P<name>[^,]{1,200}),)? ?(?P<mib>\d{1,7}) MiB\s*$"
 )
 _BOX = expression(
     r"^\|\s+(?P<gpu>\d{1,2})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{2,8})\s+C\s+(?P<name>\S.{0,120}?)\s+(?P<mib>\d{1,7})MiB\s+\|"
@@ -58,7 +58,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     for number, text in keep_marked(lines, GATE)[:4096]:
         found = _CSV.match(text) or _BOX.match(text)
         if found is not None:
-            rows[found["gpu"]].setdefault(found["pid"], ((number, text), found["name"].strip(), int(found["mib"])))  # fmt: skip
+            rows[found["gpu"]].setdefault(found["pid"], ((number, text), (found["name"] or "process").strip(), int(found["mib"])))  # fmt: skip
     if crowd := _find_contexts(rows, file):
         return (crowd,)
     if len(rows) == 1:

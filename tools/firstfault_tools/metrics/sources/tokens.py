@@ -112,6 +112,8 @@ def to_number(text: str) -> float:
 def meaning_of(key: str) -> tuple[str, str] | None:
     """(metric, default unit) of a name as logged, or None for a name that means nothing here."""
     words = [word for word in _SPLIT.split(key.lower().strip(" :='\"*#>")) if word]
+    if words and words[0][:3] == "gpu" and words[0][3:].isdigit():
+        words[0] = "gpu"  # "gpu0 mem"
     known = vocabulary()
     if len(words) > 1 and words[-1] == "step" and " ".join(words) not in known.keys:
         # Lightning's "train_loss_step" is a loss of this step and no step.
