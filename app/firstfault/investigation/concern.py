@@ -80,6 +80,26 @@ _LOSSES = expression(
     r"(?i)\d ?(?:it|iter|step|samples?|img)s?/s(?:ec)?\b|"
     r"\b(?:\w{0,20}loss\w{0,20}|err(?:or)?(?:@\d)?|acc(?:uracy|@\d)?|lr|learning_rate)['\"]?\s?[:=]\s?\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
 )
+_AT_START = expression(
+    r"(?i)\b(?:first|start\w*|begin\w*|initial\w*|warm\w*)\b[^?!]{0,100}(?:slow|speed|fast|long|half|third|fifth|quarter|tenth|"
+    r"times|minutes?|seconds?|\bs\b|/s\b|through ?put|MFU|hang|stuck|problem)|"
+    r"(?:slow|speed|long|took|takes?|through ?put|/s\b)[^?!]{0,80}\b(?:first|at (?:the )?(?:start|begin\w*)|initial\w*)\b"
+)
+_PACES = expression(
+    r"(?i)(?P<rate>\d+(?:\.\d+)?) ?(?:samples?|images?|imgs?|tokens?|tok|it|iters?|iterations?|steps?|examples?|seq\w*|words?|"
+    r"frames?|clips?|batch(?:es)?)/s|"
+    r"\b(?:tokens|samples|images|steps|iterations|examples)[ _]per[ _]second['\"]?\s?[:=]\s?(?P<per>\d+(?:\.\d+)?)|"
+    r"(?P<each>\d+(?:\.\d+)?) ?(?:s|sec|ms)/(?:it|iter|step|batch)\b|"
+    r"\b(?:elapsed )?(?:step|iter\w*|batch)?[ _]?(?:time|duration|took|elapsed)(?: per iteration)?(?: \(m?s\))?['\"]?\s?[:=]?\s{0,3}"
+    r"(?P<time>\d+(?:\.\d+)?) ?(?:m?s\b|sec\w*|[|,;)\]}]|\(|$)"
+)
+_ONCE = expression(
+    r"(?i)find the best (?:convolution )?algorithm|autotun|cudnn[._]benchmark|\b(?:torch\.)?compil(?:e|ing|ation)\b|inductor|dynamo|"
+    r"captur\w+ (?:cuda )?graph|cuda ?graphs?\b|\bJIT\b|\bXLA\b|triton|building extension|warm-?up (?:step|iter|batch)"
+)
+LEAST_PACES, MOST_FIRST = 6, 4
+SLOWER, STEADY = 1.3, 0.1
+"""How much slower the first steps must be, and the share by which nine of ten later ones may differ."""
 _STEEP_RATE = 1e-2
 """Learning rate at which an adaptive optimizer hardly ever converges."""
 
@@ -120,6 +140,8 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
         estimate = _judge_estimate(examination)
         if estimate is not None:
             return estimate
+    if _AT_START.search(question[:2000]) and (warm := _judge_start(examination)) is not None:
+        return warm
     if _GROWS.search(question) and (times := _judge_times(examination)) is not None:
         return times
     if _ALIKE.search(question) and (equal := _judge_equal_evaluation(examination)) is not None:
@@ -240,6 +262,48 @@ def _judge_times(examination: Examination) -> Finding | None:
     return _make(
         "times_grow", words, Level.FAILURE, Category.PERFORMANCE, places, "throughput-drop"
     )
+
+
+def _judge_start(examination: Examination) -> Finding | None:
+    """The first steps alone are slow, and all later ones equally fast: start-up work."""
+    found: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
+    once: dict[str, tuple[int, str]] = {}
+    for file, number, text in _lines(examination):
+        if _ONCE.search(text):
+            once.setdefault(file, (number, text))
+        told = _PACES.search(text)
+        if told is None or (value := float(told[told.lastgroup or 0])) <= 0:
+            continue
+        time = told.lastgroup in ("each", "time")
+        found[file, told.lastgroup or ""].append((1 / value if time else value, number, text))
+    if not found:
+        return None
+    (file, kind), rows = max(found.items(), key=lambda item: len(item[1]))
+    if len(rows) < LEAST_PACES:
+        return None
+    for first in range(1, min(MOST_FIRST, len(rows) // 3) + 1):
+        later = sorted(r[0] for r in rows[first:])
+        usual, off = later[len(later) // 2], len(later) // 10
+        kept = later[off : len(later) - off]
+        if kept[-1] - kept[0] <= 2 * STEADY * usual:
+            break
+    else:
+        return None
+    if rows[0][0] * SLOWER > usual:
+        return None
+    reason = once.get(file)
+    if reason is not None and reason[0] > rows[first][1]:
+        reason = None
+    slow, fast = (f"{1 / v if kind in ('each', 'time') else v:.4g}" for v in (rows[0][0], usual))
+    said = " ".join(reason[1].split())[:160] if reason is not None else ""
+    words = (
+        f"only the first {first} of {len(rows)} readings are slow ({slow} against {fast}), which is normal warm-up: "
+        + (f"work that is done once («{said}»)" if said else "work that is done once (algorithms are tried, kernels compiled, workers started, caches filled)")
+        + f"; from then on the speed is constant at about {fast}, so nothing goes on holding it up: leave the first steps out when measuring"
+    )  # fmt: skip
+    quoted = dict.fromkeys([*([reason] if reason is not None else []), *((n, t) for _, n, t in (rows[0], rows[first], rows[-1]))])  # fmt: skip
+    places = [Evidence(file, n, t.strip()[:600]) for n, t in quoted]
+    return _make("warm_up", words, Level.BENIGN, Category.PERFORMANCE, places)
 
 
 def _judge_equal_evaluation(examination: Examination) -> Finding | None:

@@ -46,6 +46,17 @@ def clock(values: list[float]) -> str:
     return "".join(f"Epoch #{n} at {v}s, lr=1.00e-04\n" for n, v in enumerate(values, start=1))
 
 
+def speeds(values: list[float], above: str = "") -> str:
+    return above + "".join(
+        f"Epoch[0] Batch [{10 * n}]\tSpeed: {v:.2f} samples/sec\tloss=2.{n}\n"
+        for n, v in enumerate(values, 1)
+    )
+
+
+STEADY = [353.1, 352.9, 354.0, 353.6, 352.2, 353.3, 353.0]
+TRIES = "cudnn_algoreg-inl.h:65: Running performance tests to find the best convolution algorithm\n"
+
+
 def evaluation(differ: bool) -> str:
     return "".join(
         f"[rank{r}] Test: [{n}/62] Loss 2.1{r if differ else 0} Acc@1 31.25\n"
@@ -70,6 +81,10 @@ WARNED = "/opt/site-packages/foo/graph.py:7: UserWarning: Frobnication plan reje
         (bars([0]), "It hangs at tokenizing.", "warning", "stands at 0 of 4000"),
         (estimates(ESTIMATES), "It says 41 days remaining! Why so slow?", "healthy", "first estimate"),
         (clock([81.6, 163.1, 244.6, 326.2, 407.9, 489.3]), "Each epoch takes longer than the previous. A leak?", "healthy", "total since the start"),
+        (speeds([61.2, 336.2, *STEADY], TRIES), "The first batches run at 61 samples/s. A slow data loader?", "healthy", "find the best convolution"),
+        (speeds([61.2, *STEADY]), "Why is training so slow at the start?", "healthy", "normal warm-up"),
+        (speeds(STEADY), "Why is training so slow at the start?", None, None),
+        (speeds([61.2, 353.0, 61.0, 352.0, 60.0, 354.0, 61.0, 355.0, 62.0]), "The first batches run at 61 samples/s, why so slow?", None, None),
         (clock([81.6, 93.1, 107.6, 126.2, 147.9, 179.3]), "Each epoch takes longer than the previous. A leak?", "warning", "longer and longer"),
         (evaluation(differ=False), "The test loss is exactly the same on both ranks. Why?", "healthy", "every rank evaluates"),
         (STARTED.replace("step 2 ", WARNED + "step 2 "), "What does 'Frobnication plan rejected' mean, is the fallback plan slow?", "healthy", "only a warning"),

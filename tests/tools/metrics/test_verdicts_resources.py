@@ -166,3 +166,29 @@ def test_timers_tell_data_from_waiting_for_a_neighbour(spread: bool) -> None:
     assert "pipeline_wait" in kinds(timed(2.0, 700.0, spread))
     assert not alarms(timed(2.0, 700.0, spread))
     assert not kinds(timed(2.0, 20.0, spread))
+
+
+def waits(every: int, above: str) -> list[str]:
+    lines = [above]
+    for s in range(1, 8):
+        for step in range(s * every - 2, s * every + 3):
+            data = 20.1 if step == s * every else 0.06
+            lines.append(
+                f"Iter [{step}/9000]\tlr: 1.0e-03, time: {data + 0.5:.3f}, data_time: {data:.3f}, memory: 3642, loss: 2.1"
+            )
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("every", "above", "said"),
+    [
+        (94, "94 iters per epoch", "the length of an epoch"),
+        (94, "start", "as at the borders of epochs"),
+        (12, "steps_per_epoch: 12", "the length of an epoch"),
+        (12, "num_workers=12", "num_workers"),
+    ],
+)
+def test_waits_at_the_borders_of_epochs(every: int, above: str, said: str) -> None:
+    (found,) = [f for f in judge(waits(every, above)) if f.kind == "metrics.dataloader_stall"]
+    assert said in found.title
+    assert ("persistent_workers" in found.title) is ("epoch" in said)

@@ -30,7 +30,7 @@ JUDGES = (
     ("planned_rises", "judge_memory_step"),
     ("planned_rises", "judge_first_peak"),
     ("planned_rises", "judge_settled_peak"),
-    ("pace.throughput", "judge_straggler"),
+    ("pace.rank_pace", "judge_straggler"),
     ("pace.rank_pace", "judge_rank_data"),
     ("pace.rank_pace", "judge_rank_pauses"),
     ("pace.timers", "judge_timer_spread"),

@@ -27,6 +27,9 @@ def explain(finding: Finding, texts: list[str], question: str = "", *beside: Fin
 
 CASES: list[tuple[str, dict[str, Json], list[str], str, str]] = [
     ("metrics.nan_loss", {}, ["fp16=True", "torch_dtype=bfloat16"], "", "fp16-of-bf16-model"),
+    ("signature.cuda-library-execution-failed", {}, ["num_output: 64", "num_output: 12", "$ print(np.unique(gt_labels))", "[ 0 3 11 17 255]"], "", "label-above-outputs"),
+    ("signature.cuda-illegal-memory-access", {}, ["(fc): Linear(in_features=8, out_features=5)", ">>> torch.unique(targets)", "tensor([0, 1, 5])"], "", "label-above-outputs"),
+    ("signature.cuda-library-execution-failed", {}, ["num_output: 64", "num_output: 12", "$ print(np.unique(gt_labels))", "[ 0 3 11 255]"], "", ""),
     ("metrics.nan_loss", {}, ["Model config MT5Config {"], "I only added --fp16", "fp16-of-bf16-model"),
     ("metrics.loss_scale_collapse", {}, ['"fp16": {', '"enabled": true,', "google/flan-t5-xl"], "", "fp16-of-bf16-model"),
     ("metrics.nan_loss", {}, ["mixed_precision: fp16"], "In fp32 it trains fine.", "fp16-where-fp32-works"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault_tools.findings import Level
+from firstfault_tools.findings import Category, Level
 from firstfault_tools.metrics.learning.same_data import find_in_lines
 
 
@@ -54,10 +54,18 @@ def test_the_same_order_in_every_epoch() -> None:
     assert found.level is Level.FAILURE
 
 
+@pytest.mark.parametrize("ids", ["[47, 3, 9]", "[47 3 9]", "tensor([47, 3, 9], device='cuda:0')"])
+def test_the_order_of_numbers(ids: str) -> None:
+    (found,) = find_in_lines(log(*(f"[rank0] epoch {e} batch ids: {ids}" for e in range(3))), "a")
+    assert found.category is Category.CODE_BUG
+
+
 def test_every_pass_begins_at_the_offset_of_the_resume() -> None:
     passes = ["[rank0] new pass over the dataset: first idx 4800, last idx 6399"] * 3
     (found,) = find_in_lines(log("dataset: 6400 samples", *passes), "a.log")
     assert "last 25%" in found.title
+    (found,) = find_in_lines(log("consumed_samples=4800", *passes), "a.log")
+    assert "one part of the data set" in found.title
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,9 @@ def test_every_pass_begins_at_the_offset_of_the_resume() -> None:
         [t.replace("'a", f"'a{n}") for n, t in enumerate(ORDER)],
         [t.replace("first batch", "val batch") for t in ORDER],
         ORDER[:1],
+        [f"epoch {e} first batch: [{e}7, 3, 9]" for e in range(4)],
+        [f"epoch {e} first batch: [0 1 2 3]" for e in range(4)],
+        ["consumed_samples=480", *[f"new pass: first idx {i}, last idx 639" for i in (480, 0, 0)]],
         ["dataset: 6400 samples", *["epoch pass: first idx 0, last idx 6399"] * 3],
         ["dataset: 6400 samples", "epoch pass: first idx 4800, last idx 6399"],
         ["dataset: 9000 samples", *["epoch pass: first idx 4800, last idx 6399"] * 3],

@@ -27,6 +27,7 @@ MOST_SAID = 3
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
 }  # fmt: skip
+_COMMAND = ("$ ", ">>> ", "In [", "# python", "print(")
 _NAMES = re.compile(r"['\"][^'\"]{1,80}['\"]")
 
 Lines = Sequence[tuple[str, Sequence[tuple[int, str]]]]
@@ -74,7 +75,8 @@ def groups_of(finding: Finding) -> frozenset[str]:
 def _is_of(finding: Finding, entry: str) -> bool:
     """Whether a finding is of a kind, or of a kind with words in its title (`kind ~ words`)."""
     kind, _, words = entry.partition(" ~ ")
-    return fnmatchcase(finding.kind, kind) and (not words or bool(re.search(words, finding.title)))
+    same = fnmatchcase(finding.kind, kind) if "*" in kind else finding.kind == kind
+    return same and (not words or bool(re.search(words, finding.title)))
 
 
 def explain_by_settings(
@@ -155,7 +157,8 @@ class _Facts:
             after = dict(lines) if len(lines) < 100_000 else {}
             for number, text in keep_marked(lines, entry["words"])[:MOST_LINES]:
                 text = text[:LONGEST]
-                if text.rstrip().endswith("{"):  # a block of a configuration: its first entry
+                # a block of a configuration and its first entry; a pasted command and what it prints
+                if text.rstrip().endswith("{") or text.lstrip().startswith(_COMMAND):
                     text = f"{text.rstrip()} {after.get(number + 1, '').strip()[:LONGEST]}"
                 match = pattern.search(text)
                 if match is None or (unless is not None and unless.search(text)):
@@ -188,7 +191,7 @@ def _value(match: re.Match[str]) -> str:
 
 def _words(text: str) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= QUOTE else flat[:QUOTE].rstrip() + "…"
+    return flat if len(flat) <= QUOTE else f"{flat[: QUOTE // 2].rstrip()} … {flat[-QUOTE // 2 :].lstrip()}"  # fmt: skip
 
 
 def _holds(row: Mapping[str, Any], facts: _Facts) -> bool:

@@ -1,8 +1,8 @@
 """What do checks of samples and of the model's state show that were pasted into the log?
 
 People print the first ids of a sample, what each loader worker draws, or which state is finite. A begin
-token that stands twice, an order that every epoch repeats and workers that all draw the same numbers make
-no error and a worse model. Running statistics of batch norm take part in evaluation only: once NaN,
+token that stands twice and workers that all draw the same numbers make no error and a worse model (samples
+that come again are read in `same_data`). Running statistics of batch norm take part in evaluation only: once NaN,
 training looks fine and every evaluation is garbage, and a skipped optimizer step does not undo them.
 """
 
@@ -14,25 +14,10 @@ from collections.abc import Sequence
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
-from firstfault_tools.log.speaker import read_speaker
 
-MARKERS = (
-    "input_ids",
-    "orker",
-    "batch: [",
-    "batch [",
-    "batch ids",
-    "sample ids",
-    "indices",
-    "first idx",
-    "first index",
-    "start idx",
-    "start index",
-    "first sample",
-    "first ids",
-)
-MOST, MOST_CHARS, WINDOW = 2_000, 2_000, 64
-LEAST_WORKERS, LEAST_EPOCHS, LEAST_PASSES = 3, 3, 3
+MARKERS = ("input_ids", "orker")
+MOST, MOST_CHARS = 2_000, 2_000
+LEAST_WORKERS, LEAST_EPOCHS = 3, 3
 _LIST = expression(r"(?:\[|tensor\(\[{1,2})\s*(-?\d+(?:,? +-?\d+|,-?\d+){2,})")
 _TWICE = expression(r"\[{1,2}\s*(\d{1,7}), ?\1(?:, ?\d+)+")
 _BOS = expression(
@@ -56,9 +41,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         return statistics
     found = (
         _same_draws(marked, lines, file)
-        or _same_order(marked, file)
         or _same_augmentation(lines, file)
-        or _same_part(marked, lines, file)
         or (_ids(marked, lines, file) if marked else None)
     )
     return (found,) if found is not None else ()
@@ -108,42 +91,6 @@ def _same_draws(
     )
 
 
-_EPOCH = expression(
-    r"(?i)\bepoch\W{0,3}(?P<epoch>\d{1,5})\b(?P<rest>[^\n]{0,40}?\b(?:first|batch\w*|samples?|ids|idx|indices|order)\b[^\[\n]{0,30}"
-    r"(?P<list>\[\s*['\"]?[\w./-]+['\"]?(?:,?\s+['\"]?[\w./-]+['\"]?){2,31}))"
-)
-_PART = expression(
-    r"(?i)\b(?:first|start|begin)\w*[ _]?(?:idx|index|sample|offset)\W{1,3}(?P<first>\d{1,12})\b"
-    r".{0,24}?\b(?:last|end|stop)\w*[ _]?(?:idx|index|sample|offset)\W{1,3}(?P<last>\d{1,12})"
-)
-_OFFSET = expression(
-    r"(?i)\b(?:consumed|seen|skip\w*|start\w*)[_ ](?:train[_ ])?samples\W{1,3}(?P<count>\d{1,12})\b"
-)
-
-
-def _same_order(marked: Sequence[tuple[int, str]], file: str) -> Finding | None:
-    """The very same batch first in every epoch, on each rank that prints it."""
-    seen: dict[int | None, dict[str, dict[str, tuple[int, str]]]] = defaultdict(lambda: defaultdict(dict))  # fmt: skip
-    for number, text in marked:
-        told = _EPOCH.search(text[:MOST_CHARS])
-        if told is not None:
-            rank = read_speaker(text)[0].rank
-            seen[rank][told["list"]].setdefault(told["epoch"], (number, text))
-    same = [next(iter(by.values())) for by in seen.values() if len(by) == 1]
-    if not same or len(same) < len(seen) or min(len(epochs) for epochs in same) < LEAST_EPOCHS:
-        return None
-    quoted = list(same[0].values())
-    return _make(
-        "same_order",
-        f"every epoch runs over the same batches in the same order (the same samples come first in epochs {', '.join(list(same[0])[:5])}"
-        f"{', on each rank' if len(seen) > 1 else ''}): the sampler shuffles with the same seed each time, since sampler.set_epoch(epoch) is not "
-        "called at the start of an epoch",
-        "skipped-samples",
-        quoted[:3],
-        file,
-    )
-
-
 _OF_EPOCH = expression(
     r"(?i)\bepoch\W{0,3}(?P<epoch>\d{1,5})\b\W{1,3}(?:sample|idx|index|image|item|id)\W{0,3}(?P<sample>\w{1,40})\W{1,3}(?P<rest>\D{0,3}[A-Za-z][^\n]{6,200})"
 )
@@ -171,37 +118,6 @@ def _same_augmentation(lines: Sequence[tuple[int, str]], file: str) -> Finding |
         "the run overfits",
         "skipped-samples",
         quoted[:3],
-        file,
-    )
-
-
-def _same_part(
-    marked: Sequence[tuple[int, str]], lines: Sequence[tuple[int, str]], file: str
-) -> Finding | None:
-    """Every pass over the data begins at the place of the resume and not at its start."""
-    passes: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-    for number, text in marked:
-        told = _PART.search(text[:MOST_CHARS])
-        if told is not None:
-            passes[told["first"], told["last"]].append((number, text))
-    if len(passes) != 1:
-        return None
-    (first, last), quoted = next(iter(passes.items()))
-    if int(first) == 0 or len(quoted) < LEAST_PASSES:
-        return None
-    offset = next(
-        ((n, t) for n, t in lines[:50_000] if "amples" in t and (m := _OFFSET.search(t[:MOST_CHARS])) and m["count"] == first and n < quoted[0][0]),
-        None,
-    )  # fmt: skip
-    if offset is None:
-        return None
-    return _make(
-        "same_part",
-        f"every pass over the data repeats the samples {first} to {last} only: the sampler applies the offset of the resume ({first} consumed "
-        "samples) to each later epoch and not to the first alone, so the same subset is learned by heart, the training loss falls and "
-        "validation gets worse",
-        "resume-state",
-        [quoted[0], quoted[-1], offset],
         file,
     )
 

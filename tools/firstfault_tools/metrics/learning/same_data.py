@@ -1,8 +1,10 @@
 """Do all ranks, or all epochs, read the same samples? Ids or losses that are equal where they should differ.
 
-An order that is the same in every epoch was never shuffled anew; a pass that begins in the middle of the
-data set in every epoch keeps the offset of a resume. Ranks of one replica group (tensor or pipeline parallel) share their data, and losses are often averaged
-before they are printed, so this is a fact for somebody who misses a speed-up or accuracy, not a fault.
+An order that is the same in every epoch was never shuffled anew: a call is missing in the program, a bug of
+code. A pass that begins in the middle of the data set in every epoch keeps the offset of a resume: the state
+of the loader is wrong, a fault of data. Ranks of one replica group (tensor or pipeline parallel) share their
+data, and losses are often averaged before they are printed, so the same samples on all ranks are a fact for
+somebody who misses a speed-up or accuracy, not a fault.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ MARKERS = (
     "samples: [",
     "samples [",
     "batch: [",
+    "batch [",
+    " ids: tensor(",
     "files: [",
     "first id",
     "first ind",
@@ -42,7 +46,7 @@ MARKERS = (
 )
 LOSS_MARKERS = ("seed ", "seed=", "seed:")
 MOST, LEAST_RANKS, LEAST_STEPS = 400, 2, 3
-_LIST = expression(r"\[(?P<items>[^\[\]()]{5,400})\]\s*$")
+_LIST = expression(r"\[(?P<items>[^\[\]()]{5,400})\]{1,2}(?:, (?:device|dtype)=[^)]{1,40})?\)?\s*$")
 _WORDS = expression(r"(?i)\b(?:ids?|indices|indexes|idx|samples?|files?|images?|names|batch)\b")
 _PREFIX = expression(r"(?i)^\W{0,2}(?:rank|worker|process|gpu)?[ _:=]*\d{1,6}\W{1,3}")
 _EPOCH = expression(r"(?i)\bepoch[ :=\[#]{0,3}(\d{1,6})\b")
@@ -51,6 +55,10 @@ _PASS = expression(
     r"(?i)\b(?:pass|epoch|range|sampler|shard)\b.{0,60}?\b(?:first|start\w*|begins?|from)\b\D{0,16}(?P<first>\d{1,12})\b\D{1,24}?\b(?:last|end\w*|to)\b\D{0,10}(?P<last>\d{1,12})\b"
 )
 _WHOLE = expression(r"(?i)\bsamples?[ _:=]{1,3}(\d{2,12})\b|\b(\d{2,12}) samples\b")
+_OFFSET = expression(
+    r"(?i)\b(?:consumed|seen|skip\w*|start\w*)[_ ](?:train[_ ])?samples\W{1,3}(?P<count>\d{1,12})\b"
+)
+MOST_SAID = 50_000
 LEAST_EPOCHS = 2
 _LOSS = expression(r"\bstep (?P<step>\d{1,9}) .{0,40}?\bloss[ :=]{1,2}(?P<loss>\d+\.\d{5,})\b")
 
@@ -70,7 +78,7 @@ def _find_ids(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
     groups: dict[str, dict[int, tuple[str, tuple[int, str]]]] = defaultdict(dict)
     for number, text in kept:
         listed = _LIST.search(text[:2000])
-        if listed is None or listed["items"].count(",") < 2:
+        if listed is None or not _shuffled(listed["items"]):
             continue
         head = text[: listed.start()]
         rank = read_speaker(text)[0].rank
@@ -82,11 +90,15 @@ def _find_ids(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         if len(told) < LEAST_RANKS or len({items for items, _ in told.values()}) != 1:
             continue
         items = next(iter(told.values()))[0]
-        if len(set(re.split(r",\s*", items))) < 3:
-            continue
         what = f"all {len(told)} ranks print the same samples ({items[:60]})"
         return _make(what, [place for _, place in list(told.values())[:2]], file, 0.85)
     return None
+
+
+def _shuffled(items: str) -> bool:
+    """Three different samples at least, and not the first ones of a data set that is read in its order."""
+    told = [item.strip("'\"") for item in re.split(r"[,\s]+", items.strip())]
+    return len(set(told)) >= 3 and told != [str(n) for n in range(len(told))]
 
 
 def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
@@ -94,7 +106,7 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
     told: dict[tuple[int | None, str], dict[int, tuple[str, tuple[int, str]]]] = defaultdict(dict)
     for number, text in kept:
         epoch, listed = _EPOCH.search(text[:400]), _LIST.search(text[:2000])
-        if epoch is None or listed is None or listed["items"].count(",") < 2:
+        if epoch is None or listed is None or not _shuffled(listed["items"]):
             continue
         head = text[: listed.start()]
         if _WORDS.search(head) and not _NOT_TRAINED.search(head):
@@ -105,8 +117,6 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         return None
     first = repeated[0]
     items = next(iter(first.values()))[0]
-    if len(set(re.split(r",\s*", items))) < 3:
-        return None
     return Finding(
         kind="metrics.same_order",
         title=f"every epoch reads the same samples in the same order ({items[:60]} first in each of {len(first)} epochs): the sampler "
@@ -135,28 +145,24 @@ def _find_passes(
     (((first, last), places),) = passes.items()
     if len(places) < LEAST_EPOCHS or first <= 0 or last <= first:
         return None
-    whole = next(
-        (
-            (n, t)
-            for n, t in lines
-            if "sample" in t
-            and (size := _WHOLE.search(t))
-            and int(size[1] or size[2]) in (last, last + 1)
-        ),
-        None,
-    )
-    if whole is None:
+    said = [(n, t[:2000]) for n, t in lines[:MOST_SAID] if "sample" in t]
+    whole = next((p for p in said if (m := _WHOLE.search(p[1])) and int(m[1] or m[2]) in (last, last + 1)), None)  # fmt: skip
+    offset = next((p for p in said if p[0] < places[0][0] and (m := _OFFSET.search(p[1])) and int(m["count"]) == first), None)  # fmt: skip
+    if whole is None and offset is None:
         return None
-    share = (last + 1 - first) / (last + 1)
+    share = f"the last {(last + 1 - first) / (last + 1):.0%}" if whole is not None else "one part"
     return Finding(
         kind="metrics.same_part",
         title=f"each of {len(places)} passes over the data begins at sample {first} and ends at {last}: the offset of the resume "
-        f"(consumed samples) is applied again in every epoch, so only the last {share:.0%} of the data set is repeated and "
+        f"(consumed samples) is applied again in every epoch, so only {share} of the data set is repeated and "
         "memorised, and the training loss falls in steps while validation gets worse",
         level=Level.FAILURE,
         category=Category.DATA,
         confidence=Confidence.LIKELY,
-        evidence=tuple(quote_line(file, n, t) for n, t in (places[0], places[1], whole)),
+        evidence=tuple(
+            quote_line(file, n, t)
+            for n, t in (*places[:2], *dict.fromkeys(p for p in (offset, whole) if p))
+        ),
         page="resume-state",
         facts={"severity": "warning"},
     )

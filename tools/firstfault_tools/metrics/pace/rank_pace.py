@@ -147,3 +147,84 @@ def judge_rank_pauses(view: View) -> list[Finding]:
             },
         )
     ]
+
+
+def judge_straggler(view: View) -> list[Finding]:
+    """One rank whose own step time lies well above that of all others, step after step."""
+    import numpy as np
+
+    series = view.all
+    ranks = series.ranks()
+    for metric, slow_is_high in (
+        ("step_time_ms", True),
+        ("samples_per_s", False),
+        ("tokens_per_s", False),
+    ):
+        values = series.values(metric)
+        good = (values != MISSING) & np.isfinite(values) & (ranks != NO_RANK)
+        names = np.unique(ranks[good])
+        if len(names) < 4:
+            continue
+        level, count = {}, {}
+        for rank in names.tolist():
+            mine = values[good & (ranks == rank)]
+            if len(mine) >= 5:
+                mine = mine[1:]
+                level[rank], count[rank] = float(np.median(mine)), len(mine)
+        if len(level) < 4:
+            continue
+        times = {r: v if slow_is_high else 1.0 / max(v, 1e-12) for r, v in level.items()}
+        worst = max(times, key=lambda r: times[r])
+        others = np.array([v for r, v in times.items() if r != worst])
+        middle = float(np.median(others))
+        spread = float(np.median(np.abs(others - middle))) * 1.4826
+        if times[worst] < 1.2 * middle or times[worst] < middle + 6 * spread:
+            continue
+        rows = np.flatnonzero(good & (ranks == worst))
+        mine = values[rows]
+        beyond = mine > 1.1 * middle if slow_is_high else mine < 0.9 / max(middle, 1e-12)
+        if np.mean(beyond) < 0.8:
+            continue
+        slow = sorted(r for r, v in times.items() if v >= 1.2 * middle)
+        usual = float(np.median([level[r] for r in level if r not in slow]))
+        unit = "ms a step" if metric == "step_time_ms" else metric.replace("_per_s", "/s")
+        who, host = f"Rank {worst} is the straggler", None
+        if 1 < len(slow) * 2 <= len(times) and len(slow) > 1:
+            host = _host_of_all(view, {r: int(np.flatnonzero(good & (ranks == r))[0]) for r in level}, slow)  # fmt: skip
+            named = ", ".join(map(str, slow[:8]))
+            who = f"Host {host} (ranks {named}) is slow" if host else f"Ranks {named} are the stragglers"  # fmt: skip
+        middle_row = int(rows[len(rows) // 2])
+        return [
+            make_finding(
+                "straggler",
+                f"{who}: {number(level[worst])} {unit} against "
+                f"{number(usual)} on the median of the other {len(level) - len(slow)} ranks, from "
+                f"{series.label(int(rows[0]))} to {series.label(int(rows[-1]))}",
+                Level.FAILURE,
+                Category.PERFORMANCE,
+                view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
+                page="straggler-domination",
+                rank=int(worst) if len(slow) == 1 else None,
+                host=host,
+                facts={
+                    "rank": int(worst),
+                    "ranks": [int(r) for r in slow],
+                    "value": level[worst],
+                    "others": usual,
+                    "ratio": times[worst] / middle,
+                    "metric": metric,
+                },
+            )
+        ]
+    return []
+
+
+def _host_of_all(view: View, rows: dict[int, int], slow: list[int]) -> str | None:
+    """The host on which all slow ranks are and none of the others, by the prefixes of their lines."""
+    from firstfault_tools.log.speaker import read_speaker
+
+    hosts = {r: read_speaker(view.text(view.all, row))[0].host for r, row in rows.items()}
+    mine = {hosts[r] for r in slow}
+    host = mine.pop() if len(mine) == 1 else None
+    others = {h for r, h in hosts.items() if r not in slow}
+    return host if host is not None and host not in others else None
