@@ -7,6 +7,7 @@ own.
     python3 evals/device/induce_training.py --out "$OUT"        # everything, about six minutes
     python3 evals/device/induce_training.py --out /tmp/o --only silent-exit
     python3 evals/device/induce_training.py --out "$OUT" --faults framework_faults.json
+    python3 evals/device/induce_training.py --out "$OUT" --faults pair_faults.json
 
 Writes `<out>/<faults>.tar.gz`, one folder a fault. Needs two GPUs and a stock PyTorch; the framework
 faults need one GPU, transformers, peft, accelerate, lightning and JAX.
