@@ -1,7 +1,8 @@
 """On which rank did it happen? Rules for naming one rank, and for naming none.
 
 One rank is named only if the evidence singles it out: it alone said it, or it said it clearly first.
-If all (or half) of the ranks say the same at the same time, the fault is in what they share.
+If all (or half) of the ranks say the same at the same time, the fault is in what they share; so it is
+where two processes say it, though only one of them gives its rank.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from firstfault_tools.causality.exceptions import wraps_worker
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Hit, Line
+from firstfault_tools.log.speaker import ERROR_CODE
 from firstfault_tools.log.traceback import Traceback
 
 CLEARLY_FIRST_S = 5.0
@@ -37,6 +39,8 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
         return (int(lead.captures["rank"]), lead) if lead is not None else (None, named[0])
     labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
     ranks = {r for h in labelled if (r := rank_of(incident, h.line)) is not None}
+    if len(ranks) < 2 and len(processes_of(ordered)) > 1:
+        return None, (labelled or ordered)[0]
     if len(ranks) == 1:
         only = ranks.pop()
         return (None if _all_failed_alike(incident) else only), labelled[0]
@@ -64,12 +68,19 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         seated = incident.roster.by_pid(line.speaker.pid, line.speaker.host)
         if seated is not None:
             return seated
-    if line.text.startswith("\t"):
+    tail = line.text.startswith("\t") or ERROR_CODE.match(line.text) is not None
+    if tail:
         above = next((x for x in incident.lines_before(line, TAIL) if x.text[:1] != "\t"), None)
         if above is not None and above.speaker.rank is not None:
             return above.speaker.rank
     digest = incident.digest_of(line.file)
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
+
+
+def processes_of(hits: Sequence[Hit]) -> set[tuple[str | None, int]]:
+    """(host, pid) of those who say it as a library labels its lines: NCCL gives its pid and no rank."""
+    speakers = (h.line.speaker for h in hits)
+    return {(s.host, s.pid) for s in speakers if s.pid is not None and not s.stream}
 
 
 def host_of(incident: LogIncident, hits: Sequence[Hit]) -> str | None:

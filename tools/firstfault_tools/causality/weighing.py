@@ -56,6 +56,7 @@ _UNKNOWN = "signature.cuda-unknown-error"
 _WORKS = expression(
     r"/torch/optim/|/autograd/|\b(?:backward|training_step|train_epoch|train_one_epoch)$"
 )
+_WORKER_STOPPED = "signature.dataloader-worker-terminated"
 _OF_A_WORKER = "signature.dataloader-worker-exited"
 _PASS = expression(r"(?i)\bepoch[ :=#\[(]{0,3}(?P<epoch>\d{1,5})\b|\bTrain: (?P<timm>\d{1,5}) \[")
 PASSES = 2
@@ -123,9 +124,16 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
                 said = " ".join(what.partition("what():")[2].split())[:160]
                 finding = replace(finding, title=f"{finding.title}: {said}")
         elif _is_history(finding) or (
-            finding.kind.startswith(_POD_KINDS) and _is_foreign(incident, finding)
+            finding.kind.startswith(_POD_KINDS)
+            and (_is_foreign(incident, finding) or _says_less(finding, findings))
         ):
             level = Level.CONTEXT
+        elif finding.category is Category.SCHEDULER and any(f.kind == _WORKER_STOPPED for f in findings):  # fmt: skip
+            finding = replace(
+                finding,
+                title=f"{finding.title}; the signal (SIGTERM) reached the DataLoader workers as well, which ended in the middle of "
+                "a step and took their ranks down before a checkpoint was saved",
+            )
         if finding.kind == ODD_VERSION and finding.host:
             finding = _turn_round(finding, findings)
         if finding.kind in _REFUSALS or finding.kind.startswith("traceback."):
@@ -314,6 +322,20 @@ def _explained(report: Finding, findings: Sequence[Finding]) -> bool:
 def _same_host(one: str, other: str) -> bool:
     short = [name.split(".")[0].lower().removesuffix("-bmc") for name in (one, other)]
     return short[0] == short[1]
+
+
+def _says_less(row: Finding, findings: Sequence[Finding]) -> bool:
+    """A row of a table of pods, beside an event or a description of the same pod that gives the reason."""
+    return (
+        row.kind in ("kubernetes.evicted", "kubernetes.preempted")
+        and "message" not in row.facts
+        and any(
+            f.kind == row.kind
+            and f.facts.get("pod") == row.facts.get("pod")
+            and "message" in f.facts
+            for f in findings
+        )
+    )
 
 
 def _is_foreign(incident: LogIncident, finding: Finding) -> bool:

@@ -9,7 +9,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.absence import read_absence
-from firstfault_tools.causality.attribution import attribute_rank, first_place, host_of, rank_of
+from firstfault_tools.causality.attribution import (
+    attribute_rank,
+    first_place,
+    host_of,
+    processes_of,
+    rank_of,
+)
 from firstfault_tools.causality.ending import read_ending
 from firstfault_tools.causality.exceptions import (
     GENERIC,
@@ -265,6 +271,7 @@ def _from_hits(
             **lead.captures,
             "count": sum(d.hit_counts.get(lead.index, 0) for d in incident.digests),
             "ranks": ranks,
+            "told_by": max(len(ranks), len(processes_of(hits))),
             "survived": survived,
             "starts_at": first_place(incident, lead.line)[2],
             "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),

@@ -111,7 +111,8 @@ _SAYS_RANK = expression(
 )
 _LOGGER_RANK = expression(
     r"\[(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\][^\n]{0,80}?\[Rank (?P<rank>\d{1,6})\]|\|\s*rank[ =:]?(?P<rank2>\d{1,6})\s*\||"
-    r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]|(?:, |- |\()rank: (?P<rank4>\d{1,6})(?:[,)]|\s*$)",
+    r"\[[\w.:/ -]{1,80},\s?rank[ =:](?P<rank3>\d{1,6})\]|(?:, |- |\()rank: (?P<rank4>\d{1,6})(?:[,)]|\s*$)|"
+    r"\.py:\d{1,5}\] \((?P<rank5>\d{1,4})/\d{1,4}\) [A-Z]",
     re.I,
 )
 _NOT_HOST = {
@@ -129,7 +130,7 @@ _NOT_HOST = {
 }
 
 
-_ERROR_CODE = expression(r"E[A-Z]\d{4}|ERR\d{4,5}")
+ERROR_CODE = expression(r"E[A-Z]\d{4}(?=:|$)|ERR\d{4,5}(?=:|$)")
 """Codes of CANN and of the Ascend extension that begin a message where others put a host."""
 
 
@@ -157,7 +158,7 @@ def _peel(head: str, offset: int, speaker: Speaker) -> tuple[Speaker, int] | Non
         if kind in ("host", "compose") and (
             speaker.host is not None
             or str(groups["host"]).lower() in _NOT_HOST
-            or _ERROR_CODE.fullmatch(str(groups["host"]))
+            or ERROR_CODE.fullmatch(str(groups["host"]))
         ):
             continue
         if kind == "task" and (speaker.task is not None or speaker.rank is not None):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
@@ -86,7 +87,7 @@ def _read_line(line: Line) -> WorkReport | None:
         timed_out=ran is not None or "caught collective operation timeout" in text,
         seq=_int(seq),
         op=work["op"] if work is not None else None,
-        numel_in=_numel(work["nin"] if work is not None else None),
+        numel_in=_numel(work["nin"] or _product(work["shape"]) if work is not None else None),
         numel_out=_numel(work["nout"] if work is not None else None),
         timeout_ms=_int(work["timeout"] if work is not None else None),
         ran_ms=_int(ran["ran"] if ran is not None else None),
@@ -97,6 +98,12 @@ def _read_line(line: Line) -> WorkReport | None:
 
 def _int(text: str | None) -> int | None:
     return int(text) if text is not None else None
+
+
+def _product(shape: str | None) -> str | None:
+    """Elements of the shape that PyTorch up to 2.0 prints instead of their number."""
+    sizes = re.findall(r"\d+", shape or "")
+    return str(prod(map(int, sizes))) if sizes else None
 
 
 def _numel(text: str | None) -> int | None:

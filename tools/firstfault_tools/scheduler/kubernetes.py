@@ -189,6 +189,7 @@ def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     found: list[Finding] = []
     current = Container()
+    told: Finding | None = None
     in_limits = False
     for number, line in lines:
         if "kubectl" in line and (command := _COMMAND.search(line)):
@@ -230,6 +231,8 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             current.ended[-1].finished = value
         elif key == "Message" and current.ended:
             current.ended[-1].message = value
+        elif key == "Message" and not part["indent"] and told and found and found[-1] is told:
+            found[-1] = _add_message(told, value)
         elif key == "Restart Count":
             current.restarts = value
         elif key in ("Limits", "Requests"):
@@ -242,8 +245,15 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             and value in ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
         ):
             found.extend(_describe_pod(current, value, number, line, file))
+            told = found[-1] if found else None
     found.extend(describe_container(current, file))
     return found
+
+
+def _add_message(finding: Finding, message: str) -> Finding:
+    """The finding about a pod with what the kubelet says of the reason."""
+    title = f"{finding.title.removesuffix(')')}: {message[:160]})"
+    return replace(finding, title=title, facts={**finding.facts, "message": message[:300]})
 
 
 _SECTIONS = frozenset({

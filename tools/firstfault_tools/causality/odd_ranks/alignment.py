@@ -283,8 +283,15 @@ def _find_missing(
         announced = _said_by_main(incident, waiting[0].report.line)
         if announced is not None:
             what += f"; the last thing announced before: {_readable(announced)!r}"
-            category, page = _class_of_work(announced.text), PAGE_BUSY
-            return _finding("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], category)  # fmt: skip
+            work: Category | None = _class_of_work(announced.text)
+            page = PAGE_BUSY
+            if work is Category.CHECKPOINT and _belongs_to_step(waiting[0]):
+                work, rank, page = None, None, PAGE_ALL_WAIT
+                what += (
+                    ". They were already in the next step: whether rank 0 hung while it wrote (storage), failed there or ended "
+                    "elsewhere is not in these logs"
+                )
+            return _finding("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], work)  # fmt: skip
     return _finding(
         "collective.missing",
         what,
@@ -295,6 +302,11 @@ def _find_missing(
         words,
         category,
     )
+
+
+def _belongs_to_step(state: RankState) -> bool:
+    """A reduction of many values: gradients or a metric. A save gathers, broadcasts or waits at a barrier of one value."""
+    return "REDUCE" in (state.op or "") and (state.numel or 0) > 1
 
 
 def _said_by_main(incident: LogIncident, before: Line) -> Line | None:
@@ -468,7 +480,7 @@ def _finding(
     lines: Sequence[Line],
     page: str,
     words: Sequence[Line],
-    category: Category = Category.CODE_BUG,
+    category: Category | None = Category.CODE_BUG,
     facts: dict[str, int | None] | None = None,
 ) -> Finding:
     evidence: list[Evidence] = []

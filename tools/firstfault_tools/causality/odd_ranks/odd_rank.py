@@ -102,8 +102,12 @@ def _listing() -> Any:
 def compare_voices(incident: LogIncident, chorus: Chorus) -> list[Odd]:
     """Values of one shape of line that differ on one rank only."""
     first_text = chorus.voices[0].text
-    # a warning of NCCL reports an error, with numbers of its own; it is no setting
-    if "NCCL WARN" in first_text or (not chorus.table and _TRAINING.search(first_text)):
+    # a warning of NCCL or its watchdog reports an error, with numbers of its own; it is no setting
+    if (
+        "NCCL WARN" in first_text
+        or "ProcessGroup" in first_text
+        or (not chorus.table and _TRAINING.search(first_text))
+    ):
         return []
     first: dict[tuple[int, str], tuple[Voice, list[str]]] = {}
     moved: set[int] = set()

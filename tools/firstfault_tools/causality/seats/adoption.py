@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from firstfault_tools.causality.attribution import WRITTEN_TWICE, raised_by_launcher, rank_of
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.seats.pods import pod_of
+from firstfault_tools.causality.seats.pods import pod_of, rank_of_ordinal
 from firstfault_tools.causality.seats.roster import same_host
 from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.expressions import expression
@@ -114,6 +114,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
                 rank = incident.seating.by_host(host)
                 rank = incident.seating.by_exclusion(host) if rank is None else rank
             own = not shared and finding.kind not in _WHOLE_HOST
+            # what several processes report alike is not that of the one whose traceback was pasted
+            own = own and int(str(finding.facts.get("told_by") or 0)) < 2
             # the first rank prints what was averaged over all
             own = own and finding.category is not Category.NUMERICAL
             own = own and not any(WRITTEN_TWICE.search(e.text) for e in finding.evidence)
@@ -332,6 +334,8 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)
+        if rank is None and (finding.kind in _REMOVALS or finding.category in _LOCAL):
+            rank = rank_of_ordinal(incident, pod)
     if rank is None and finding.host and finding.kind in _OF_THE_HOST | _SHOWN_BY_FAILED:
         rank = seating.by_host(finding.host)
     if rank is None and finding.kind == "signature.slurm-oom-kill":
