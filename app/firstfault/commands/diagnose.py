@@ -55,7 +55,7 @@ EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write a Markdown report.",
+    help="Also write a report: .md, .html, .docx or .pdf.",
 )
 @click.option(
     "--jobs",
@@ -127,7 +127,7 @@ def _answer(
     if report is not None:
         from firstfault.postmortem.summary import write_summary
 
-        write_summary(diagnosis, report)
+        write_summary(diagnosis, report, artefacts)
     return diagnosis.verdict
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.plain_text import show_line, show_text
+from firstfault.postmortem.evidence import NO_YEAR
 from firstfault.postmortem.report import Cited, Impact, LossKind, Report
 
 BLANK = "________"
@@ -144,11 +145,12 @@ def say(statement: Cited) -> str:
 
 
 def say_time(seconds: float | None, date: bool = True) -> str:
-    """A time in UTC; a blank when it is not known."""
+    """A time in UTC, without the year where no source prints one; a blank when it is not known."""
     if seconds is None:
         return BLANK
-    form = "%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S"
-    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    day = "%m-%d " if moment.year == NO_YEAR else "%Y-%m-%d "
+    return moment.strftime(f"{day if date else ''}%H:%M:%S")
 
 
 def _cited(statements: Sequence[Cited]) -> list[Block]:

@@ -108,7 +108,7 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
 
 def _first_time(diagnosis: Diagnosis, artefacts: Artefacts) -> float | None:
     first = diagnosis.first_line
-    return artefacts.time_at(first.file, first.line)[0] if first is not None else None
+    return artefacts.time_at(first.file, first.line, first.text)[0] if first is not None else None
 
 
 def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:

@@ -19,7 +19,13 @@ from firstfault_tools.registry import line_finders
 
 NEAR_BEFORE, NEAR_AFTER = 200, 40
 MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
-_YEAR = expression(r"\b(20[2-4]\d)-\d\d-\d\d\b|\b(20[2-4]\d)\b")
+NO_YEAR, ANY_FILE = 1970, ""
+"""Times of this year stand for times whose year is not known."""
+_YEAR = expression(
+    r"\b(20[12]\d)([-/])(?:0\d|1[0-2])\2[0-3]\d|\d\d:\d\d:\d\d (?:[A-Z]{3,4} )?(20[12]\d)\b|"
+    r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? (?:\d{1,2},? )?(20[12]\d)\b"
+)
+"""A year within a date: a bare 2048 is a length."""
 
 
 class Book:
@@ -80,28 +86,31 @@ class Artefacts:
     @cached_property
     def lines(self) -> tuple[TimedLine, ...]:
         """Lines of all files, normalised and redacted."""
-        if not self.files:
-            return tuple(
-                TimedLine(c.file, c.line, c.quote, read_time(c.quote, _year_of(c.quote)))
-                for c in self.quoted
-                if c.file and c.line
-            )
+        years = self._years
         return tuple(
-            line
-            for name, path in list(self.files.items())[:MAX_FILES]
-            for line in self._read(name, path)
+            TimedLine(name, number, text, read_time(text, years.get(name, years[ANY_FILE])))
+            for name, number, text in self._texts
         )
 
-    def _read(self, name: str, path: Path) -> Iterator[TimedLine]:
-        year = 1970
-        for first in range(1, MAX_LINES, PIECE):
-            window = read_window(path, first, first + PIECE - 1)
-            for number, text in window:
-                if year == 1970:
-                    year = _year_of(text)
-                yield TimedLine(name, number, text, read_time(text, year))
-            if len(window) < PIECE:
-                return
+    @cached_property
+    def _texts(self) -> tuple[tuple[str, int, str], ...]:
+        """(file, line, text) of everything that is at hand."""
+        if not self.files:
+            return tuple((c.file, c.line, c.quote) for c in self.quoted if c.file and c.line)
+        return tuple(
+            (name, number, text)
+            for name, path in list(self.files.items())[:MAX_FILES]
+            for number, text in _read(path)
+        )
+
+    @cached_property
+    def _years(self) -> Mapping[str, int]:
+        """Year for the stamps of a file that print none: the file's first, else that of any file."""
+        years: dict[str, int] = {}
+        for name, _, text in self._texts:
+            if name not in years and (year := _year_of(text)) is not None:
+                years[name] = year
+        return {ANY_FILE: next(iter(years.values()), NO_YEAR), **years}
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -129,12 +138,19 @@ class Artefacts:
                 found[name] = lead_of(series)
         return found
 
-    def time_at(self, file: str, line: int) -> tuple[float | None, bool]:
-        """(time, whether it is only about then): of the line, else of the nearest one before or after."""
+    def time_at(self, file: str, line: int, text: str = "") -> tuple[float | None, bool]:
+        """(time, whether it is only about then): of the line, else of the nearest one before or after.
+
+        `text` is the line itself, for files that are not at hand: of those only quotes are known, and
+        the nearest quote may lie far away.
+        """
         own = self._times.get(file, [])
         place = bisect_left(own, (line, float("-inf")))
         if place < len(own) and own[place][0] == line:
             return own[place][1], False
+        time = read_time(text, self._years.get(file, self._years[ANY_FILE]))
+        if time is not None or not self.files:
+            return time, False
         if place and line - own[place - 1][0] <= NEAR_BEFORE:
             return own[place - 1][1], True
         if place < len(own) and own[place][0] - line <= NEAR_AFTER:
@@ -158,10 +174,18 @@ class Artefacts:
         return {(x.file, x.line): x.text for x in self.lines}
 
 
-def _year_of(text: str) -> int:
-    """Year for stamps that print none; 1970 where the text names none."""
+def _read(path: Path) -> Iterator[tuple[int, str]]:
+    for first in range(1, MAX_LINES, PIECE):
+        window = read_window(path, first, first + PIECE - 1)
+        yield from window
+        if len(window) < PIECE:
+            return
+
+
+def _year_of(text: str) -> int | None:
+    """Year that a line names."""
     found = _YEAR.search(text[:200])
-    return int(found[1] or found[2]) if found else 1970
+    return int(found[1] or found[3] or found[4]) if found else None
 
 
 @dataclass(frozen=True, slots=True)

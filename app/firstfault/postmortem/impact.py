@@ -48,13 +48,13 @@ def measure_impact(
     end = given.end or (losses[-1].end if losses else None)
     missing = []
     if gpus is None:
-        missing.append("number of GPUs (--gpus)")
+        missing.append("number of GPUs")
     if price is None:
-        missing.append("price of a GPU-hour (--price)")
+        missing.append("price of a GPU-hour")
     if start is None:
-        missing.append("start of the incident (--start)")
+        missing.append("start of the incident")
     if not losses:
-        missing.append("end of the incident: when useful work went on (--end)")
+        missing.append("end of the incident: when useful work went on")
     return Impact(
         gpus=gpus,
         price=price,

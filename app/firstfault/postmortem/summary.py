@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from firstfault.errors import UsageError
@@ -11,15 +12,20 @@ from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.rendering import format_of, render_report
 
 
-def write_summary(diagnosis: Diagnosis, path: Path) -> None:
-    """Write the report to `path`, in the format of its suffix; .md where it has none."""
+def write_summary(
+    diagnosis: Diagnosis, path: Path, files: Mapping[str, Path] | None = None
+) -> None:
+    """Write the report to `path`, in the format of its suffix; .md where it has none.
+
+    `files` is the evidence by display name; without it only the quoted lines are known.
+    """
     target = path if path.suffix else path.with_suffix(".md")
     form = format_of(target)
     draft = Draft(
         title=diagnosis.root_cause[:120],
         incident="",
         diagnosis=diagnosis,
-        files={},
+        files=dict(files or {}),
         knowledge=knowledge_folder(),
     )
     try:

@@ -13,7 +13,7 @@ _ALERT = expression(
 )
 _ACTION = expression(
     r"(?i)\b(?:acknowledged|paus(?:ed|ing)|resum(?:ed|ing)|restart(?:ed|ing)|rolled back|drained|cordoned|"
-    r"disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
+    r"(?<!is )disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
     r"asked the|took [\w-]+ out)\b"
 )
 _SHAPE = expression(r"[\d.:,]+")
@@ -37,7 +37,7 @@ def write_timeline(
 
     def add(file: str, line: int, text: str, source: str) -> None:
         if (file, line) not in rows and len(rows) < MAX_ROWS:
-            time, about = artefacts.time_at(file, line)
+            time, about = artefacts.time_at(file, line, text)
             mark = (book.line(file, line, artefacts.text_of(file, line) or text),)
             rows[file, line] = TimelineRow(time, short_text(text), source, mark, about)
 

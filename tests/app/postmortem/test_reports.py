@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from firstfault.commands.postmortem import COMMAND
 from firstfault.errors import UsageError
 from firstfault.postmortem.draft import Draft, draft_report
-from firstfault.postmortem.evidence import TimedLine
+from firstfault.postmortem.document import say_time
+from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.markdown import escape, write_markdown
 from firstfault.postmortem.pdf import write_pdf
 from firstfault.postmortem.rendering import ReportFormat, format_of
 from firstfault.postmortem.report import Report
 from firstfault.postmortem.summary import write_summary
-from firstfault.postmortem.timeline import is_alert
+from firstfault.postmortem.timeline import is_action, is_alert
 from firstfault.postmortem.web import write_html
 from firstfault.postmortem.word import write_docx
 from firstfault.workspace import Workspace
@@ -154,6 +155,33 @@ def test_a_diagnosis_alone_makes_a_report(workspace: Workspace, tmp_path: Path) 
     assert "| log.txt |" in (tmp_path / "r.md").read_text().split("## What was read")[1]
     with pytest.raises(UsageError, match="cannot be written"):
         write_summary(diagnosis, tmp_path / "none" / "r.md")
+
+
+def test_stamps_without_a_year_borrow_it_and_keep_their_order(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    log = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+    diagnosis = workspace.diagnose_paths([log])
+    for files in ({"log.txt": log}, None):
+        write_summary(diagnosis, tmp_path / "r.md", files)
+        rows = (tmp_path / "r.md").read_text().split("## Timeline")[1].split("\n\n")[1].splitlines()
+        times = [row.split(" | ")[0].removeprefix("| ") for row in rows[2:]]
+        assert times == sorted(times)
+        assert times[0] == "2026-06-08 19:40:06"
+        assert all(time.startswith("2026-06-08 19:50:") for time in times[1:])
+
+
+def test_an_advice_is_no_action() -> None:
+    advice = "Stack trace not found, potentially because FlightRecorder is disabled."
+    assert not is_action(TimedLine("log.txt", 1, advice, None))
+    assert is_action(TimedLine("log.txt", 1, "node gx-22 disabled by ops", None))
+
+
+def test_a_length_is_no_year_and_an_unknown_year_is_not_printed(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("seq_length 2048\n[rank0]:[E608 19:50:07.4 x.cpp:1] stopped\n")
+    time, about = Artefacts({"log.txt": log}).time_at("log.txt", 2)
+    assert (say_time(time), about) == ("06-08 19:50:07", False)
 
 
 def test_the_command_writes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
