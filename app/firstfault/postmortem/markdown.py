@@ -21,7 +21,7 @@ _SPECIAL = expression(r"([\\`*<>|~])")
 _UNDERSCORE = expression(r"(?<!\S)_{8}(?!\S)|(?<=[^\W_])_(?=[^\W_])|(_)")
 """A blank, an underscore inside a word, or (group 1) one that could become emphasis."""
 _BRACKET = expression(r"\[(?!\d+\])|(?<!\d)\]|(?<=\d)\](?=\()")
-_START = expression(r"^(\s*)([#+-]|\d+[.)])(?=\s)")
+_START = expression(r"^(\s*\d*)([#+-]|(?<=\d)[.)])(?=\s)")
 
 
 def write_markdown(report: Report) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from firstfault.commands.postmortem import COMMAND
@@ -121,6 +121,8 @@ def test_log_text_cannot_become_markup(workspace: Workspace) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=80) | st.text(alphabet="_*[]()<>`~|\\\\ a1:.#-&;!", max_size=60))
+@example("12. step of the list")
+@example("- a dash")
 def test_escaped_text_shows_as_it_is(text: str) -> None:
     from markdown_it import MarkdownIt
 
