@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -64,6 +65,10 @@ def root(verbose: bool) -> None:
 
 def main() -> None:
     """Entry of the `firstfault` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # a terminal that cannot show a character gets `?`: the answer matters more than its quotes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         root(standalone_mode=False)
     except click.exceptions.Exit as stop:

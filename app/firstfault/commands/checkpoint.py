@@ -12,12 +12,32 @@ import click
 
 from firstfault.errors import InputUnreadable, UsageError
 from firstfault_tools.errors import InvalidParameter, ToolError
+from firstfault_tools.expressions import expression
 
+_COUNT = expression(r"(\d+(?:\.\d+)?(?:[eE]\d{1,2})?)\s*([kKmMbBtT]?)")
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 MAX_BYTES = 256 * 1024 * 1024
 TRACKER_BYTES = 4096
 
 
-def _answer(run: Callable[..., Mapping[str, Any]], as_json: bool, **given: Any) -> None:
+class Count(click.ParamType):
+    """A number of parameters as people write it: 8030261248, 8e9, 8B, 1.5T."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = _COUNT.fullmatch(str(value).replace("_", "").replace(",", ""))
+        if match is None:
+            self.fail(
+                f"{value!r} is no number of parameters; write 8e9, 8B or 8030261248", param, ctx
+            )
+        scale = _THOUSANDS[match[2].lower()]
+        return int(match[1]) * scale if match[1].isdecimal() else round(float(match[1]) * scale)
+
+
+def _answer(
+    run: Callable[..., Mapping[str, Any]], as_json: bool, **given: Any
+) -> Mapping[str, Any]:
     try:
         result = run(**{name: value for name, value in given.items() if value is not None})
     except InvalidParameter as error:
@@ -25,6 +45,7 @@ def _answer(run: Callable[..., Mapping[str, Any]], as_json: bool, **given: Any) 
     except ToolError as error:
         raise InputUnreadable(str(error)) from error
     click.echo(json.dumps(result) if as_json else write_result(result))
+    return result
 
 
 def write_result(result: Mapping[str, Any]) -> str:
@@ -65,7 +86,7 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("size")
-@click.option("--parameters", type=int, help="of the whole model")
+@click.option("--parameters", type=Count(), help="of the whole model: 8e9, 8B")
 @click.option("--model", help="a known model instead: llama-3-8b")
 @click.option(
     "--content", default="mixed_adam", show_default=True,
@@ -109,7 +130,10 @@ def interval(as_json: bool, **given: Any) -> None:
 @click.option("--data", type=int)
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def folder(source: str, as_json: bool, **wanted: Any) -> None:
-    """Inspect SOURCE: a checkpoint folder, a file with its listing, or '-' for a listing on stdin."""
+    """Inspect SOURCE: a checkpoint folder, a file with its listing, or '-' for a listing on stdin.
+
+    Exit codes: 0 no problem was found, 1 one was, 2 usage, 3 input unreadable.
+    """
     from firstfault_tools.checkpoint.folder_calculator import run_folder
 
     contents: dict[str, str] = {}
@@ -123,7 +147,8 @@ def folder(source: str, as_json: bool, **wanted: Any) -> None:
                 listing = stream.read(MAX_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
         raise InputUnreadable(f"{source}: {error.strerror or error}") from error
-    _answer(run_folder, as_json, listing=listing, contents=contents, **wanted)
+    result = _answer(run_folder, as_json, listing=listing, contents=contents, **wanted)
+    sys.exit(1 if result["problems"] else 0)
 
 
 def list_folder(root: Path) -> tuple[str, dict[str, str]]:

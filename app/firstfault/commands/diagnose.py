@@ -77,6 +77,8 @@ def COMMAND(
     """Find the first fault in logs and artefacts of one incident."""
     if not paths and sys.stdin.isatty():
         raise click.UsageError("name a log file or folder, or pipe a log in with '-'")
+    if any(not path.strip() for path in paths):
+        raise click.UsageError("a path is empty; is a variable of your shell unset?")
     if "-" in paths and paths != ("-",):
         raise click.UsageError(
             "'-' cannot be mixed with files; save the pasted part to a file first"

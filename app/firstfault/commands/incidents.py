@@ -61,7 +61,8 @@ def COMMAND(
         click.echo(write_json([to_plain(i) for i in found]))
         return
     if not found:
-        click.echo("No incident matches." if query else "No incidents yet.")
+        none = "No incidents yet: `firstfault chat` puts them on record, `firstfault diagnose` does not."
+        click.echo("No incident matches." if query else none)
     for incident in found:
         day = datetime.fromtimestamp(incident.updated, UTC).strftime("%Y-%m-%d %H:%MZ")
         verdict = incident.verdict.value if incident.verdict else incident.state.value

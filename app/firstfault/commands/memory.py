@@ -43,6 +43,7 @@ _SIZES = (
     ("expert-tensor", "tensor parallelism of experts"), ("lora-rank", "LoRA rank"),
     ("quantized-bits", "4 or 8: quantised frozen base"),
 )  # fmt: skip
+_MAY_BE_ZERO = frozenset({"ffn", "experts", "expert_ffn", "lora_rank", "quantized_bits"})
 _WORDS = (
     ("framework", "huggingface, torchtitan, megatron, deepspeed"),
     ("precision", "fp32, amp, fp16_amp, bf16, fp16, bf16_master, fp8"),
@@ -190,6 +191,20 @@ def _check(path: str, as_json: bool) -> None:
         show_check(result)
 
 
+def _check_fields(configs: Sequence[str], model: str | None, fields: Mapping[str, Any]) -> None:
+    """Say what is missing or impossible before a default takes its place."""
+    for name, _ in _SIZES:
+        key = name.replace("-", "_")
+        least = 0 if key in _MAY_BE_ZERO else 1
+        if (value := fields.get(key)) is not None and value < least:
+            raise UsageError(f"--{name}: must be at least {least}, got {value}")
+    if not configs and model is None and fields.get("hidden") is None:
+        raise UsageError(
+            "of which model? Give --model llama-3-8b, a config.json or a log with its arguments, "
+            "or --hidden, --layers, --heads and --vocab"
+        )
+
+
 def _estimate(
     configs: Sequence[str], fields: Mapping[str, Any], model: str | None, card: str | None,
     observed: float | None, as_json: bool, changes: bool,
@@ -243,6 +258,7 @@ def _run(
         if check:
             _check(check, as_json)
         else:
+            _check_fields(configs, model, fields)
             _estimate(configs, fields, model, card, observed_peak_gib, as_json, changes)
     except InvalidParameter as error:
         raise UsageError(str(error)) from error

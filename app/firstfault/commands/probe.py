@@ -177,7 +177,10 @@ def write(folder: str) -> None:
 
     from firstfault_tools.probe.build import write_kit
 
-    path = write_kit(Path(folder))
+    try:
+        path = write_kit(Path(folder))
+    except OSError as error:
+        raise click.UsageError(f"{folder}: the kit cannot be written ({error.strerror})") from error
     click.echo(f"{path}  sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}")
     _show(f"run it with a Python that has torch: python3 {path} --out probe-{{host}}.jsonl")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import click
@@ -56,14 +57,21 @@ def verify_fix(
     from firstfault_tools.metrics.verification import FixVerdict, Trial, trial_of
     from firstfault_tools.metrics.verification import verify_fix as compare
 
+    files = [os.path.realpath(path) for path in (*before, *after)]
+    if (twin := next((f for f in files if files.count(f) > 1), None)) is not None:
+        raise click.UsageError(f"{twin} is named twice; every trial is a run of its own")
     pattern = None
     if problem_if is not None:
         import re2
 
+        options = re2.Options()
+        options.log_errors = False
         try:
-            pattern = re2.compile(problem_if)
+            pattern = re2.compile(problem_if, options)
         except re2.error as error:
-            raise click.UsageError(f"--problem-if: {error}") from error
+            said = error.args[0] if error.args else ""
+            reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+            raise click.UsageError(f"--problem-if: {reason}") from error
 
     def read_trial(path: str) -> Trial:
         series = read_run(path)

@@ -207,7 +207,8 @@ def watch(
 
 
 def _line(finding: Finding) -> str:
-    place = next((f"{e.file}:{e.line}" for e in finding.evidence if e.line), "")
+    lines = [e for e in finding.evidence if e.line]
+    place = f"{lines[0].file}:{','.join(str(e.line) for e in lines[:4])}" if lines else ""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"{stamp} {finding.level.value} {finding.kind}: {redact(finding.title)} [{place}]"
 

@@ -54,6 +54,7 @@ class _Collector:
     skipped: list[Skipped] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     twins: Counter[str] = field(default_factory=Counter)
+    given: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, name: str, path: Path) -> None:
         if len(self.artefacts) >= MAX_FILES:
@@ -82,7 +83,7 @@ def show_name(name: str) -> str:
 def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:
     """Artefacts of files and folders. Raises InputUnreadable when none of them can be read."""
     collector = _Collector(spool)
-    given = list(paths)
+    given = [path for path in paths if not _is_twin(collector, path)]
     named = Counter(path.name for path in given)
     for path in given:
         try:
@@ -106,6 +107,20 @@ def collect_paths(paths: Iterable[Path], spool: Path) -> Collection:
             f"nothing to read ({reasons or 'no input given'}). Name a log file or a folder, or pipe a log into `firstfault diagnose -`."
         )
     return Collection(tuple(collector.artefacts), tuple(collector.skipped))
+
+
+def _is_twin(collector: _Collector, path: Path) -> bool:
+    """The very file was named before; read twice, each of its lines would count twice."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return False
+    key = (status.st_dev, status.st_ino)
+    if not stat.S_ISREG(status.st_mode) or key not in collector.given:
+        collector.given.add(key)
+        return False
+    collector.skip(str(path), "named twice; read once")
+    return True
 
 
 def collect_bytes(name: str, data: bytes, spool: Path) -> Collection:

@@ -54,14 +54,18 @@ def text_key(text: str, embedder: str) -> str:
 
 
 def open_client(folder: Path) -> Any:
-    """Chroma client: embedded below `folder`, or the server named by FIRSTFAULT_CHROMA_URL."""
+    """Chroma client: embedded below `folder`, or the server named by FIRSTFAULT_CHROMA_URL.
+
+    Where `folder` cannot be written, vectors are kept in memory, for this process alone.
+    """
     import chromadb
     from chromadb.config import Settings
 
     settings = Settings(anonymized_telemetry=False)
     url = os.environ.get("FIRSTFAULT_CHROMA_URL")
     if not url:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not _make_writable(folder):
+            return chromadb.EphemeralClient(settings=settings)
         return chromadb.PersistentClient(path=str(folder), settings=settings)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -77,6 +81,14 @@ def open_client(folder: Path) -> Any:
         raise CannotAnalyse(
             f"no Chroma server answers at FIRSTFAULT_CHROMA_URL={url}; start it or unset the variable"
         ) from error
+
+
+def _make_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 class VectorStore:

@@ -181,6 +181,8 @@ class Desk:
             return collect_bytes("pasted.txt", text.encode("utf-8", "replace"), spool)
         if not paths:
             raise UsageError("give `paths` (files or folders) or `text` (a log)")
+        if any(not path.strip() for path in paths):
+            raise UsageError("a path is empty; name a file or a folder")
         return collect_paths([Path(p).expanduser() for p in paths], spool)
 
     def _keep(self, collection: Collection) -> str:

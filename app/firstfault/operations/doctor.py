@@ -72,9 +72,13 @@ def _check_python() -> Check:
 
 
 def _check_folder(name: str, folder: Path) -> Check:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        probe.write(b"x")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"x")
+    except OSError as error:
+        variable = f"FIRSTFAULT_{name.split()[0].upper()}"
+        return Check(name, State.FAILED, f"{folder} cannot be written ({error.strerror})", f"set {variable} to a folder that can")  # fmt: skip
     free = shutil.disk_usage(folder).free / 1024**3
     detail = f"{folder}, {free:.0f} GiB free"
     if free < LEAST_FREE_GIB:

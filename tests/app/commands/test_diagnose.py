@@ -146,3 +146,18 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
     process.send_signal(number)
     assert process.wait(timeout=60) == code
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unset_variable_is_not_the_whole_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(OOM)
+    done = run(tmp_path, "diagnose", "")
+    assert done.returncode == 2
+    assert b"a path is empty" in done.stderr
+
+
+def test_a_terminal_without_the_characters_still_gets_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(OOM)
+    done = run(tmp_path, "diagnose", "train.log", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert b"Fix now" in done.stdout
+    assert done.stdout.isascii()

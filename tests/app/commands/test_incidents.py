@@ -34,7 +34,7 @@ def test_deleting_asks_and_is_for_good(incident: str) -> None:
     assert isinstance(run.invoke(COMMAND, ["--delete", incident]).exception, UsageError)
     done = run.invoke(COMMAND, ["--delete", incident, "--yes"])
     assert done.exit_code == 0, done.output
-    assert run.invoke(COMMAND, []).output == "No incidents yet.\n"
+    assert "No incidents yet: `firstfault chat`" in run.invoke(COMMAND, []).output
     gone = run.invoke(COMMAND, ["--delete", incident, "--yes"])
     assert isinstance(gone.exception, IncidentNotFound)
 

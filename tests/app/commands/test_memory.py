@@ -138,3 +138,28 @@ def test_checkpoint_folder_on_disk(tmp_path):
 def test_checkpoint_errors():
     assert isinstance(run(CHECKPOINT, "size", "--parameters", "0").exception, UsageError)
     assert isinstance(run(CHECKPOINT, "folder", "-", stdin="").exception, InputUnreadable)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([*LLAMA, "--sequence", "0"], "--sequence: must be at least 1"), ([], "--model llama-3-8b")],
+)
+def test_no_default_takes_the_place_of_what_is_missing_or_impossible(arguments, said):
+    done = run(MEMORY, *arguments)
+    assert isinstance(done.exception, UsageError)
+    assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("written", "count"),
+    [("8B", 8e9), ("8e9", 8e9), ("1.5T", 1.5e12), ("8_030_261_248", 8030261248)],
+)
+def test_parameters_as_people_write_them(written, count):
+    done = run(CHECKPOINT, "size", "--parameters", written, "--content", "weights", "--json")
+    assert json.loads(done.stdout)["parameters"] == count
+
+
+def test_a_checkpoint_with_a_problem_is_no_success(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing of a known layout")
+    assert run(CHECKPOINT, "folder", str(tmp_path)).exit_code == 1
+    assert run(CHECKPOINT, "size", "--parameters", "8x").exit_code == 2

@@ -92,3 +92,18 @@ def test_a_line_without_end_is_cut() -> None:
     lines = list(read_lines(io.BytesIO(b"a" * 10_000_000 + b"\nstep 1\r\nlast")))
     assert [line[:6] for line in lines] == ["aaaaaa", "step 1", "last"]
     assert len(lines[0]) == MAX_LINE
+
+
+def test_one_log_is_one_trial_and_a_broken_pattern_is_said_plainly(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.log", tmp_path / "after.log"
+    for path in (before, after):
+        path.write_text("step 1 loss 2.0\n")
+    twice = CliRunner().invoke(
+        VERIFY, ["--before", str(before), "--before", str(before), "--after", str(after)]
+    )
+    assert (twice.exit_code, "named twice" in twice.output) == (2, True)
+    broken = CliRunner().invoke(
+        VERIFY, ["--before", str(before), "--after", str(after), "--problem-if", "("]
+    )
+    assert broken.exit_code == 2
+    assert "--problem-if: missing )" in broken.output

@@ -71,10 +71,17 @@ def test_merge(tmp_path: Path) -> None:
     assert CliRunner().invoke(COMMAND, ["merge", str(tmp_path / "bad")]).exit_code == 3
 
 
-def test_kit_and_plan(tmp_path: Path) -> None:
+def test_kit_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(COMMAND, ["kit", str(tmp_path)])
     assert done.exit_code == 0
     assert (tmp_path / "firstfault-probe.pyz").is_file()
+
+    def refuse(_folder: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("firstfault_tools.probe.build.write_kit", refuse)
+    closed = CliRunner().invoke(COMMAND, ["kit", str(tmp_path)])
+    assert (closed.exit_code, "cannot be written" in closed.output) == (2, True)
     plan = CliRunner().invoke(COMMAND, ["plan", "srun", "--nodes", "4"])
     assert "srun --nodes=4" in plan.stdout
     assert CliRunner().invoke(COMMAND, ["plan", "ssh"]).exit_code == 2

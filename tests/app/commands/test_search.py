@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from firstfault.commands.search import COMMAND
+from firstfault.commands.search import COMMAND, lay_out
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +32,38 @@ def test_words_that_no_page_holds_are_said_to_be_unknown(question: str, unknown:
 def test_nothing_found_is_said() -> None:
     run = CliRunner().invoke(COMMAND, ["zxqv blorp wibble", "--method", "lexical"])
     assert run.stdout.strip() == "No page matches."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["oom", "--category", "nope"], "'communication'"),
+        (["oom", "--framework", "nope", "--method", "lexical"], "deepspeed"),
+        ([" "], "empty"),
+    ],
+)
+def test_what_cannot_match_is_a_usage_error_that_lists_what_can(
+    arguments: list[str], said: str
+) -> None:
+    run = CliRunner().invoke(COMMAND, arguments)
+    assert run.exit_code == 2
+    assert said in run.output
+
+
+def test_commands_of_a_passage_stay_whole_and_its_source_is_named() -> None:
+    passage = "- Record it.\n  ```bash\n  export A=1 B=2\n  ```\n" + "- A word. " * 200
+    lines = lay_out(passage, 4)
+    assert lines[:2] == ["- Record it.", "    export A=1 B=2"]
+    assert lines[4:] == ["… (--full)"]
+    assert len(lay_out(passage, None)) > 5
+    run = CliRunner().invoke(COMMAND, ["CUDA out of memory", "--method", "lexical", "--limit", "1"])
+    assert "https://docs.pytorch.org" in run.stdout
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FIRSTFAULT_CACHE", str(tmp_path / "file" / "cache"))
+    run = CliRunner().invoke(COMMAND, ["CUDA out of memory", "--limit", "1", "--json"])
+    assert json.loads(run.stdout)[0]["page"] == "cuda-out-of-memory"

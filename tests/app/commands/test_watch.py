@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def test_stdin_to_the_end() -> None:
     assert done.exit_code == 1
     assert done.output.count("metrics.nan_loss") == 1
     assert "step 40" in done.output
+    assert re.search(r"\[stdin:\d+,\d+\]", done.output), "the line with the NaN is named, too"
     well = CliRunner().invoke(COMMAND, ["-"], input="".join(line(s) for s in range(60)))
     assert (well.exit_code, well.output) == (0, "")
 

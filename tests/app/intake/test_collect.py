@@ -268,13 +268,24 @@ def test_a_spool_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_many_paths_and_many_twins_cost_linear_time(tmp_path: Path) -> None:
-    for folder in ("n1", "n2"):
-        (tmp_path / folder / "x").mkdir(parents=True)
-        (tmp_path / folder / "x" / "log.txt").write_text(folder)
-    pair = [tmp_path / "n1/x/log.txt", tmp_path / "n2/x/log.txt"]
+    logs = [tmp_path / str(n) / "x" / "log.txt" for n in range(8_000)]
+    for log in logs:
+        log.parent.mkdir(parents=True)
+        log.write_text("x")
     begin = time.process_time()
-    collection = collect_paths(pair * 4_000, tmp_path / "spool")
+    collection = collect_paths(logs, tmp_path / "spool")
     assert time.process_time() - begin < 10  # quadratic: minutes
     names = [a.name for a in collection.artefacts]
     assert len(set(names)) == 8_000
     assert names[:3] == ["x/log.txt", "x/log.txt~2", "x/log.txt~3"]
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1\n")
+    (tmp_path / "link.log").symlink_to(log)
+    (tmp_path / "copy.log").write_text("step 1\n")
+    given = [log, tmp_path / "." / "train.log", tmp_path / "link.log", tmp_path / "copy.log"]
+    collection = collect_paths(given, tmp_path / "spool")
+    assert [a.name for a in collection.artefacts] == ["train.log", "copy.log"]
+    assert [s.why for s in collection.skipped] == ["named twice; read once"] * 2

@@ -100,6 +100,7 @@ def test_what_is_not_allowed_is_refused_with_a_reason(tmp_path: Path) -> None:
     async def talk(client: Client) -> None:
         assert "no such file" in await refuse(client, "diagnose", paths=[str(tmp_path / "none")])
         assert "paths" in await refuse(client, "diagnose")
+        assert "a path is empty" in await refuse(client, "diagnose", paths=[""])
         assert "no tool" in await refuse(client, "delete_everything")
         assert "additional" in (await refuse(client, "window", evidence="x", file="y", line=1, z=2)).lower()  # fmt: skip
         found = await ask(client, "diagnose", paths=[str(FLAP / "log.txt")])

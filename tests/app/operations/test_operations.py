@@ -184,3 +184,13 @@ def test_the_guide_names_only_settings_that_exist() -> None:
 def test_every_setting_is_described() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description, name
+
+
+def test_doctor_names_the_variable_of_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FIRSTFAULT_CACHE", str(tmp_path / "file" / "cache"))
+    checks = {c.name: c for c in examine_installation(Settings(), network=False)}  # type: ignore[call-arg]
+    assert checks["cache folder"].state is State.FAILED
+    assert "FIRSTFAULT_CACHE" in checks["cache folder"].advice

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from firstfault.commands.postmortem import COMMAND
 from firstfault.errors import UsageError
-from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.document import say_time
+from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.markdown import escape, write_markdown
