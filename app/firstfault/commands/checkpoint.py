@@ -20,19 +20,16 @@ MAX_BYTES = 256 * 1024 * 1024
 TRACKER_BYTES = 4096
 
 
-class Count(click.ParamType):
+def _read_count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """A number of parameters as people write it: 8030261248, 8e9, 8B, 1.5T."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = _COUNT.fullmatch(str(value).replace("_", "").replace(",", ""))
-        if match is None:
-            self.fail(
-                f"{value!r} is no number of parameters; write 8e9, 8B or 8030261248", param, ctx
-            )
-        scale = _THOUSANDS[match[2].lower()]
-        return int(match[1]) * scale if match[1].isdecimal() else round(float(match[1]) * scale)
+    if value is None:
+        return None
+    match = _COUNT.fullmatch(value.replace("_", "").replace(",", ""))
+    if match is None:
+        said = f"{value!r} is no number of parameters; write 8e9, 8B or 8030261248"
+        raise click.BadParameter(said, ctx, param)
+    scale = _THOUSANDS[match[2].lower()]
+    return int(match[1]) * scale if match[1].isdecimal() else round(float(match[1]) * scale)
 
 
 def _answer(
@@ -86,7 +83,9 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("size")
-@click.option("--parameters", type=Count(), help="of the whole model: 8e9, 8B")
+@click.option(
+    "--parameters", metavar="COUNT", callback=_read_count, help="of the whole model: 8e9, 8B"
+)
 @click.option("--model", help="a known model instead: llama-3-8b")
 @click.option(
     "--content", default="mixed_adam", show_default=True,
