@@ -74,6 +74,19 @@ def check_citations(part: AnswerPart, files: dict[str, Path], workspace: Workspa
         ("What does line 7 of log.txt say?", "log.txt:7"),
         ('Where does it say "Got async event"?', "log.txt:7"),
         ("what is mlx5_4", "mlx5_4"),
+        ("what is a pipeline bubble", r"\*\*Pipeline bubbles\*\*"),
+        ("Is it the network?", "where the evidence points"),
+        ("could it be a code bug?", "Not by this evidence"),
+        ("what about rank 977?", "wrote no line|says itself"),
+        ("qwer asdf", "no answer to this by rule"),
+        ("/preview", "none is set"),
+        ("is it healthy?", "there is a fault"),
+        ("what is an OOM?", "out of memory"),
+        (
+            "how do I enable the flight recorder?",
+            r"\AFrom the knowledge base:\n\n- \*\*Flight recorder",
+        ),
+        ("How can we avoid this?", "What helps"),
     ],
 )
 def test_questions_find_their_answer(ask: Ask, question: str, wanted: str) -> None:
@@ -104,3 +117,21 @@ def test_evidence_cannot_break_out_of_its_block(workspace: Workspace, tmp_path: 
     part = next(p for p in RuleAnswerer().answer(question) if isinstance(p, AnswerPart))
     block = part.text.split("```text")[1].split("\n  ```")[0]
     assert "<script>" in block
+
+
+def test_a_victim_is_told_from_the_culprit_by_its_own_lines(workspace: Workspace) -> None:
+    log = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+    diagnosis = workspace.diagnose_paths([log])
+
+    def put(text: str) -> str:
+        question = Question("i", 2, text, diagnosis, {"log.txt": log}, (), workspace.knowledge)
+        part = next(p for p in RuleAnswerer().answer(question) if isinstance(p, AnswerPart))
+        check_citations(part, {"log.txt": log}, workspace)
+        return part.text
+
+    victim = put("Why did rank 3 die?")
+    assert "at rank 5, not at rank 3" in victim
+    assert re.findall(r"^- (?:\w+: )?(log\.txt:\d+)", victim, re.M) == ["log.txt:10", "log.txt:13"]
+    assert put("why did rank 5 fail?").startswith("Rank 5 is where it began")
+    assert "wrote no line" in put("and rank 99?")
+    assert "names no host or GPU" in put("which GPU was it?")
