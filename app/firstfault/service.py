@@ -263,6 +263,10 @@ class Service:
             raise UsageError(f"page {page} has no section {heading!r}; it has: {headings}")
         return PagePassage(page, known.title, wanted, section.text, known.url, known.checked)
 
+    def recognises(self, message: str) -> bool:
+        """The message, pasted alone, is that of a known failure."""
+        return self.workspace.recognises(message)
+
     def search(self, query: str, limit: int = 8) -> tuple[Found, ...]:
         """Passages of the knowledge base."""
         return tuple(self.search_passages(query, limit))

@@ -12,6 +12,7 @@ from firstfault.investigation.diagnose import diagnose
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
+from firstfault_tools.findings import Level
 from firstfault_tools.log.executors import Workers
 
 
@@ -33,6 +34,18 @@ class Workspace:
     @cached_property
     def knowledge(self) -> Knowledge:
         return load_knowledge(self.knowledge_path, self.cache, _search)
+
+    def recognises(self, message: str) -> bool:
+        """A signature of a cause or failure matches the message without any other line."""
+        known = self.knowledge.signatures
+        seen = known.match(message.encode(errors="replace"))
+        lines = message.splitlines()
+        return seen is not None and any(
+            known.signatures[index].level in (Level.CAUSE, Level.FAILURE)
+            and not known.signatures[index].needs
+            and any(known.captures(index, line) is not None for line in lines)
+            for index in seen.signatures
+        )
 
     def diagnose_paths(
         self, paths: Sequence[Path], question: str = "", workers: Workers | None = None

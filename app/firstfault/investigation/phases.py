@@ -54,7 +54,12 @@ def _triage(examination: Examination, judgement: Judgement) -> Phase:
     chain = examination.chain
     logs = examination.logs
     dead = bool(logs.exits or chain.teardown) or judgement.verdict is Verdict.FAULT
-    state = "The run has ended or hangs." if dead else "Something is wrong, and the run goes on."
+    if dead:
+        state = "The run has ended or hangs."
+    elif judgement.verdict is Verdict.UNKNOWN:
+        state = "What became of the run is not shown."
+    else:
+        state = "Something is wrong, and the run goes on."
     last = [p.counter for r in logs.progress.values() if (p := r.last_training()) is not None]
     reached = f" Last step seen: {max(c for c in last if c is not None)}." if last else ""
     symptoms = [f.title for f in (*chain.cascade, *chain.teardown)][:6]
@@ -105,6 +110,8 @@ def _isolate(
         )
     if rivals:
         text = f"{len(rivals)} other cause(s) fit in part; what follows would separate them."
+    elif judgement.finding is None:
+        text = "No cause stands out yet; what follows would show one."
     else:
         text = "One cause stands out; what follows would confirm it."
     return Phase(PhaseName.ISOLATE, PhaseStatus.OPEN, text, tests)

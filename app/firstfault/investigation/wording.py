@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
@@ -287,8 +288,8 @@ def explain_unknown(examination: Examination, judgement: Judgement, book: Citati
             "listed under next artefacts; the verdict stays open until then."
         )
     return (
-        "There is no failure in what was read and no sign of a healthy run either. Add the logs of all "
-        "ranks and of the launcher."
+        "What was read shows no failure that is known here and no sign of a healthy run either. Add the "
+        "logs of all ranks and of the launcher."
     )
 
 
@@ -299,7 +300,8 @@ def name_standouts(examination: Examination, book: CitationBook) -> list[str]:
     for line in find_standouts(examination):
         number = None if (line.file, line.number) in quoted else book.cite_log(line.evidence())
         if number is not None:
-            out.append(f"Stands out before it: «{' '.join(line.text.split())[:220]}» [{number}].")
+            before = " before it" if quoted else ""
+            out.append(f"Stands out{before}: «{' '.join(line.text.split())[:220]}» [{number}].")
     return out
 
 
@@ -317,6 +319,8 @@ def state_disproof(judgement: Judgement, knowledge: Knowledge) -> str:
     section = page.section("How to confirm") if page is not None else None
     checks = bullets(section.text) if section is not None else []
     if checks:
-        check = " ".join(line.strip() for line in checks[0] if "```" not in line).strip()
-        return f"A check that does not bear it out ({check.rstrip('.')}); or {earlier}."
+        # a command of the check stands on the page; within a sentence it cannot be copied
+        words = takewhile(lambda line: "```" not in line, checks[0])
+        check = " ".join(line.strip() for line in words).strip().rstrip(".:")
+        return f"A check that does not bear it out ({check}); or {earlier}."
     return f"{earlier[0].upper()}{earlier[1:]}."

@@ -13,7 +13,7 @@ from firstfault.service import NamedPath, NewIncident, PastedText, Upload
 from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.examples import Example, list_examples
 from firstfault.ui.navigation import open_incident
-from firstfault.ui.paste import read_paths, split_message
+from firstfault.ui.paste import Split, is_statement, read_paths, split_message
 from firstfault.ui.visitor import require
 
 Given = PastedText | Upload | NamedPath
@@ -49,6 +49,8 @@ def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
     paths = read_paths(text) if service().settings.allow_paths else ()
     if paths and any(p.exists() for p in paths):
         return NewIncident((*inputs, *(NamedPath(p) for p in paths)))
+    if is_statement(split.question) and not split.log and service().recognises(split.question):
+        split = Split("", split.question)
     if split.log:
         inputs.append(PastedText(split.log))
     return NewIncident(tuple(inputs), split.question)

@@ -23,8 +23,11 @@ _FILE = expression(r"\S*(?: and \d+ more)?")
 def name_incident(incident: Incident) -> str:
     """Title for lists: what has only file names for a title goes by its cause."""
     title = incident.title.strip()
-    if incident.root_cause and all(_FILE.fullmatch(part) for part in title.split(", ")):
-        title = incident.root_cause[:1].upper() + incident.root_cause[1:]
+    cause = incident.root_cause or ""
+    if cause and all(_FILE.fullmatch(part) for part in title.split(", ")):
+        title = cause
+    if cause.startswith(title[:32]):
+        title = title[:1].upper() + title[1:]
     return title[:MAX_TITLE] or "Untitled"
 
 

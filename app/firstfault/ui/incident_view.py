@@ -96,7 +96,8 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], running: 
         if isinstance(e.body, PhaseReached)
     ]
     diagnosing = any(isinstance(e.body, Progress) and e.body.step != "answer" for e in events)
-    if running or diagnosing or phases:
+    # a question without evidence is answered, not diagnosed
+    if phases or ((running or diagnosing) and service().evidence(incident.id)):
         st.html(write_phases(phases, running))
     for event in events:
         if event.kind is Kind.ERROR and isinstance(event.body, Failed):

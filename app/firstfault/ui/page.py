@@ -22,7 +22,7 @@ def main() -> None:
     """Draw the page once."""
     st.set_page_config(
         page_title="Firstfault", page_icon=str(logo_file()), layout="wide",
-        initial_sidebar_state="expanded",
+        initial_sidebar_state="auto",  # open beside the answer, never above it on a phone
     )  # fmt: skip
     st.html(style_sheet())
     place = read_place()

@@ -66,13 +66,23 @@ def split_message(text: str) -> Split:
     return Split("", text) if looks_like_log(text) else Split(text.strip(), "")
 
 
+def is_statement(text: str) -> bool:
+    """A line or two that ask nothing: perhaps one message of a log, without its marks."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return 0 < len(lines) <= 2 and not _is_asking(text)
+
+
+def _is_asking(text: str) -> bool:
+    return text.rstrip().endswith("?") or _ASKS.match(text.lstrip()) is not None
+
+
 def looks_like_log(text: str) -> bool:
     """Machine output rather than a sentence: many lines, a very long line, or a log's marks."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 12 or any(len(line) > LONG_LINE for line in lines):
         return True
     marked = sum(1 for line in lines if _LOG_LIKE.search(line))
-    asked = text.rstrip().endswith("?") or _ASKS.match(text.lstrip()) is not None
+    asked = _is_asking(text)
     if len(lines) <= 2:
         return marked > 0 and not asked
     if marked * 3 >= len(lines):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from datetime import UTC, datetime
 
 import streamlit as st
 
@@ -49,18 +51,29 @@ def show_sidebar(place: Place) -> None:
         found = service().incidents(query, archived, MAX_LISTED)
         if not found:
             st.caption("Nothing found." if query else "No incidents yet.")
+        names = Counter(name_incident(incident) for incident in found)
         for incident in found:
-            _show_row(incident, incident.id == place.id)
+            name = name_incident(incident)
+            if names[name] > 1:
+                name = f"{_say_opened(incident)} {name}"
+            _show_row(incident, name, incident.id == place.id)
         show_visitor()
 
 
-def _show_row(incident: Incident, current: bool) -> None:
+def _say_opened(incident: Incident) -> str:
+    """When, as short as it tells incidents of one name apart."""
+    opened, now = datetime.fromtimestamp(incident.created, UTC), datetime.now(UTC)
+    return f"{opened:%H:%M}" if opened.date() == now.date() else f"{opened:%d %b %H:%M}"
+
+
+def _show_row(incident: Incident, name: str, current: bool) -> None:
     look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
     st.button(
-        _plain(name_incident(incident)),
+        _plain(name),
         icon=f":material/{look.icon}:",
         key=f"open-{'current-' if current else ''}{incident.id}",
-        help=f"{look.word}. {incident.root_cause or ''}"[:300],
+        help=f"{look.word}, opened {datetime.fromtimestamp(incident.created, UTC):%d %B %Y %H:%M} UTC. "
+        f"{incident.root_cause or ''}"[:300],
         width="stretch",
         on_click=set_place,
         args=(Place(View.INCIDENT, incident.id),),

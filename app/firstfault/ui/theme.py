@@ -44,7 +44,7 @@ SHARED: Mapping[str, str] = {
     "codeFontSize": "0.82rem",
     "showWidgetBorder": "true",
     "showSidebarBorder": "true",
-    "headingFontWeights": "[680, 650, 620, 620, 600, 600]",
+    "headingFontWeights": "[700, 650, 600, 600, 600, 600]",
     "headingFontSizes": '["1.9rem", "1.35rem", "1.1rem", "1rem", "0.95rem", "0.9rem"]',
 }
 

@@ -100,7 +100,7 @@ def _show_memory() -> None:
     with right:
         symbol, word, tone = FITS.get(str(result["fit"]), ("help", str(result["fit"]), "plain"))
         st.html(
-            f'<p class="ff" style="font-size:1.02rem;font-weight:620"><span class="ff-tag ff-tone-{tone}" '
+            f'<p class="ff" style="font-size:1.02rem;font-weight:600"><span class="ff-tag ff-tone-{tone}" '
             f'style="font-size:1.02rem">{icon(symbol)} {escape(word)}</span> on {escape(cards[card].name)}</p>'
         )
         needed, capacity = result["needed_gib"], float(result["capacity_gib"])

@@ -198,3 +198,13 @@ def test_log_cannot_inject_markup(open_page: Open) -> None:
     assert page.title() == "Firstfault"
     assert page.locator(".ff-window img, .ff-window script").count() == 0
     assert "<img src=x" in page.locator(".ff-log").first.inner_text()
+
+
+def test_on_a_phone_the_list_does_not_cover_the_answer(open_page: Open) -> None:
+    wide = open_page()
+    wide.get_by_role("button", name="New incident").wait_for(state="visible")
+    phone = open_page(width=390)
+    phone.get_by_test_id("stChatInputTextArea").wait_for()
+    phone.wait_for_timeout(1000)
+    phone.get_by_test_id("stChatInputTextArea").click(timeout=5000)
+    assert not phone.get_by_role("button", name="New incident").is_visible()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,28 @@ def test_question_without_a_log_is_answered_from_the_knowledge_base(page: AppTes
     page.chat_input(key="new-incident").set_value("What does Xid 79 mean?").run()
     run_until(page, lambda p: 'class="ff ff-prose"' in html_of(p))
     assert not has_verdict(page)
+    assert "not reached" not in html_of(page), "nothing was to be diagnosed"
+
+
+def test_one_pasted_message_is_diagnosed(page: AppTest) -> None:
+    page.run()
+    box = page.chat_input(key="new-incident")
+    box.set_value("CUDA out of memory. Tried to allocate 2.00 GiB").run()
+    run_until(page, has_verdict)
+    assert "Out of memory" in html_of(page)
+
+
+def test_incidents_of_one_name_are_told_apart_by_their_time(page: AppTest) -> None:
+    for _ in range(2):
+        page.query_params.clear()
+        page.run()
+        box = page.chat_input(key="new-incident")
+        box.set_value("NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.").run()
+        run_until(page, has_verdict)
+    labels = [b.label for b in page.button if (b.key or "").startswith("open-")]
+    same = [label for label in labels if "Xid 79 (GPU has fallen off" in label]
+    assert len(same) >= 2
+    assert all(re.match(r"\d\d\\?:\d\d ", label) for label in same), same
 
 
 def test_archive_and_delete_for_good(page: AppTest) -> None:

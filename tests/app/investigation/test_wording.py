@@ -1,0 +1,48 @@
+"""Do the words around a verdict say no more than the evidence shows?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firstfault.investigation.diagnosis import PhaseName
+from firstfault.workspace import Workspace
+from firstfault_tools.findings import Verdict
+
+CASES = Path(__file__).parents[3] / "evals" / "cases"
+
+
+@pytest.fixture(scope="module")
+def workspace() -> Workspace:
+    return Workspace()
+
+
+def test_an_unknown_error_is_not_called_no_failure(workspace: Workspace) -> None:
+    diagnosis = workspace.diagnose_text("x.log", b"<b>x</b> RuntimeError: NCCL error <b>x</b>\n")
+    assert diagnosis.verdict is Verdict.UNKNOWN
+    assert "no failure that is known here" in diagnosis.explanation
+    assert "before it" not in diagnosis.explanation
+    phases = {p.name: p.summary for p in diagnosis.phases}
+    assert "not shown" in phases[PhaseName.TRIAGE]
+    assert "No cause stands out" in phases[PhaseName.ISOLATE]
+
+
+def test_what_would_disprove_is_a_sentence_without_commands(workspace: Workspace) -> None:
+    log = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+    said = workspace.diagnose_paths([log]).disproof
+    assert said.startswith("A check that does not bear it out (Read which two operations differ")
+    assert "torchrun" not in said
+    assert " )" not in said
+
+
+@pytest.mark.parametrize(
+    ("message", "known"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("NCCL timeout after a checkpoint", False),
+        ("hello", False),
+    ],
+)
+def test_a_message_alone_is_recognised(workspace: Workspace, message: str, known: bool) -> None:
+    assert workspace.recognises(message) is known
