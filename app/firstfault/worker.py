@@ -32,6 +32,7 @@ from firstfault.incidents.events import (
     PhaseReached,
     Progress,
     ReceiptWritten,
+    Received,
     RelatedFound,
     VerdictReached,
 )
@@ -256,7 +257,8 @@ class _Execution:
         self.record.shelf.clear_scratch(self.run.incident)
         scratch = self.record.shelf.scratch_of(self.run.incident)
         collection = collect_files([(f.name, f.path) for f in present], scratch)
-        collection = type(collection)(collection.artefacts, (*gone, *collection.skipped))
+        left_out = (*self._refused(), *gone, *collection.skipped)
+        collection = type(collection)(collection.artefacts, left_out)
         self._tell("examine", Progress("examine", f"{len(collection.artefacts)} file(s)"))
         question = " ".join(t.text for t in self._turns() if t.kind is not TurnKind.AGAIN)
         diagnosis = self.worker.workspace.diagnose_collection(collection, question)
@@ -323,6 +325,17 @@ class _Execution:
         if isinstance(part, AnswerPart) and not repeatable:
             return AnswerPart(part.text, part.citations, part.source, self.run.attempt)
         return part
+
+    def _refused(self) -> tuple[Skipped, ...]:
+        """What was given and not taken in: empty, too large, too many; the receipt names it, too."""
+        events = read_events(self.record.database, self.run.incident)
+        refused = (
+            Skipped(skipped.what, skipped.why)
+            for event in events
+            if isinstance(event.body, Received) and event.turn <= self.run.turn
+            for skipped in event.body.skipped
+        )
+        return tuple(dict.fromkeys(refused))
 
     def _turns(self) -> tuple[Turn, ...]:
         return tuple(

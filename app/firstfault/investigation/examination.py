@@ -21,6 +21,7 @@ from firstfault_tools.causality.seats.adoption import adopt_ranks
 from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.witnesses import read_witnesses
 from firstfault_tools.errors import ToolError
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.gpu.placement import join_storage, join_stragglers
 from firstfault_tools.hardware.host_sections import read_sign
@@ -261,10 +262,16 @@ def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:
     return [digests[i] for i in sorted(places)]
 
 
+_CONTROL = expression(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
+
+
 def _is_binary(head: bytes) -> bool:
-    """NULs all over mean binary; one run of them is what a crash or a cut log leaves in a text."""
+    """Control characters all over mean binary; one run of NULs is what a cut log leaves in a text.
+
+    Packed or encrypted bytes hold one control character in ten, text next to none, whatever its encoding.
+    """
     sample = head[:65536]
     if b"\0" not in sample:
         return False
     scattered = re.sub(rb"\x00{64,}", b"", sample)
-    return scattered.count(0) > max(len(scattered), 1) // 20
+    return len(_CONTROL.findall(scattered)) > max(len(scattered), 1) // 20

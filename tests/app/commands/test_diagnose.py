@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[3]
 OOM = (
     "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
     "GPU 3 has a total capacity of 79.11 GiB of which 1.12 GiB is free.\n"
@@ -161,3 +162,14 @@ def test_a_terminal_without_the_characters_still_gets_the_answer(tmp_path: Path)
     assert done.returncode == 1
     assert b"Fix now" in done.stdout
     assert done.stdout.isascii()
+
+
+def test_the_example_of_the_readme_is_what_the_command_prints(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    block = next(b for b in readme.split("```") if b.startswith("text\nFAULT"))
+    named = re.search(r"`firstfault diagnose (evals/\S+)`", readme)
+    assert named is not None
+    printed = run(tmp_path, "diagnose", str(ROOT / named[1]), COLUMNS="104").stdout.decode()
+    flat = " ".join(re.sub(r"[│╭╮╰╯─]", " ", printed).split())
+    for part in block.removeprefix("text\n").split("\n\n"):
+        assert " ".join(part.split()) in flat, part

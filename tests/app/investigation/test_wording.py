@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def test_what_would_disprove_is_a_sentence_without_commands(workspace: Workspace
 )
 def test_a_message_alone_is_recognised(workspace: Workspace, message: str, known: bool) -> None:
     assert workspace.recognises(message) is known
+
+
+def test_packed_bytes_are_no_log_and_strange_encodings_are(workspace: Workspace) -> None:
+    packed = random.Random(7).randbytes(5_000)
+    with_text = {"what.bin": packed, "gbk.log": "训练开始 第一步\n".encode("gbk") * 50}
+    for name, data in with_text.items():
+        diagnosis = workspace.diagnose_text(name, data)
+        skipped = [s.what for s in diagnosis.input.skipped]
+        assert skipped == (["what.bin"] if name == "what.bin" else [])

@@ -258,6 +258,20 @@ def test_large_files_stay_where_they_are(service: Service, tmp_path: Path) -> No
     assert file.exists()
 
 
+def test_what_was_not_taken_in_stands_in_the_receipt(service: Service) -> None:
+    tight = service.settings.model_copy(update={"max_input_mib": 1})
+    with open_service(tight) as other:
+        given = (Upload("a.log", OOM.encode()), Upload("empty.log", b""))
+        large = Upload("large.log", b"x" * (2 << 20))
+        incident = other.start(NewIncident((*given, large)))
+        settle(other, incident)
+        diagnosis = other.diagnosis(incident)
+        assert diagnosis is not None
+        skipped = {s.what: s.why for s in diagnosis.input.skipped}
+        assert skipped["empty.log"] == "empty"
+        assert "name the file by its path" in skipped["large.log"]
+
+
 def test_retention_deletes_idle_incidents_only(service: Service) -> None:
     incident = service.start(paste(OOM))
     settle(service, incident)
