@@ -15,6 +15,7 @@ from itertools import islice, pairwise
 from statistics import median
 
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.speed import find_speed
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.log.speaker import read_speaker
@@ -59,19 +60,6 @@ _NO_PROGRESS = expression(
     r"(?i)(?:does|do|did)(?: not|n't) (?:\w+ ){0,3}(?:get better|improve|decrease|go down|fall|converge|learn)|\bno(?:t)? (?:improv|converg|learn|decreas)\w*|\bplateau"
 )
 _STUCK = expression(r"(?i)\b(?:stuck|hang\w*|hung|frozen?|freez\w*|stalls?|stops? at|nothing happens|does nothing|no progress)\b|卡")  # fmt: skip
-_ETA = expression(
-    r"(?i)\b(?:remaining|eta|time left)\b[ :=\[(]{1,3}(?:(?P<days>\d{1,4}) days?,? *)?(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})\b"
-)
-
-
-_GROWS = expression(
-    r"(?i)\b(?:each|every) (?:\w+ )?(?:epoch|step|iteration)s?\b[^.?!]{0,30}\b(?:longer|slower|more time)|\b(?:slower and slower|longer and longer|gets? slower|getting slower)\b|"
-    r"\b(?:epochs?|steps?|iterations?)\b[^.?!]{0,30}\b(?:increas\w*|grow\w*)"
-)
-_SPENT = expression(
-    r"(?i)\b(?P<name>time(?: this epoch| taken| per epoch| elapsed| cost)?|took|duration|elapsed|seconds|epoch #?\d+ at|epoch_time|train_time)\b['\"]?\s?[:=]{0,1}\s{0,3}"
-    r"(?P<value>\d{1,7}(?:\.\d+)?) ?(?P<unit>s|sec\w*|ms|min\w*)?\b(?![:/\d])"
-)
 _ALIKE = expression(r"(?i)\b(?:same|identical|equal)\b")
 _EVALUATED = expression(
     r"(?i)^\W{0,3}(?:\* )?(?:test|val|valid|validation|eval|acc)\w*\b|^ ?\* acc"
@@ -80,26 +68,6 @@ _LOSSES = expression(
     r"(?i)\d ?(?:it|iter|step|samples?|img)s?/s(?:ec)?\b|"
     r"\b(?:\w{0,20}loss\w{0,20}|err(?:or)?(?:@\d)?|acc(?:uracy|@\d)?|lr|learning_rate)['\"]?\s?[:=]\s?\d+(?:\.\d+)?(?:e[-+]?\d+)?\b"
 )
-_AT_START = expression(
-    r"(?i)\b(?:first|start\w*|begin\w*|initial\w*|warm\w*)\b[^?!]{0,100}(?:slow|speed|fast|long|half|third|fifth|quarter|tenth|"
-    r"times|minutes?|seconds?|\bs\b|/s\b|through ?put|MFU|hang|stuck|problem)|"
-    r"(?:slow|speed|long|took|takes?|through ?put|/s\b)[^?!]{0,80}\b(?:first|at (?:the )?(?:start|begin\w*)|initial\w*)\b"
-)
-_PACES = expression(
-    r"(?i)(?P<rate>\d+(?:\.\d+)?) ?(?:samples?|images?|imgs?|tokens?|tok|it|iters?|iterations?|steps?|examples?|seq\w*|words?|"
-    r"frames?|clips?|batch(?:es)?)/s|"
-    r"\b(?:tokens|samples|images|steps|iterations|examples)[ _]per[ _]second['\"]?\s?[:=]\s?(?P<per>\d+(?:\.\d+)?)|"
-    r"(?P<each>\d+(?:\.\d+)?) ?(?:s|sec|ms)/(?:it|iter|step|batch)\b|"
-    r"\b(?:elapsed )?(?:step|iter\w*|batch)?[ _]?(?:time|duration|took|elapsed)(?: per iteration)?(?: \(m?s\))?['\"]?\s?[:=]?\s{0,3}"
-    r"(?P<time>\d+(?:\.\d+)?) ?(?:m?s\b|sec\w*|[|,;)\]}]|\(|$)"
-)
-_ONCE = expression(
-    r"(?i)find the best (?:convolution )?algorithm|autotun|cudnn[._]benchmark|\b(?:torch\.)?compil(?:e|ing|ation)\b|inductor|dynamo|"
-    r"captur\w+ (?:cuda )?graph|cuda ?graphs?\b|\bJIT\b|\bXLA\b|triton|building extension|warm-?up (?:step|iter|batch)"
-)
-LEAST_PACES, MOST_FIRST = 6, 4
-SLOWER, STEADY = 1.3, 0.1
-"""How much slower the first steps must be, and the share by which nine of ten later ones may differ."""
 _STEEP_RATE = 1e-2
 """Learning rate at which an adaptive optimizer hardly ever converges."""
 
@@ -136,14 +104,8 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
         return None
     if _STUCK.search(question) and (bar := _judge_bar(examination)) is not None:
         return bar
-    if re.search(r"(?i)\bdays?\b|\bremaining\b|\beta\b|\bslow", question):
-        estimate = _judge_estimate(examination)
-        if estimate is not None:
-            return estimate
-    if _AT_START.search(question[:2000]) and (warm := _judge_start(examination)) is not None:
-        return warm
-    if _GROWS.search(question) and (times := _judge_times(examination)) is not None:
-        return times
+    if (speed := find_speed(examination, question)) is not None:
+        return speed
     if _ALIKE.search(question) and (equal := _judge_equal_evaluation(examination)) is not None:
         return equal
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
@@ -227,83 +189,6 @@ def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
         f"{max(values):.4g}: it does not fall any more; a learning rate that is too high to settle or a batch that is too small keeps it there"
     )
     return _make("no_trend", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "underfitting")
-
-
-def _judge_times(examination: Examination) -> Finding | None:
-    """Printed durations: a clock since the start, or times that really grow."""
-    found: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
-    for file, number, text in _lines(examination):
-        told = _SPENT.search(text)
-        if told is not None:
-            found[file, re.sub(r"\d+", "0", told["name"].lower())].append(
-                (float(told["value"]), number, text)
-            )
-    if not found:
-        return None
-    (file, _), rows = max(found.items(), key=lambda item: len(item[1]))
-    values = [r[0] for r in rows]
-    if len(values) < LEAST or values[0] <= 0 or any(b < 0.97 * a for a, b in pairwise(values)):
-        return None
-    places = [Evidence(file, n, t.strip()[:600]) for _, n, t in (rows[0], rows[-1])]
-    gains = [b - a for a, b in pairwise(values)]
-    usual = median(gains)
-    if usual > 0 and max(abs(g - usual) for g in gains) <= 0.1 * usual and abs(values[0] - usual) <= 0.25 * usual:  # fmt: skip
-        words = (
-            f"the printed time counts the total since the start ({values[0]:.4g}, then {values[-1]:.4g}): each one took about "
-            f"{usual:.4g}, the same from first to last, so nothing gets slower and nothing leaks"
-        )
-        return _make("total_time", words, Level.BENIGN, Category.PERFORMANCE, places)
-    if values[-1] < 1.4 * values[0]:
-        return None
-    words = (
-        f"the time grows longer and longer, from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} readings: something accumulates from one "
-        "to the next (operations added to the graph, kept outputs or histories, a list that is searched, caches), and each one does more work"
-    )
-    return _make(
-        "times_grow", words, Level.FAILURE, Category.PERFORMANCE, places, "throughput-drop"
-    )
-
-
-def _judge_start(examination: Examination) -> Finding | None:
-    """The first steps alone are slow, and all later ones equally fast: start-up work."""
-    found: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
-    once: dict[str, tuple[int, str]] = {}
-    for file, number, text in _lines(examination):
-        if _ONCE.search(text):
-            once.setdefault(file, (number, text))
-        told = _PACES.search(text)
-        if told is None or (value := float(told[told.lastgroup or 0])) <= 0:
-            continue
-        time = told.lastgroup in ("each", "time")
-        found[file, told.lastgroup or ""].append((1 / value if time else value, number, text))
-    if not found:
-        return None
-    (file, kind), rows = max(found.items(), key=lambda item: len(item[1]))
-    if len(rows) < LEAST_PACES:
-        return None
-    for first in range(1, min(MOST_FIRST, len(rows) // 3) + 1):
-        later = sorted(r[0] for r in rows[first:])
-        usual, off = later[len(later) // 2], len(later) // 10
-        kept = later[off : len(later) - off]
-        if kept[-1] - kept[0] <= 2 * STEADY * usual:
-            break
-    else:
-        return None
-    if rows[0][0] * SLOWER > usual:
-        return None
-    reason = once.get(file)
-    if reason is not None and reason[0] > rows[first][1]:
-        reason = None
-    slow, fast = (f"{1 / v if kind in ('each', 'time') else v:.4g}" for v in (rows[0][0], usual))
-    said = " ".join(reason[1].split())[:160] if reason is not None else ""
-    words = (
-        f"only the first {first} of {len(rows)} readings are slow ({slow} against {fast}), which is normal warm-up: "
-        + (f"work that is done once («{said}»)" if said else "work that is done once (algorithms are tried, kernels compiled, workers started, caches filled)")
-        + f"; from then on the speed is constant at about {fast}, so nothing goes on holding it up: leave the first steps out when measuring"
-    )  # fmt: skip
-    quoted = dict.fromkeys([*([reason] if reason is not None else []), *((n, t) for _, n, t in (rows[0], rows[first], rows[-1]))])  # fmt: skip
-    places = [Evidence(file, n, t.strip()[:600]) for n, t in quoted]
-    return _make("warm_up", words, Level.BENIGN, Category.PERFORMANCE, places)
 
 
 def _judge_equal_evaluation(examination: Examination) -> Finding | None:
@@ -422,27 +307,6 @@ def _judge_bar(examination: Examination) -> Finding | None:
         )
         return _make("bar_moves", words, Level.BENIGN, Category.PERFORMANCE, places)
     return None
-
-
-def _judge_estimate(examination: Examination) -> Finding | None:
-    """A first estimate of the time left that counts the start-up as if every step took as long."""
-    read: list[tuple[float, Evidence]] = []
-    for file, number, text in _lines(examination):
-        if "emaining" not in text and "eta" not in text.lower():
-            continue
-        if eta := _ETA.search(text):
-            days, hours = int(eta["days"] or 0), int(eta["hours"] or 0)
-            left = (days * 24 + hours) * 3600 + int(eta["minutes"]) * 60 + int(eta["seconds"])
-            read.append((float(left), Evidence(file, number, text.strip()[:600])))
-    if len(read) < 4 or read[0][0] < 4 * max(left for left, _ in read[1:]):
-        return None
-    if not all(b[0] <= a[0] for a, b in pairwise(read[1:])):
-        return None
-    words = (
-        "the first estimate of the time left is made from the first step alone, which loads, compiles and warms up; the later ones are "
-        f"far lower ({read[1][0] / 3600:.1f} h, then {read[-1][0] / 3600:.1f} h) and fall as they should"
-    )
-    return _make("first_estimate", words, Level.BENIGN, Category.PERFORMANCE, (read[0][1], read[-1][1]))  # fmt: skip
 
 
 def _read(examination: Examination, name: str) -> Reading | None:

@@ -29,6 +29,7 @@ LEAST_QUOTED, LEAST_STEPS = 3, 3
 _WARNS = expression(r"(?i)warn|\[W\d|^W\d{4}|notice|deprecat|ignor")
 _WORD = expression(r"[A-Za-z_][\w.]{3,}")
 _NAME = expression(r"\b(?:[A-Z]?[a-z]+(?:[A-Z][a-z]+)+|[A-Za-z]+(?:_[A-Za-z]+)+)\b")
+_THIS_WARNING = expression(r"(?i)\b(?:this|the|that) (?:user ?)?warning\b")
 _RHYTHM = expression(r"(?i)\bevery (\d{2,7}) (?:training )?(?:iterations?|steps?|iters?)\b")
 _PAUSE = expression(
     r"(?i)\b(?:validation loss at|running evaluation at|sav(?:ing|ed) checkpoint at|evaluat\w+ at)\b[^\d\n]{0,30}\b(?:iteration|step)s? +(\d+)\b"
@@ -81,6 +82,8 @@ def find_quoted_warning(examination: Examination, question: str) -> Finding | No
             shared = len(words & told)
             if shared >= LEAST_QUOTED and (best is None or shared > best[0]):
                 best = shared, digest, number, text
+    if best is None and _THIS_WARNING.search(question[:2000]):
+        best = _only_warning(examination)
     if best is None:
         return None
     _, digest, number, text = best
@@ -96,6 +99,14 @@ def find_quoted_warning(examination: Examination, question: str) -> Finding | No
         category=Category.ENVIRONMENT,
         evidence=(Evidence(digest.file, number, text.strip()[:600]),),
     )
+
+
+def _only_warning(examination: Examination) -> tuple[int, FileDigest, int, str] | None:
+    """The one warning of all logs, where "this warning" can be no other."""
+    told = [
+        (0, d, n, t) for d in examination.logs.digests for n, t in _lines(d) if "Warning: " in t
+    ]
+    return told[0] if len({t.partition("Warning: ")[2] for _, _, _, t in told}) == 1 else None
 
 
 def _known_oddity(examination: Examination, question: str) -> Finding | None:

@@ -66,7 +66,14 @@ def _join_path(examination: Examination, judgement: Judgement, told: Finding) ->
 
 
 _BY_SETTINGS = frozenset(
-    {Category.NUMERICAL, Category.DATA, Category.CODE_BUG, Category.CHECKPOINT, Category.OOM}
+    {
+        Category.NUMERICAL,
+        Category.DATA,
+        Category.CODE_BUG,
+        Category.CHECKPOINT,
+        Category.OOM,
+        Category.PERFORMANCE,
+    }
 )
 
 

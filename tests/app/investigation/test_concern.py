@@ -57,6 +57,13 @@ STEADY = [353.1, 352.9, 354.0, 353.6, 352.2, 353.3, 353.0]
 TRIES = "cudnn_algoreg-inl.h:65: Running performance tests to find the best convolution algorithm\n"
 
 
+def queue(rates: list[float], sizes: list[int]) -> str:
+    rows = zip(rates, sizes, strict=True)
+    return "".join(
+        f"Processing ({n}00) Loss 2.{n} - {r} Hz Q:({q}/10)\n" for n, (r, q) in enumerate(rows, 1)
+    )
+
+
 def evaluation(differ: bool) -> str:
     return "".join(
         f"[rank{r}] Test: [{n}/62] Loss 2.1{r if differ else 0} Acc@1 31.25\n"
@@ -84,6 +91,11 @@ WARNED = "/opt/site-packages/foo/graph.py:7: UserWarning: Frobnication plan reje
         (speeds([61.2, 336.2, *STEADY], TRIES), "The first batches run at 61 samples/s. A slow data loader?", "healthy", "find the best convolution"),
         (speeds([61.2, *STEADY]), "Why is training so slow at the start?", "healthy", "normal warm-up"),
         (speeds(STEADY), "Why is training so slow at the start?", None, None),
+        (speeds([610.0, *STEADY]), "The speed drops after the first print. Is something wrong?", "healthy", "only the first of 8 readings is faster"),
+        (queue([311, 309, 312, 8.5, 8.4, 8.6], [10, 10, 10, 0, 0, 0]), "Training slows down after a while.", "warning", "queue of prepared batches is empty"),
+        (queue([311, 309, 312, 8.5, 8.4, 8.6], [10, 10, 10, 9, 10, 8]), "Training slows down after a while.", "warning", "the speed fell from 311 to 8.5"),
+        (queue([90, 71, 55, 43, 34, 26], [9, 9, 9, 9, 9, 9]), "Each epoch is slower than the one before.", "warning", "slower and slower, from 90 to 26"),
+        (queue([90, 91, 90, 89, 91, 90], [9, 9, 9, 9, 9, 9]), "Each epoch is slower than the one before.", None, None),
         (speeds([61.2, 353.0, 61.0, 352.0, 60.0, 354.0, 61.0, 355.0, 62.0]), "The first batches run at 61 samples/s, why so slow?", None, None),
         (clock([81.6, 93.1, 107.6, 126.2, 147.9, 179.3]), "Each epoch takes longer than the previous. A leak?", "warning", "longer and longer"),
         (evaluation(differ=False), "The test loss is exactly the same on both ranks. Why?", "healthy", "every rank evaluates"),

@@ -254,6 +254,7 @@ def _from_hits(
     why = _explain_hit(incident, signature, lead, raised)
     if why is not None:
         title = why.complete(title, known=True)
+        category = why.category or category
     others = [h.line.evidence() for h in hits if h is not lead]
     return Finding(
         kind=f"signature.{signature.id}",

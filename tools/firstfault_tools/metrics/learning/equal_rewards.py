@@ -187,7 +187,7 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
     """All rewards of a group equal for many steps, so that every gradient is zero."""
     late = rows[len(rows) // 3 :] if len(rows) >= LEAST else rows
     spread, grads = _column(late, "reward_std"), _column(late, "grad_norm")
-    if len(spread) < LEAST // 2 or any(spread) or len(grads) < LEAST // 2 or any(grads):
+    if len(spread) < LEAST // 2 or any(spread) or len(grads) < LEAST // 2 or median(grads) > 0:
         return None
     first = next(r for r in rows if r.values.get("reward_std") == 0.0)
     reward = median(_column(late, "reward"))

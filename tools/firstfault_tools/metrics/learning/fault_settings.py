@@ -230,6 +230,7 @@ def _tell(finding: Finding, row: Mapping[str, Any], facts: Mapping[str, Fact]) -
         title=title,
         category=Category(row["category"]) if "category" in row else finding.category,
         page=row.get("page", finding.page),
+        rank=None if row.get("everywhere") else finding.rank,
         evidence=(*finding.evidence, *added[:6]),
         facts={**finding.facts, "setting": row["id"]},
     )

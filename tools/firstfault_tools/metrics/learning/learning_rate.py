@@ -108,7 +108,7 @@ def judge_rate_schedule(view: View) -> list[Finding]:
         seam = (series.line[int(curve.rows[i - 1])], series.line[row])
         resumed = [
             e
-            for kind in ("checkpoint_loaded", "resume_requested")
+            for kind in ("checkpoint_loaded", "resume_requested", "weights_loaded")
             for e in view.events(kind)
             if seam[0] < e.line < seam[1]
         ]

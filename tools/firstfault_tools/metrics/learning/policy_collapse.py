@@ -28,17 +28,17 @@ LEVEL, GONE = 0.9, 0.1
 """Share of the best reward that still counts as its level; share of the entropy that is none."""
 
 _PAIR = expression(
-    r"(?<![\w/@.-])(?P<name>[A-Za-z][\w/@.-]{1,80})['\"]?\s?[:=]\s?"
+    r"(?<![\w/@.-])(?P<name>[A-Za-z][\w/@.-]{1,80})['\"]?(?:\s?[:=]\s?| (?=[-+\d]))"
     r"(?P<value>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
 )
 _FAMILY = (
     ("reward", expression(r"(?:reward|score)s?(?:/mean|_mean|/avg)?$|(?:correct|success|solve)_rate(?:/mean)?$|^rewards?/(?!.*std)[\w/]*mean$")),
-    ("KL", expression(r"(?:^|[/_])(?:ppo_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
+    ("KL", expression(r"(?:^|[/_])(?:ppo_|approx_)?kl(?:_loss|_div|/mean|_mean|divergence)?$")),
     ("entropy", expression(r"entropy(?:_loss|/mean)?$")),
     ("gradient norm", expression(r"grad_norm$")),
     ("response length", expression(r"(?:response|completion|completions/mean)_length(?:/mean)?$")),
     ("difference of log-probabilities between rollout and trainer", expression(r"(?i)(?:log_?prob|logp)s?_?diff\w*mean$|(?:log_?prob|logp)s?_?diff$")),
-    ("share of clipped ratios", expression(r"(?:clipfrac|clip_ratio)(?:/mean)?$")),
+    ("share of clipped ratios", expression(r"(?:clip_?frac(?:tion)?|clip_ratio)(?:/mean)?$")),
 )  # fmt: skip
 _REWARDS, _POLICY = ("reward", "score", "_rate"), ("kl", "logp", "entropy", "grad_norm")
 _STEP = expression(r"\bstep['\"]?\s?[:=]\s?(\d{1,9})\b")

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 WARM = 3
 FARTHEST_ROUND = 64
 """Steps between two waits above which rounds of loader workers do not explain them."""
+PILES_UP = (
+    "; something grows from step to step (kept outputs, a graph that is extended, a list or cache that is searched, a "
+    "disk or memory that fills up)"
+)
 SINCE_START_SPAN = 8
 """Times its first step that the last step must be before a column is told to count from the start."""
 SINCE_START_SPREAD = 0.25
@@ -428,7 +432,10 @@ def judge_pace(view: View) -> list[Finding]:
                 "step_load_changed" if meant else "throughput_drift",
                 f"Steps slowly became {drift.ratio:.2f} times as long, from {shown(drift.before)}"
                 f" around {series.label(first)} to {shown(drift.after)} around "
-                f"{series.label(last)}" + (f"; {meant}, so that is meant" if meant else ""),
+                f"{series.label(last)}"
+                + (
+                    f"; {meant}, so that is meant" if meant else PILES_UP if drift.ratio > 2 else ""
+                ),
                 Level.CONTEXT if meant else Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
