@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from pathlib import Path
 
 import click
 
@@ -33,6 +35,7 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     host, number = address or settings.address, port or settings.port
     check_binding(settings, host)
     _check_port(host, number)
+    _check_folder(settings.data)
     shown = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{number}"
     click.echo(
         f"Firstfault: {shown}   (Ctrl+C ends it; incidents stay in {settings.data})", err=True
@@ -41,6 +44,21 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
         threading.Thread(target=_open_when_up, args=(shown,), daemon=True).start()
     flags = streamlit_flags(host, number, upload_mib)
     streamlit_cli.main(["run", str(streamlit_script()), *flags], prog_name="firstfault chat")
+
+
+def _check_folder(folder: Path) -> None:
+    """Say before the page is up that it could keep nothing. Raises CannotAnalyse."""
+    from firstfault.errors import CannotAnalyse
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        reason = "" if os.access(folder, os.W_OK) else "permission denied"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise CannotAnalyse(
+            f"{folder} cannot be written ({reason}); set FIRSTFAULT_DATA to a folder that can"
+        )
 
 
 def _check_port(host: str, port: int) -> None:

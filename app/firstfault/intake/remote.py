@@ -66,6 +66,9 @@ def collect_sources(sources: Sequence[str], spool: Path, in_place: bool = False)
             remote += found
             if not found:
                 skipped.append(Skipped(show_address(source), "no object matches"))
+        elif "://" in source and not os.path.exists(source):
+            kinds = "s3://, gs://, http:// and https:// are"
+            skipped.append(Skipped(show_address(source), f"no such addresses are read, {kinds}"))
         elif not os.path.exists(source) and glob.has_magic(source):
             matches = sorted(glob.glob(source, recursive=True))
             local += [Path(m) for m in matches if os.path.isfile(m)]

@@ -16,7 +16,7 @@ from firstfault.plain_text import show_line, show_text
 from firstfault_tools.findings import Verdict
 
 MAX_QUOTE = 400
-MAX_SKIPPED = 5
+MAX_SKIPPED, MAX_SHOWN, MAX_BRIEF = 5, 5, 100
 _LOOK = {
     Verdict.FAULT: ("FAULT", "bold red"),
     Verdict.WARNING: ("WARNING", "bold yellow"),
@@ -104,7 +104,7 @@ def _say_gpu(gpu: str | None) -> str:
 
 
 def _evidence(diagnosis: Diagnosis) -> list[_Part]:
-    logs = [c for c in diagnosis.citations if c.kind is not CitationKind.PAGE][:5]
+    logs = _quoted_lines(diagnosis)[:MAX_SHOWN]
     if not logs:
         return []
     out: list[_Part] = [Rule("Evidence", align="left", style="dim")]
@@ -114,6 +114,10 @@ def _evidence(diagnosis: Diagnosis) -> list[_Part]:
         shown = quote if len(quote) <= MAX_QUOTE else f"{quote[:MAX_QUOTE]}…"
         out.append(Padding(_say(shown), (0, 0, 0, 4)))
     return [*out, Text()]
+
+
+def _quoted_lines(diagnosis: Diagnosis) -> list[Citation]:
+    return [c for c in diagnosis.citations if c.kind is not CitationKind.PAGE]
 
 
 def _place(citation: Citation) -> str:
@@ -154,15 +158,22 @@ def _next(diagnosis: Diagnosis) -> list[_Part]:
 
 def _sources(diagnosis: Diagnosis) -> list[_Part]:
     pages = [c for c in diagnosis.citations if c.kind is CitationKind.PAGE]
-    if not pages:
+    rest = _quoted_lines(diagnosis)[MAX_SHOWN:]
+    if not pages and not rest:
         return []
     out: list[_Part] = [Rule("Sources", align="left", style="dim")]
+    out += [_say(f"[{c.n}] {_place(c)}  {_shorten(c.quote)}", style="dim") for c in rest]
     marks: dict[str, str] = {}
     for citation in pages:
         place = _place(citation)
         marks[place] = f"{marks.get(place, '')}[{citation.n}]"
     out += [_say(f"{mark} {place}", style="dim") for place, mark in marks.items()]
     return [*out, Text()]
+
+
+def _shorten(quote: str) -> str:
+    flat = " ".join(quote.split())
+    return flat if len(flat) <= MAX_BRIEF else f"{flat[:MAX_BRIEF]}…"
 
 
 def _receipt(diagnosis: Diagnosis) -> Text:

@@ -173,3 +173,20 @@ def test_the_example_of_the_readme_is_what_the_command_prints(tmp_path: Path) ->
     flat = " ".join(re.sub(r"[│╭╮╰╯─]", " ", printed).split())
     for part in block.removeprefix("text\n").split("\n\n"):
         assert " ".join(part.split()) in flat, part
+
+
+def test_every_mark_of_the_answer_leads_somewhere(tmp_path: Path) -> None:
+    log = ROOT / "evals/cases/public-comm-27-per-rank-continue-skips-backward/log.txt"
+    printed = run(tmp_path, "diagnose", str(log)).stdout.decode()
+    marks = set(re.findall(r"(?<!\w)\[(\d{1,2})\]", printed))
+    heads = set()
+    for line in printed.splitlines():
+        heads |= set(re.findall(r"\[(\d+)\]", re.match(r"(?:\[\d+\])*", line)[0]))  # type: ignore[index]
+    assert len(marks) > 10
+    assert marks <= heads
+
+
+def test_an_address_that_is_not_read_is_said(tmp_path: Path) -> None:
+    done = run(tmp_path, "diagnose", "hdfs://cluster/run-7/log.txt")
+    assert done.returncode == 3
+    assert b"s3://, gs://" in done.stderr
