@@ -31,6 +31,12 @@ def show_line(text: str) -> str:
     return show_text(text).translate(_ENDS)
 
 
+def say_pattern_error(error: Exception) -> str:
+    """Why google-re2 takes no pattern; its errors hold bytes."""
+    said = error.args[0] if error.args else ""
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
 def write_json(value: Any, indent: int | None = 1) -> str:
     """`value` as readable JSON whose steering characters are escaped, so that it may be printed."""
     return _WRITTEN.sub(_escape, json.dumps(value, ensure_ascii=False, indent=indent))

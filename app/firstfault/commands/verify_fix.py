@@ -10,6 +10,7 @@ import click
 
 from firstfault.commands.metrics import read_run
 from firstfault.commands.watch import open_log, read_lines
+from firstfault.plain_text import say_pattern_error
 from firstfault_tools.errors import ToolError
 
 
@@ -69,9 +70,7 @@ def verify_fix(
         try:
             pattern = re2.compile(problem_if, options)
         except re2.error as error:
-            said = error.args[0] if error.args else ""
-            reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-            raise click.UsageError(f"--problem-if: {reason}") from error
+            raise click.UsageError(f"--problem-if: {say_pattern_error(error)}") from error
 
     def read_trial(path: str) -> Trial:
         series = read_run(path)

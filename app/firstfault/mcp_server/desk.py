@@ -18,6 +18,7 @@ from firstfault.incidents.plain import to_plain
 from firstfault.incidents.records import new_id
 from firstfault.intake.collect import Collection, collect_bytes, collect_paths
 from firstfault.knowledge_base.search import SearchIndex, open_index
+from firstfault.plain_text import say_pattern_error
 from firstfault.service import Service, open_service
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Finding
@@ -101,7 +102,9 @@ class Desk:
         try:
             wanted = re2.compile(pattern, options)
         except re2.error as error:
-            raise UsageError(f"pattern: {error}; RE2 syntax, no lookaround") from error
+            raise UsageError(
+                f"pattern: {say_pattern_error(error)}; RE2 syntax, no lookaround"
+            ) from error
         limit = max(1, min(limit, MAX_HITS))
         files = self._files(evidence)
         chosen = {file: self._file(evidence, file)} if file else files
@@ -117,6 +120,8 @@ class Desk:
 
     def search(self, query: str, limit: int = 5, category: str | None = None) -> dict[str, Any]:
         """Passages of the knowledge base."""
+        if not query.strip():
+            raise UsageError("query: empty; give words or the line of an error")
         found = self.index.search(query, max(1, min(limit, 10)), category=category)
         return {"passages": [asdict(f) for f in found]}
 

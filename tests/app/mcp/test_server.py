@@ -110,6 +110,8 @@ def test_what_is_not_allowed_is_refused_with_a_reason(tmp_path: Path) -> None:
             assert "no file" in text
         assert "no incident" in await refuse(client, "grep", evidence="guess", pattern="x")
         assert "pattern" in await refuse(client, "grep", evidence=handle, pattern="(?=x)")
+        assert "pattern: missing )" in await refuse(client, "grep", evidence=handle, pattern="(")
+        assert "query: empty" in await refuse(client, "search", query=" ")
         assert "no line" in await refuse(client, "window", evidence=handle, file="log.txt", line=10**6)  # fmt: skip
 
     run_client(talk)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from firstfault.agent.context import TurnContext
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Item
+from firstfault.plain_text import say_pattern_error
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.log import secrets
 from firstfault_tools.log.line import normalise
@@ -106,7 +107,9 @@ def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> 
     try:
         compiled = re2.compile(context.veil.restore(pattern))
     except re2.error as error:
-        raise InvalidParameter("pattern", f"no RE2 expression: {error}") from error
+        raise InvalidParameter(
+            "pattern", f"no RE2 expression: {say_pattern_error(error)}"
+        ) from error
     files = dict(context.question.artefacts)
     if file.strip():
         one = context.file_of(file)
