@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.log.digest import FileDigest, Line
+from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line
 
 _HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch|tick \d|^\[ *\d+, +\d")
@@ -171,8 +171,15 @@ class ProgressReader:
                 continue
             if last is not None and self._breaks_off(last, number):
                 continue
-            return number
+            return 0 if self._times_out_after(number) else number
         return 0
+
+    def _times_out_after(self, number: int) -> bool:
+        """A collective timed out later: one rank was done, and others still worked or waited."""
+        return any(
+            later > number and "collective operation timeout" in text
+            for later, text in self._digest.marked_lines(Mark.WORK)
+        )
 
     def _breaks_off(self, last: Progress, number: int) -> bool:
         """Steps are left to do, and an exception follows at once (the trainer only tidied up) or others time out."""
