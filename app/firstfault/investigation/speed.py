@@ -55,6 +55,8 @@ _TIMES = ("each", "time")
 LEAST_PACES, MOST_FIRST, LEAST_FALL = 6, 4, 3
 FALLEN, SLOWER, STEADY = 1.5, 1.3, 0.1
 """How many times slower a fall and the first steps must be, and the share by which nine of ten later ones may differ."""
+FAR = 10
+"""Times as fast as the first step from which later ones may differ by more than STEADY."""
 
 
 def find_speed(examination: Examination, question: str) -> Finding | None:
@@ -134,7 +136,7 @@ def _judge_start(examination: Examination) -> Finding | None:
         later = sorted(r[0] for r in rows[first:])
         usual, off = later[len(later) // 2], len(later) // 10
         kept = later[off : len(later) - off]
-        if kept[-1] - kept[0] <= 2 * STEADY * usual:
+        if kept[-1] - kept[0] <= 2 * STEADY * usual or kept[0] >= FAR * rows[0][0]:
             break
     else:
         return None

@@ -17,6 +17,12 @@ WAITED = Finding(
 RAISED = Finding("traceback.unhandled", "x", Level.FAILURE, Category.CODE_BUG)
 
 
+WATCHDOG = (
+    "[rank{rank}]:[E1128 14:00:36.699828160 ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=14, OpType={op}, NumelIn={count}, NumelOut={count}, Timeout(ms)=20000) ran for 20067 milliseconds before timing out."
+)
+
+
 def incident(tmp_path: Path, *lines: str) -> LogIncident:
     path = tmp_path / "log.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -41,6 +47,13 @@ PARTED = {
         ["[rank0] epoch 2 best", "[rank1] epoch 2 new best, saving model", "[rank2] epoch 2 new best, saving model", "[rank0] epoch 3"],
         "ranks.parted", None, Category.CODE_BUG,
     ),
+    "stops, and waits behind the loop": (
+        [
+            "[rank0] step 3", "[rank1] step 3", "[rank0] early stopping: no improvement for 3 evaluations, training finished",
+            WATCHDOG.format(rank=1, op="BROADCAST", count=32), WATCHDOG.format(rank=0, op="ALLREDUCE", count=1),
+        ],
+        "ranks.parted", 0, Category.CODE_BUG,
+    ),
     "counts apart": (
         ["Rank 0: 40 batches", "Rank 1: 40 batches", "Rank 2: 36 batches"],
         "ranks.apart", 2, Category.DATA,
@@ -56,6 +69,10 @@ def test_ranks_that_part(tmp_path: Path, name: str) -> None:
 
 
 TOGETHER = {
+    "all wait behind the loop": [
+        "[rank0] step 3", "[rank1] step 3", "[rank0] early stopping: no improvement",
+        WATCHDOG.format(rank=1, op="ALLREDUCE", count=1), WATCHDOG.format(rank=0, op="ALLREDUCE", count=1),
+    ],
     "all stop": ["[rank0] epoch 3", "[rank1] epoch 3", "[rank0] early stopping", "[rank1] early stopping"],
     "main rank alone logs": ["[rank0] epoch 3", "[rank0] early stopping", "[rank1] waiting"],
     "nobody goes further": ["[rank0] step 9", "[rank1] step 9", "[rank0] training finished", "[rank1] step 9"],

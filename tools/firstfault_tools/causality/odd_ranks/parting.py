@@ -119,6 +119,7 @@ _CONSEQUENCE = expression(
 _IN_STEP = expression(
     r"nn/parallel/|/autograd/|/optim/|distributed/fsdp|deepspeed/runtime|megatron/core"
 )
+_OPERATION = expression(r"\bOpType=(\w{1,40})")
 _NOT_SAID = expression(
     r"ProcessGroup|NCCL (?:INFO|WARN)|[Ww]atchdog|\bwhat\(\)|ChildFailed|Traceback"
 )
@@ -190,9 +191,15 @@ def _waited(findings: Sequence[Finding]) -> bool:
     """Somebody waited in vain, and nothing but consequences of that is known to have failed."""
     live = [f for f in findings if not f.facts.get("survived")]
     deep = [f for f in live if f.level in (Level.CAUSE, Level.FAILURE)]
-    if any(_CONSEQUENCE.search(f.kind) is None for f in deep):
+    if not all(_follows(f) for f in deep):
         return False
     return any(f.level is Level.SYMPTOM and f.category is not Category.PERFORMANCE for f in live)
+
+
+def _follows(finding: Finding) -> bool:
+    """A consequence of ranks that parted: also collectives that differ, where none is the odd one."""
+    apart = finding.kind == "collective.mismatch" and finding.rank is None
+    return apart or _CONSEQUENCE.search(finding.kind) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,20 +308,31 @@ def _weigh_leaving(
     if _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
         single = None
     names = _names(list(left))
-    title = f"{names} said {_say(first)!r}, while rank {who} went on ({_say(line)!r}): {kind.means}"
+    operation = _OPERATION.search(line.text)
+    went = f"and waited in {operation[1]}" if operation is not None else f"({_say(line)!r})"
+    title = f"{names} said {_say(first)!r}, while rank {who} went on {went}: {kind.means}"
     return _describe("ranks.parted", title, kind.category, kind.page, single, (first, line))
 
 
 def _find_waiting(
     incident: LogIncident, left: dict[int, Place], first: Place
 ) -> tuple[int, Place] | None:
-    """A rank that had not left and was in the collective of a training step, while none of those who left was."""
-    if any(w.timed_out and w.rank in left for w in incident.work):
-        return None
-    for work in incident.work:
+    """A rank that had not left and was in the collective of a training step, while none of those who left was.
+
+    Who left may wait as well, in a collective of its own: the barrier behind the loop.
+    """
+    timed_out = [w for w in incident.work if w.timed_out]
+    behind = {(w.op, w.numel_in) for w in timed_out if w.rank in left}
+    for work in timed_out:
         place = Place(incident.digest_of(work.line.file), work.line.number, work.line.text)
-        if work.timed_out and _before(first, place):
+        if (
+            work.rank not in left
+            and (work.op, work.numel_in) not in behind
+            and _before(first, place)
+        ):
             return work.rank, place
+    if behind:
+        return None
     for traceback in incident.tracebacks:
         rank = rank_of(incident, traceback.line)
         place = Place(
