@@ -85,6 +85,10 @@ _REPORTED = expression(
 ABORT_LINES = 4
 """Lines round an abort in which stands what the exception was."""
 
+_CRASH_FRAME = expression(
+    r'^\W*(?:\S+ ){0,3}\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)'
+)
+_PACKAGE = expression(r"(?:site|dist)-packages/(\w+)")
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -157,9 +161,9 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
                 rank=None,
                 page="illegal-memory-access",
             )
-        if finding.kind in _CRASHES and trained and not _has_stack(incident, finding):
-            finding = replace(finding, category=None)
-        elif (
+        if finding.kind in _CRASHES:
+            finding = _place_crash(incident, finding, trained)
+        if (
             finding.kind in _LATE
             and level is not Level.CAUSE
             and trained
@@ -285,17 +289,40 @@ def _raised_by_program(findings: Sequence[Finding]) -> bool:
     )
 
 
-def _has_stack(incident: LogIncident, finding: Finding) -> bool:
-    """Frames of Python or of libraries stand near the line, so that it can be said where it crashed."""
+def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Finding:
+    """Says where native code crashed: the innermost frames after the line, or that the run was over."""
+    shown = False
     for evidence in finding.evidence[:2]:
         digest = next((d for d in incident.digests if d.file == evidence.file), None)
         if digest is None:
             continue
         at = digest.position(evidence.line)
-        rows = digest.kept[max(0, at - STACK_LINES) : at + STACK_LINES]
-        if any('File "' in text or ".so" in text for _, text in rows):
-            return True
-    return False
+        rows = [text for _, text in digest.kept[max(0, at - STACK_LINES) : at + STACK_LINES]]
+        shown = shown or any('File "' in text or ".so" in text for text in rows)
+        end = incident.progress[digest.file].finished_at()
+        if end is not None and end < evidence.line:
+            return replace(
+                finding,
+                title=f"{finding.title}; it came after the run had finished, while the process shut down: a crash of the "
+                "clean-up, which costs nothing that was saved before",
+            )
+        frames = [m for text in rows[min(at, STACK_LINES) :] if (m := _CRASH_FRAME.search(text))]
+        own = [m for m in frames if not m["path"].startswith("<frozen importlib")]
+        if not own:
+            continue
+        inside = _PACKAGE.search(own[0]["path"])
+        if own[0] is not frames[0] and own[0]["name"] == "<module>" and inside:
+            return replace(
+                finding,
+                category=Category.ENVIRONMENT,
+                title=f"the process crashed (segmentation fault) while it imported {inside[1]}, before any of its own code ran: "
+                f"the native library of {inside[1]} does not fit the others in the process (versions, or two that bring "
+                "the same library; sometimes the order of the imports decides)",
+            )
+        place = f"{own[0]['name']} ({own[0]['path'].rsplit('/', 1)[-1]}:{own[0]['line']})"
+        of = f" of {inside[1]}" if inside else ""
+        return replace(finding, title=f"{finding.title}; the thread stood in {place}{of}")
+    return replace(finding, category=None) if trained and not shown else finding
 
 
 def _tells(finding: Finding) -> bool:

@@ -82,7 +82,7 @@ OWN_CODES = range(3, 124)
 """Codes that neither Python (1, 2), a shell (124 to 127) nor a signal gives."""
 
 _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
-    4: ("died of SIGILL (signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
+    4: ("died of an illegal instruction (SIGILL, signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
     7: (
         "died of SIGBUS (signal 7, bus error); why is not in this log: a full /dev/shm, a memory-mapped file cut "
         "short or gone, a disk error under it and bad host memory all look like this",
