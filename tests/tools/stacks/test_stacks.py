@@ -37,7 +37,7 @@ PLACES = {
     ],
     "garbage_collection": [("gc_collect", "/job/train.py", 33)],
     "lock": [
-        ("acquire", "/opt/venv/lib/python3.12/site-packages/filelock/_api.py", 300),
+        ("acquire", "/usr/lib/python3.12/threading.py", 300),
         ("train_step", "/job/train.py", 71),
     ],
     "compilation": [

@@ -89,6 +89,13 @@ _CRASH_FRAME = expression(
     r'^\W*(?:\S+ ){0,3}\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)'
 )
 _PACKAGE = expression(r"(?:site|dist)-packages/(\w+)")
+_NATIVE_FRAME = expression(r"\[ ?\d{1,2}\] \S*?(?P<lib>[^/\s(]+\.so[\d.]*)\(")
+_SYSTEM_LIBRARY = expression(
+    r"^(?:libc|libpthread|libm|ld-linux|linux-vdso|libpython|libstdc|libgcc|libopen-pal|libucs)\b"
+)
+_PLUGIN = expression(
+    r"^lib(?:nccl-net|nccl-tuner|nccl-ofi|fabric|sharp|hcoll|ucp|uct|ucx|mca_|ibverbs|mlx5)"
+)
 STACK_LINES = 40
 """Lines round a crash in which its stack is looked for."""
 
@@ -309,6 +316,21 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
         frames = [m for text in rows[min(at, STACK_LINES) :] if (m := _CRASH_FRAME.search(text))]
         own = [m for m in frames if not m["path"].startswith("<frozen importlib")]
         if not own:
+            native = (
+                m for text in rows[min(at, STACK_LINES) :] if (m := _NATIVE_FRAME.search(text))
+            )
+            library = next((m["lib"] for m in native if not _SYSTEM_LIBRARY.search(m["lib"])), None)
+            if library is not None and library not in finding.title:
+                return replace(
+                    finding,
+                    category=Category.ENVIRONMENT if _PLUGIN.search(library) else finding.category,
+                    title=f"{finding.title}; the first library of the native stack is {library}"
+                    + (
+                        ", a plugin or transport that NCCL or MPI loads: its version does not fit theirs"
+                        if _PLUGIN.search(library)
+                        else ""
+                    ),
+                )
             continue
         inside = _PACKAGE.search(own[0]["path"])
         if own[0] is not frames[0] and own[0]["name"] == "<module>" and inside:
