@@ -183,6 +183,21 @@ def _all_failed_alike(incident: LogIncident) -> bool:
     return len({e.rank for e in table}) == max(world, incident.world_size or 0)
 
 
+RAISED_SOON = 8
+"""Lines after the words of a tool (a compiler, a loader) in which the rank that ran it raises."""
+
+
+def _rank_raising_next(incident: LogIncident, line: Line) -> int | None:
+    """Rank of the labelled exception that follows unlabelled words at once."""
+    after = (
+        t
+        for t in incident.tracebacks
+        if t.line.file == line.file and 0 < t.start - line.number <= RAISED_SOON
+    )
+    first = min(after, key=lambda t: t.start, default=None)
+    return rank_of(incident, first.line) if first is not None else None
+
+
 WRITTEN_TWICE = expression(r"\b([A-Z]\w{3,40}(?:Error|Exception))\1\b")
 """One line that two processes wrote at the same time: both raised the same."""
 
@@ -196,6 +211,8 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
         return None
     if any(WRITTEN_TWICE.search(h.line.text) for h in hits):
         return None
+    if not own and (next_rank := _rank_raising_next(incident, hits[0].line)) is not None:
+        return next_rank
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
     speakers = {h.line.speaker.pid for h in hits}
     if None not in speakers and all(e.pid is not None and e.pid not in speakers for e in codes):

@@ -51,9 +51,6 @@ _TASKS = expression(
 )
 """A job script that starts several tasks of one process each."""
 
-_BUILDS = "jit-extension-build"
-"""Page of builds at run time: the compiler names no rank, whoever started it then says that it failed."""
-
 _TAKEN_BACK = "signature.spot-interruption"
 _MACHINE_GONE = frozenset(
     {
@@ -122,10 +119,6 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             # the first rank prints what was averaged over all
             own = own and finding.category is not Category.NUMERICAL
             own = own and not any(WRITTEN_TWICE.search(e.text) for e in finding.evidence)
-            if rank is None and finding.page == _BUILDS:
-                rank = next(
-                    (f.rank for f in findings if f.page == _BUILDS and f.rank is not None), None
-                )
             if rank is None and own and finding.category not in _NOBODYS:
                 rank = _sole_rank(incident)
             if rank is not None:
