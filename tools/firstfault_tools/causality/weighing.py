@@ -33,12 +33,15 @@ _NODE_LOSSES = expression(
 """Reports of an upper layer that a node is gone: they say that, never why."""
 
 ODD_VERSION = "ranks.odd_version"
+_PORT, _RESTART = "signature.master-port-in-use", "signature.elastic-restart"
 _ECHOES = (43, 45)
 """Xids that the driver writes when a process that failed is cleaned up."""
 
 _CRASHES = ("signature.segfault", "signature.heap-corruption")
 """A crash of native code says what kind of code it was only where a stack is shown."""
 
+_ABORT = "signature.cpp-abort"
+_ABORTS = (_ABORT, "signature.native-abort-unnamed")
 _LATE = (
     "signature.cuda-illegal-memory-access",
     "signature.cuda-library-execution-failed",
@@ -78,7 +81,6 @@ _LIMITS = (
 )
 """Limits reached whose value a pasted check may show."""
 
-_ABORT = "signature.cpp-abort"
 _REPORTED = expression(
     r"ProcessGroup(?:NCCL|Gloo|HCCL)|[Ww]atchdog|NCCL (?:error|communicator|operation)|[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout"
 )
@@ -126,6 +128,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             lost
             or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings))
             or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
+            or (finding.kind == _PORT and _left_by_attempt(finding, findings))
         ):
             level = Level.SYMPTOM
         elif finding.kind == _ABORT and (what := _read_abort(incident, finding)):
@@ -168,7 +171,7 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
                 rank=None,
                 page="illegal-memory-access",
             )
-        if finding.kind in _CRASHES:
+        if finding.kind in (*_CRASHES, *_ABORTS):
             finding = _place_crash(incident, finding, trained)
         if (
             finding.kind in _LATE
@@ -313,6 +316,8 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
                 title=f"{finding.title}; it came after the run had finished, while the process shut down: a crash of the "
                 "clean-up, which costs nothing that was saved before",
             )
+        if finding.kind in _ABORTS:
+            return finding
         frames = [m for text in rows[min(at, STACK_LINES) :] if (m := _CRASH_FRAME.search(text))]
         own = [m for m in frames if not m["path"].startswith("<frozen importlib")]
         if not own:
@@ -366,6 +371,21 @@ def _explained(report: Finding, findings: Sequence[Finding]) -> bool:
             continue
         return True
     return False
+
+
+def _left_by_attempt(port: Finding, findings: Sequence[Finding]) -> bool:
+    """The port is taken after a restart of the workers, which another failure before it brought about."""
+    place = port.evidence[0]
+    begun = [
+        e.line for f in findings if f.kind == _RESTART for e in f.evidence if e.file == place.file
+    ]
+    restart = max((n for n in begun if n < place.line), default=None)
+    return restart is not None and any(
+        f.level in (Level.CAUSE, Level.FAILURE)
+        and any(e.file == place.file and e.line < restart for e in f.evidence)
+        for f in findings
+        if f is not port
+    )
 
 
 def _same_host(one: str, other: str) -> bool:

@@ -70,7 +70,16 @@ _ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
 _MEMBER_LINES = 16
 """Lines that a controller writes of one member of its group at most, below the member's heading."""
 
-_REMOVALS = frozenset({"kubernetes.tainted", "kubernetes.evicted", "kubernetes.preempted"})
+_REMOVALS = frozenset(
+    {
+        "kubernetes.tainted", "kubernetes.evicted", "kubernetes.preempted", "signature.k8s-liveness-killed",
+    }
+)  # fmt: skip
+_DESCRIBED = expression(
+    r"\bkubectl (?:-n \S+ )?(?:describe|logs) pods?[ /](?P<pod>[a-z0-9][a-z0-9.-]+)|^Name: +(?P<named>[a-z0-9][a-z0-9.-]+)"
+)
+_DESCRIPTION = 80
+"""Lines that the description of a pod has between its heading and its events at most."""
 
 _SHOWN_BY_FAILED = frozenset({"signature.lustre-client-evicted", "signature.inodes-used-up"})
 """Faults of what lies below the ranks, told by the system: the one rank that failed on it is the first."""
@@ -237,6 +246,18 @@ def _pod(finding: Finding) -> str | None:
     return next(iter(pods)) if len(pods) == 1 else None
 
 
+def _pod_described(incident: LogIncident, finding: Finding) -> str | None:
+    """Pod whose description a line without a name stands in."""
+    place = finding.evidence[0]
+    digest = incident.digest_of(place.file)
+    at = digest.position(place.line)
+    for _, text in reversed(digest.kept[max(0, at - _DESCRIPTION) : at]):
+        match = _DESCRIBED.search(text) if "kubectl" in text or text.startswith("Name:") else None
+        if match is not None:
+            return match["pod"] or match["named"]
+    return None
+
+
 def _pod_in_front(finding: Finding) -> str | None:
     """Pod whose name a collector put in front of every quoted line of a fault that strikes one process."""
     if finding.category not in _LOCAL or not finding.kind.startswith(("signature.", "traceback.")):
@@ -332,6 +353,8 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
     if rank is None and isinstance(index, int) and finding.host is None:
         rank = _rank_of_index(incident, finding, index)
     pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
+    if not pod and finding.kind == "signature.k8s-liveness-killed":
+        pod = _pod_described(incident, finding)
     if rank is None and isinstance(pod, str):
         rank = seating.by_pod(pod)
         if rank is None and (finding.kind in _REMOVALS or finding.category in _LOCAL):
