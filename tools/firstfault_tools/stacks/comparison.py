@@ -191,7 +191,23 @@ def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
     )
 
 
+_LOCK_FILES = ("build_lock", "file_lock")
+"""Waits that nobody among the ranks ends: where all of them stand there, the holder is gone."""
+
+
 def _together(group: Group, processes: int) -> Finding:
+    pattern = group.standing.pattern
+    if pattern is not None and pattern.id in _LOCK_FILES:
+        return Finding(
+            kind=f"stacks.{pattern.id}",
+            title=f"every one of {processes} processes {pattern.says}: none of them holds it, so the lock is stale or held "
+            "elsewhere, and no rank stands out",
+            level=Level.CAUSE,
+            category=pattern.category,
+            confidence=Confidence.LIKELY,
+            page=pattern.page,
+            evidence=_quotes(group),
+        )
     return Finding(
         kind="stacks.same_place",
         title=(
