@@ -167,7 +167,9 @@ def _find_answer(
     lone = judgement.finding if judgement.verdict is Verdict.UNKNOWN else None
     if lone is not None and lone.kind == "hardware.idle_odd" and complaint is not Complaint.STALLED:
         return _name_late_gpu(lone) if complaint is Complaint.SLOW or asks_pace(question) else None
-    if not _is_open(judgement):
+    # an earlier run that was ended is not what the person sees of the later one
+    ended = complaint in _UNLEARNED and lone is not None and lone.kind == "run.ended"
+    if not _is_open(judgement) and not ended:
         return None
     context = examination.chain.context
     if asks_memory(question):

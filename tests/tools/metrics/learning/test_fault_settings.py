@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -126,3 +127,14 @@ def test_every_row_speaks_of_facts_that_exist() -> None:
         assert named <= set(row["all"]) <= set(table["facts"]), row["id"]
         assert set(row["faults"]) <= set(table["faults"])
         assert set(row.get("none", ())) <= set(table["facts"])
+
+
+def test_nan_weights_belong_to_all_ranks() -> None:
+    nan = replace(fault("metrics.nan_loss", "Loss is NaN on rank 3"), rank=3)
+    sampled = fault(
+        "signature.probability-tensor-nan", "model outputs contain NaN or Inf on rank 1"
+    )
+    found = explain(nan, ["loss: nan"], "", sampled)
+    assert found.facts["setting"] == "sampling-after-nan"
+    assert found.rank is None
+    assert "on rank 3" not in found.title

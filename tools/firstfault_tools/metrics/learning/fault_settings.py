@@ -218,6 +218,8 @@ def _number(term: str | float, facts: _Facts) -> float | None:
 def _tell(finding: Finding, row: Mapping[str, Any], facts: Mapping[str, Fact]) -> Finding:
     words = row["says"].format_map(facts)
     title = finding.title.rstrip(".")
+    if row.get("everywhere"):
+        title = re.sub(r" on rank \d+", "", title, count=1)
     if row.get("first"):
         title = f"{words[0].upper()}{words[1:]}. Seen of it: {title[0].lower()}{title[1:]}"
     else:
