@@ -21,7 +21,7 @@ from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold,
 from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
-HEAVIER, RISEN = "memory.rank_heavier", "memory.level_risen"
+HEAVIER, RISEN, KEPT = "memory.rank_heavier", "memory.level_risen", "memory.graph_kept"
 MORE, ALIKE, JUMP = 1.2, 1.1, 0.08
 """Times the others' memory; spread of the others; share by which a level must rise at an event."""
 
@@ -54,7 +54,8 @@ OUT_OF_MEMORY = expression(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """A leak that ended in an out-of-memory message, and facts about levels of memory."""
-    return [*_find_leak(lines, file), *find_levels(lines, file)]
+    leak = list(_find_leak(lines, file))
+    return [*(leak or _find_kept_graph(lines, file)), *find_levels(lines, file)]
 
 
 def _find_leak(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
@@ -97,19 +98,58 @@ def find_end(lines: Sequence[tuple[int, str]]) -> int | None:
 
 
 _KEEPS = expression(
-    r"^\s*(?:\d+\s+|[>+-]+\s*)?(?P<kept>[A-Za-z_][\w.\[\]'\"]*)(?:\s*\+=\s*(?P<added>[A-Za-z_]\w*)|\.append\((?P<put>[A-Za-z_]\w*)\))\s*(?:#.*)?$"
+    r"^\s*(?:\d+[ :]\s*|[>+-]+\s*)?(?P<kept>[A-Za-z_][\w.\[\]'\"]*)(?:\s*\+=\s*(?P<added>[A-Za-z_]\w*)|\.(?:append|update)\((?P<put>[A-Za-z_]\w*)\))\s*(?:#.*)?$"
 )
-_CARRIES_GRAPH = expression(r"(?i)loss|output|pred|logit|metric|score|embed|feat|error|hidden")
+_CARRIES_GRAPH = expression(
+    r"(?i)loss|output|pred|logit|metric|score|embed|feat|error|hidden|likelihood|nll|elbo|reward|kl_|_kl"
+)
 _VALIDATES = expression(r"(?i)\b(?:val|valid\w*|eval\w*|test)\b")
 
 
 def _find_keeper(lines: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
     """The pasted line of code that adds a bare tensor to a total or a list from step to step."""
-    for number, text in keep_marked(lines, ("+= ", ".append("))[:256]:
+    for number, text in keep_marked(lines, ("+= ", ".append(", ".update("))[:256]:
         row = _KEEPS.match(text) if len(text) < 200 else None
         if row is not None and _CARRIES_GRAPH.search(row["added"] or row["put"]):
             return number, text
     return None
+
+
+_EVAL_CALL = expression(r"^\s*(?:\d+\s+)?[\w, ]+=\s*(?:self\.)?(?:model|net|network)\(")
+_NO_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled", "detach()")
+
+
+def _find_kept_graph(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
+    """Pasted code that keeps graphs alive, beside an out-of-memory message."""
+    end = find_end(lines)
+    if end is None:
+        return
+    keeper = _find_keeper(lines)
+    if keeper is not None:
+        words = f"«{keeper[1].strip()[:120]}» keeps the graph of every batch alive unless the tensor is detached (.item(), .detach())"
+        yield _tell_kept(words, (keeper,), file)
+        return
+    evaluates = next((r for r in keep_marked(lines, (".eval()",)) if len(r[1]) < 120), None)
+    if evaluates is None or may_hold(lines, _NO_GRAPH):
+        return
+    near = (r for r in lines if 0 < r[0] - evaluates[0] < 40 and len(r[1]) < 200)
+    call = next((r for r in near if _EVAL_CALL.match(r[1])), None)
+    if call is not None:
+        words = "the code shown evaluates without torch.no_grad(), so each batch builds and keeps a graph"
+        yield _tell_kept(words, (evaluates, call), file)
+
+
+def _tell_kept(words: str, rows: Sequence[tuple[int, str]], file: str) -> Finding:
+    return Finding(
+        kind=KEPT,
+        title=words,
+        level=Level.CONTEXT,
+        category=Category.OOM,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(quote_line(file, n, t) for n, t in rows),
+        page="memory-growth",
+        facts={"explains": {"memory": 1.0}},
+    )
 
 
 def _climb(
@@ -153,11 +193,11 @@ def _climb(
     at = (f"step {series.step[first]}", f"step {series.step[last]}") if numbered else (
         f"line {series.line[first]}", f"line {series.line[last]}")  # fmt: skip
     title = (
-        f"GPU memory grew steadily before, from {values[first]:.4g} GiB at {at[0]} to {values[last]:.4g} GiB "
+        f"GPU memory kept growing before: it grew steadily from {values[first]:.4g} GiB at {at[0]} to {values[last]:.4g} GiB "
         f"at {at[1]} ({each:.3g} GiB a {'step' if numbered else 'printed row'}): "
     )
     if _VALIDATES.search((series.texts.get(last) or "")[:200]):
-        title = title.replace("steadily before", "steadily during the validation before", 1)
+        title = title.replace("growing before", "growing during the validation before", 1)
     keeper = _find_keeper(lines)
     if keeper is None:
         title += (

@@ -32,6 +32,7 @@ KILLED = "exit.sigkill"
 BUSY = "signature.no-cuda-gpus-available"
 ABSENT = "signature.checkpoint-not-found"
 RAY = "signature.ray-node-memory-kill"
+HANDLE, XID = "signature.cuda-library-not-initialized", "hardware.xid"
 CROWD = "hardware.gpu_contexts"
 FRAMES = 24
 GIB = 1 << 30
@@ -74,8 +75,14 @@ _PHASES = (
     ),
     (
         expression(r"evaluat|validat|prediction_step|^eval_|^test(?:_\w+)?$|^val(?:_\w+)?$|^infer"),
-        "in evaluation: outputs or a larger batch are kept on the GPU",
+        "in evaluation: outputs are kept on the GPU, its batch is larger, or it runs without torch.no_grad() and keeps every graph",
         "oom-evaluation",
+    ),
+    (
+        expression(r"^gather_map$"),
+        "while nn.DataParallel gathered the outputs of all replicas on the first GPU, which therefore holds more than the others: use "
+        "DistributedDataParallel, or compute the loss inside the replicas",
+        "memory-reduction",
     ),
     (
         expression(r"(?:^|_)adam\w*$|optimizer_step|_init_group|_multi_tensor_"),
@@ -104,6 +111,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
     straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
     alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
     crowd = next((f for f in findings if f.kind == CROWD), None)
+    faulted = any(f.kind == XID and f.level in (Level.CAUSE, Level.FAILURE) for f in findings)
     levels = [f for f in findings if f.explains(Complaint.MEMORY)]
     out = []
     for finding in findings:
@@ -120,6 +128,9 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _name_peers(finding)
         elif finding.kind == RESTORED:
             finding = _name_first_device(incident, finding)
+        elif finding.kind == HANDLE and faulted:
+            # the card refused the call because its context was gone, not for want of memory
+            finding = replace(finding, level=Level.SYMPTOM)
         elif finding.kind == COMPILED:
             finding = _read_assignment(incident, finding)
         elif (
@@ -141,7 +152,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _name_crowd(placed, crowd, incident)
             if finding is placed:
                 finding = _name_holder(incident, placed)
-            if levels and finding is placed and finding.kind == PLAIN:
+            if levels and finding is placed:
                 from firstfault_tools.memory.leak import join_levels
 
                 finding = join_levels(finding, levels)
@@ -279,7 +290,13 @@ def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
             "(set_per_process_memory_fraction)",
         )
     told = _phase(incident, finding)
-    if told is None or told[1] not in ("oom-at-checkpoint", "oom-evaluation"):
+    if told is None and message.total is not None and message.tried > message.total:
+        size = f"one tensor of {message.tried / GIB:.0f} GiB is larger than the whole card of {message.total / GIB:.0f} GiB"
+        return replace(
+            finding,
+            title=f"{finding.title}; {size}: look for a wrong shape, length or index before the memory",
+        )
+    if told is None or told[1] == "memory-estimation":
         return finding
     return replace(finding, title=f"{finding.title} {told[0]}", page=told[1])
 
@@ -287,13 +304,14 @@ def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
 def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
     """CUDA's own error in the middle of loading: this rank's card is too small for what is put on it."""
     told = _phase(incident, finding) if finding.evidence else None
-    if told is None or told[1] != "oom-at-checkpoint":
+    if told is None or told[1] not in ("oom-at-checkpoint", "oom-evaluation"):
         return finding
     where = f" on rank {finding.rank}" if finding.rank is not None else ""
     tail = finding.title.partition(", raised in ")
+    rest = ": what was put on this card did not fit" if told[1] == "oom-at-checkpoint" else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where} {told[0]}: what was put on this card did not fit{tail[1]}{tail[2]}",
+        title=f"GPU out of memory{where} {told[0]}{rest}{tail[1]}{tail[2]}",
         page=told[1],
     )
 
@@ -315,8 +333,11 @@ def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) 
         ),
         None,
     )
-    if crowd is None and loading is None and not incident.has_peers:
+    siblings = incident.has_peers or finding.evidence[0].rank is not None or len(message.others) > 2
+    if crowd is None and not siblings:
         return finding
+    if finding.rank is None and len(incident.hosts_seen) < 2 and (incident.world_size or 1) <= 8:
+        finding = replace(finding, rank=message.gpu)  # who owns the crowded GPU is its victim
     reason = (
         f"every rank loads the checkpoint onto GPU {message.gpu} (cuda:{message.gpu}), the device it was saved from, because it is "
         "loaded without map_location: load with map_location='cpu' or the rank's own device"

@@ -109,8 +109,8 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
             local = finding.category in _LOCAL or finding.kind in _SHOWN_BY_FAILED
             local = local and not shared and not finding.facts.get("ranks")
             local = local and finding.kind not in _WHOLE_HOST
-            if rank is None and local and len(failed) == 1:
-                rank = next(iter(failed))
+            if rank is None and local:
+                rank = _only(failed) if len(failed) < 2 else _only(_ranks_alike(finding, findings))
             if rank is None and finding.kind.startswith("metrics."):
                 rank = _victim_of_growth(finding, findings)
             if rank is None and finding.kind == _TAKEN_BACK:
@@ -140,6 +140,22 @@ def adopt_ranks(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
 
         out = follow_card(incident, out)
     return weigh_findings(incident, out)
+
+
+def _only(ranks: set[int]) -> int | None:
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+def _ranks_alike(finding: Finding, findings: Sequence[Finding]) -> set[int]:
+    """Ranks that report a cause of this kind themselves, beside others that failed of something else."""
+    return {
+        f.rank
+        for f in findings
+        if f.rank is not None
+        and f.category is finding.category
+        and f.level is Level.CAUSE
+        and not f.facts.get("survived")
+    }
 
 
 _ON_A_CARD = ("hardware.xid", "signature.cuda-", "signature.xid-")
@@ -306,10 +322,13 @@ MOST_LOCAL = 16
 
 def _rank_of_index(incident: LogIncident, finding: Finding, index: int) -> int | None:
     """Rank on GPU `index` of the only host there is, where that rank is heard of."""
-    if not finding.kind.startswith("hardware.") or index not in incident.ranks_seen:
+    if not finding.kind.startswith("hardware."):
+        return None
+    told = (f"rank {index} ", f"Rank {index} ", f"rank={index} ")
+    if index not in incident.ranks_seen and next(incident.lines_with(told), None) is None:
         return None
     seats = incident.gpu_seats
-    world = max(*incident.ranks_seen, (incident.world_size or 1) - 1) + 1
+    world = max((*incident.ranks_seen, index, (incident.world_size or 1) - 1)) + 1
     if world < 2 or world > MOST_LOCAL or incident.hosts_seen or not seats.alone:
         return None
     return seats.local_rank_on(index)

@@ -14,8 +14,10 @@ from firstfault_tools.findings import Finding, Level
 
 STRAGGLER = "metrics.rank_straggler"
 _DISKS = frozenset({"kernel.nvme", "kernel.io_error", "kernel.filesystem"})
-_READ_ERRORS = frozenset({"signature.storage-read-error", "traceback.unhandled"})
-_EIO = expression(r"(?i)input/output error|Errno 5\b")
+_READ_ERRORS = frozenset(
+    {"signature.storage-read-error", "signature.read-only-file-system", "traceback.unhandled"}
+)
+_EIO = expression(r"(?i)input/output error|Errno (?:5|30)\b|read-only")
 _SLOWS = frozenset(
     {"hardware.throttled", "hardware.clock_odd", "hardware.gpu_busy", "hardware.pcie_link"}
 )
@@ -59,10 +61,12 @@ def join_storage(findings: Sequence[Finding]) -> list[Finding]:
         who = f"rank {rank}" if rank is not None else "a rank"
         where = f" of {disk.host}" if disk.host and disk.host not in disk.title else ""
         path = str(error.facts.get("file") or "").strip("'\"")
-        words = f"Errno 5 (Input/output error){f' on {path}' if path else ''}"
+        words = f"Errno 5 (Input/output error){f' on {path}' if path else ''} from it"
+        if "read-only" in error.title:
+            words = "Errno 30 (Read-only file system), since the kernel remounted it read-only"
         out[place] = replace(
             disk,
-            title=f"{disk.title}{where}; {who} got {words} from it",
+            title=f"{disk.title}{where}; {who} got {words}",
             rank=rank,
             host=disk.host or error.host,
             evidence=(*disk.evidence, *error.evidence[:2]),

@@ -130,10 +130,12 @@ def _describe_group(
     if first.code in (43, 45, 63, 154) and set(beside) & (_MEMORY - {63}):
         level, category = Level.SYMPTOM, Category.HARDWARE
     where = name_gpu(first.address) or first.address
+    same = [x for x in everything if x.code == first.code]
+    alone = len({x.pid for x in group}) if len(same) == len(group) else 0
     owner = f" in {first.process}" if first.process else ""
     owner += f" (pid {first.pid})" if first.pid is not None else ""
     times = f", {len(group)} times" if len(group) > 1 else ""
-    title = f"Xid {first.code} ({meaning.name}) on {where}{owner}{times}: {_read(first, meaning.reading, beside)}"
+    title = f"Xid {first.code} ({meaning.name}) on {where}{owner}{times}: {_read(first, meaning.reading, beside, meaning.fatal_word, alone)}"
     facts: dict[str, object] = {
         "xid": first.code,
         "name": meaning.name,
@@ -169,14 +171,29 @@ def _describe_group(
     )
 
 
-def _read(xid: XidLine, reading: str, beside: list[int]) -> str:
+def _read(xid: XidLine, reading: str, beside: list[int], fatal: bool, processes: int) -> str:
     if xid.code == 154 and (change := _RECOVERY.search(xid.detail)):
         return f"the driver now asks for {change['new']} (was {change['old']})"
+    if (fatal or xid.code == 74) and (link := _LINK.search(xid.detail)):
+        said = re.search(r"(?i)\b(?:non-?)?fatal\b", xid.detail)
+        state = f"{said[0].lower()} " if said is not None else ""
+        return (
+            f"{state}error of NVLink link {int(link['link'])} of this GPU (bridge, link or fabric)"
+        )
+    if xid.code in (48, 94, 95, 171) and set(beside) & {63, 64}:
+        remap = (
+            "row remapping failed, replace the GPU"
+            if 64 in beside
+            else "a row waits to be remapped, reset the GPU"
+        )
+        return f"uncorrectable error in the GPU's memory (HBM); {remap} (Xid {64 if 64 in beside else 63} beside it)"
     if xid.code in (13, 31) and {13, 31} & set(beside):
         return "an illegal address in a kernel (13 and 31 together), an application bug first"
     if xid.code in (43, 45) and set(beside) & _MEMORY:
         names = ", ".join(str(code) for code in beside if code in _MEMORY)
         return f"the consequence of Xid {names} on the same GPU"
+    if xid.code == 31 and processes > 2:
+        return f"in {processes} processes and on no other card: an illegal address in the application, or this card"
     if xid.code == 43:
         return f"{reading}, such as a device-side assert in the program's log"
     return reading

@@ -38,6 +38,10 @@ _EPOCH = expression(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
 _EVALUATION = expression(
     r"Epoch\s*\((?:val|test)\)|(?i:^\W*(?:valid|eval|test)\w*\b)|on (?:validation|test) set"
 )
+_ON_CARD = expression(r"(?i)\b(?:gpu|cuda)\d*\s*$")
+_OF_CARD = expression(r"/\s?\d+(?:\.\d+)?\s?([GM]i?B)\b")
+"""Memory in use of the whole card: `gpu 3.10/11.17 GiB`."""
+
 _EPOCH_STEP = expression(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
 """Epoch and step in front of the loss, as torchtune's recipes describe their progress bar."""
 
@@ -198,6 +202,13 @@ def read_line(text: str) -> LineReading | None:
         unit = unit_match.group(1) if unit_match else None
         key, key_unit = _key(gap)
         meaning = meaning_of(key) if key else None
+        if (
+            meaning is None
+            and text[end : end + 1] == "/"
+            and _ON_CARD.search(key)
+            and (whole := _OF_CARD.match(text, end)) is not None
+        ):
+            meaning, unit = ("mem_allocated_gib", "gib"), whole[1]
         if text[end : end + 2] in ("m ", "h ", "d ") and key == "time":
             continue  # "time 1m 28s" is a clock since the start
         if meaning is None and not text[end - 1].isdecimal() and text[end - 1] != ".":
