@@ -18,6 +18,8 @@ LINES = [
     ("n1 systemd[1]: train.service: Main process exited, code=killed, status=9/KILL", -9, None, None, None),
     ("-- Process 2 terminated with the following error:", 1, None, 2, None),
     ("torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGSEGV", -11, None, 3, None),
+    ("ERROR 2022-11-02 08:42:32 launch_utils.py:604] ABORT!!! Out of all 4 trainers, the trainer process with rank=[2] was aborted. Please check its log.", 1, 2, None, None),
+    ("Container rank 5 status failed cmd ['/usr/bin/python', '-u', 'train.py'] code -9 log log/workerlog.5", -9, 5, None, None),
     ("ProcessExitedException: process 1 terminated with exit code 17", 17, None, 1, None),
 ]  # fmt: skip
 
@@ -37,6 +39,8 @@ def test_line(
     [
         "n1 systemd[1]: train.service: Main process exited, code=exited, status=0/SUCCESS",
         "mpirun: job completed, exit status 0",
+        "ABORT!!! Out of all 4 trainers, the trainer process with rank=[0, 1, 2, 3] was aborted. Please check its log.",
+        "Container rank 0 status running cmd ['/usr/bin/python'] code None log log/workerlog.0",
     ],
 )
 def test_a_good_end_is_no_death(tmp_path: Path, text: str) -> None:

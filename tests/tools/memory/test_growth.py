@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault_tools.memory.leak import LEAK
+from firstfault_tools.memory.leak import KEPT, LEAK
 from firstfault_tools.memory.leak import find_in_lines as find_leak
 from firstfault_tools.memory.load_growth import KIND
 from firstfault_tools.memory.load_growth import find_in_lines as find_load
@@ -44,3 +44,43 @@ def test_climb_without_out_of_memory_says_nothing() -> None:
 def test_larger_work_before_the_end(template: str, sizes: list[int], grown: bool) -> None:
     found = list(find_load(number([*(template.format(n) for n in sizes), OOM]), "log.txt"))
     assert [f.kind for f in found] == ([KIND] if grown else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        (["    total_loss += loss"], True),
+        (["12:        outputs.append(logits)"], True),
+        (["    meter.update(loss)"], True),
+        (["    total_loss += loss.item()"], False),
+        (["    outputs.append(logits.detach().cpu())"], False),
+        (["    count += n", "    files.append(path)"], False),
+        (["    model.eval()", "    for x in loader:", "        y = model(x)"], True),
+        (["    model.eval()", "    with torch.no_grad():", "        y = model(x)"], False),
+        (["    model.eval()", "    print(1)"], False),
+    ],
+)
+def test_pasted_code_that_keeps_graphs(code: list[str], kept: bool) -> None:
+    found = list(find_leak(number([OOM, *code]), "log.txt"))
+    assert [f.kind for f in found] == ([KEPT] if kept else [])
+    assert not list(find_leak(number(code), "log.txt"))
+
+
+def test_climb_of_the_validation_begins_after_the_training() -> None:
+    texts = [f"epoch 0 train batch {s} loss 0.2 gpu0 mem 6120 MiB" for s in (0, 1600, 3200)]
+    texts += [
+        f"epoch 0 val batch {s} loss 0.2 gpu0 mem {6120 + 15 * s} MiB" for s in range(0, 280, 35)
+    ]
+    (found,) = find_leak(number([*texts, OOM]), "log.txt")
+    assert found.kind == LEAK
+    assert "during the validation" in found.title
+    assert found.facts["first_gib"] == pytest.approx(6120 / 1024, rel=1e-3)
+
+
+@pytest.mark.parametrize(("after", "rises"), [(42.1, True), (40.1, False)])
+def test_step_across_a_save_that_stays(after: float, rises: bool) -> None:
+    texts = [f"step {s} loss 2.0 memory: 40.0GiB" for s in range(10, 60, 10)]
+    texts += ["saved checkpoint to out/step_50/model.pt"]
+    texts += [f"step {s} loss 2.0 memory: {after}GiB" for s in range(60, 100, 10)]
+    found = list(find_leak(number([*texts, OOM]), "log.txt"))
+    assert [f.kind for f in found] == ([LEAK] if rises else [])

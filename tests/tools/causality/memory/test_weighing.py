@@ -193,3 +193,44 @@ def test_what_a_straggler_said_when_it_became_slow(
     row = told(workspace, *(line for line in straggler(event) for _ in range(1)))
     assert words in str(row["root_cause"])
     assert row["first_failing_rank"] == 0
+
+
+GUESTS = (
+    "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 52.00 MiB. GPU 0 has a total capacity of 79.15 GiB of "
+    "which 40.00 MiB is free. Process 301 has {guest} GiB memory in use. Process 302 has {guest} GiB memory in use. Including "
+    "non-PyTorch memory, this process has 70.10 GiB memory in use. Of the allocated memory 68.00 GiB is allocated by PyTorch, and "
+    "410.00 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "guest", "words"),
+    [
+        ("=> loading checkpoint 'out/last.pth'", "3.10", "map_location"),
+        ("starting", "0.60", "set_device"),
+    ],
+)
+def test_other_ranks_on_the_first_gpu(
+    workspace: Workspace, before: str, guest: str, words: str
+) -> None:
+    row = told(workspace, before, GUESTS.format(guest=guest))
+    assert words in str(row["root_cause"])
+    assert f"2 processes of other ranks hold {float(guest):.1f} GiB each" in str(row["root_cause"])
+    assert row["first_failing_rank"] == 0
+
+
+@pytest.mark.parametrize(("pid", "rank"), [(1104, 2), (999, None)])
+def test_a_killed_worker_belongs_to_the_rank_that_reports_it(
+    workspace: Workspace, pid: int, rank: int | None
+) -> None:
+    row = told(
+        workspace,
+        "[rank0]: step 10",
+        f"[rank2]: SystemError: (Fatal) DataLoader process (pid {pid}) exited is killed by signal: Killed. (at data_loader.cc:181)",
+        "[1902211.440951] Memory cgroup out of memory: Killed process 1104 (python) total-vm:41877120kB, anon-rss:4981212kB, file-rss:0kB",
+    )
+    if rank is not None:
+        assert row["first_failing_rank"] == rank
+        assert "a DataLoader worker of rank 2" in str(row["root_cause"])
+    else:
+        assert "DataLoader worker of rank" not in str(row["root_cause"])

@@ -65,6 +65,13 @@ OLD_REST, HIDDEN = 2, 0.3
 """GiB and share of the card beyond PyTorch's that a context and libraries do not explain."""
 _NO_PROCESS = "No running processes found"
 
+ALIKE, GUEST = 1.1, 0.6
+"""Spread of the guests of a GPU, and share of its own process's memory below which they are guests."""
+HEAD_LINES = 1600
+_RESTORING = expression(
+    r"(?i)\b(?:load(?:ed|ing)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|ckpt|state|weights|optimizer)|torch\.load\(|--resume|\.(?:pth|pt|ckpt|tar)\b"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -356,4 +363,78 @@ def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
         title=f"{head}: device_map='auto' makes every process spread its own copy of the model over all GPUs, so several ranks fill "
         f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{mark}{tail}",
         evidence=tuple(dict.fromkeys((*finding.evidence[:3], setting))),
+    )
+
+
+def name_crowd(
+    incident: LogIncident, finding: Finding, message: OomMessage, crowd: Finding | None
+) -> Finding:
+    """Processes of other ranks that hold memory of the GPU that ran out: what each put there first."""
+    if crowd is not None and str(message.gpu) != crowd.gpu:
+        return finding
+    guests = crowd.title if crowd is not None else _describe_guests(message)
+    if not guests:
+        return finding
+    loading = next(
+        (
+            quote_line(d.file, n, t)
+            for d in incident.digests
+            for n, t in d.kept[:HEAD_LINES]
+            if _RESTORING.search(t[:400]) and 'File "' not in t
+        ),
+        None,
+    )
+    siblings = incident.has_peers or finding.evidence[0].rank is not None or len(message.others) > 2
+    if crowd is None and not siblings:
+        return finding
+    if finding.rank is None and len(incident.hosts_seen) < 2 and (incident.world_size or 1) <= 8:
+        finding = replace(finding, rank=message.gpu)  # who owns the crowded GPU is its victim
+    reason = (
+        f"every rank loads the checkpoint onto GPU {message.gpu} (cuda:{message.gpu}), the device it was saved from, because it is "
+        "loaded without map_location: load with map_location='cpu' or the rank's own device"
+        if loading is not None
+        else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
+        "context on the first GPU"
+    )
+    title = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{title[0]}; {guests}: {reason}",
+        evidence=(
+            *finding.evidence[:2],
+            *(crowd.evidence[:3] if crowd is not None else ()),
+            *((loading,) if loading else ()),
+        ),
+        page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
+    )
+
+
+def _describe_guests(message: OomMessage) -> str:
+    """Two or more other processes of one size in the message, each well below the process that failed."""
+    sizes = sorted(o.bytes for o in message.others)
+    if len(sizes) < 2 or message.process is None or message.gpu != 0:
+        return ""
+    if sizes[-1] > ALIKE * sizes[0] or sizes[-1] >= GUEST * message.process:
+        return ""
+    return (
+        f"{len(sizes)} processes of other ranks hold {sizes[0] / GIB:.1f} GiB each on GPU {message.gpu} too, "
+        f"{sum(sizes) / GIB:.1f} GiB together"
+    )
+
+
+def name_peers(finding: Finding, message: OomMessage) -> Finding:
+    """Several processes of like size on one GPU are ranks of the job that all took the same device."""
+    if message.process is None:
+        return finding
+    alike = [o for o in message.others if 0.6 <= o.bytes / max(1, message.process) <= 1.6]
+    if len(alike) < 2 or len(alike) * 2 <= len(message.others):
+        return finding
+    tail = finding.title.partition(", called from ")
+    return replace(
+        finding,
+        title=f"{len(alike) + 1} processes of like size ({message.process / GIB:.1f} GiB each) sit on GPU "
+        f"{message.gpu}: the local ranks all use the same device, because each must set its own from "
+        "LOCAL_RANK before it touches CUDA (out of memory)" + tail[1] + tail[2],
+        rank=None,
+        page="gpu-memory-held-by-another-process",
     )

@@ -14,7 +14,6 @@ from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
-from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
@@ -98,11 +97,6 @@ _SHAPE = expression(r"Shape: (\w+\[[\d,]+\])")
 _ENDED_PID = expression(r"launch\.py:\d+:\w+\] Killing subprocess (\d{2,8})")
 _LOCAL_RANK = expression(r"--local_rank[='\", ]+(\d{1,3})")
 LAUNCHER_LINES = 400
-ALIKE, GUEST = 1.1, 0.6
-"""Spread of the guests of a GPU, and share of its own process's memory below which they are guests."""
-_RESTORING = expression(
-    r"(?i)\b(?:load(?:ed|ing)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|ckpt|state|weights|optimizer)|torch\.load\(|--resume|\.(?:pth|pt|ckpt|tar)\b"
-)
 _RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
 
 
@@ -124,8 +118,6 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _place_kill(incident, finding)
         elif finding.kind == PLAIN:
             finding = _name_phase(incident, finding)
-        elif finding.kind == SHARED:
-            finding = _name_peers(finding)
         elif finding.kind == RESTORED:
             finding = _name_first_device(incident, finding)
         elif finding.kind == HANDLE and faulted:
@@ -149,7 +141,7 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = explain_kill(incident, finding)
         if finding.kind.startswith("signature.") and finding.category is Category.OOM:
             placed = _place_by_device(incident, finding)
-            finding = _name_crowd(placed, crowd, incident)
+            finding = _name_crowd(incident, placed, crowd)
             if finding is placed:
                 finding = _name_holder(incident, placed)
             if levels and finding is placed:
@@ -166,6 +158,18 @@ def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             finding = _unname_loader(incident, finding)
         out.append(finding)
     return out
+
+
+def _name_crowd(incident: LogIncident, finding: Finding, crowd: Finding | None) -> Finding:
+    """Other ranks on the GPU that ran out; the module is read only where memory ran out."""
+    message = _message(finding.evidence[0]) if finding.evidence else None
+    if message is None:
+        return finding
+    from firstfault_tools.causality.memory.holders import name_crowd, name_peers
+
+    if finding.kind == SHARED:
+        finding = name_peers(finding, message)
+    return name_crowd(incident, finding, message, crowd)
 
 
 def _name_holder(incident: LogIncident, finding: Finding) -> Finding:
@@ -316,66 +320,11 @@ def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
     )
 
 
-def _name_crowd(finding: Finding, crowd: Finding | None, incident: LogIncident) -> Finding:
-    """Processes of other ranks that hold memory of the GPU that ran out: what each put there first."""
-    message = _message(finding.evidence[0]) if finding.evidence else None
-    if message is None or (crowd is not None and str(message.gpu) != crowd.gpu):
-        return finding
-    guests = crowd.title if crowd is not None else _describe_guests(message)
-    if not guests:
-        return finding
-    loading = next(
-        (
-            quote_line(d.file, n, t)
-            for d in incident.digests
-            for n, t in d.kept[: 4 * LAUNCHER_LINES]
-            if _RESTORING.search(t[:400]) and 'File "' not in t
-        ),
-        None,
-    )
-    siblings = incident.has_peers or finding.evidence[0].rank is not None or len(message.others) > 2
-    if crowd is None and not siblings:
-        return finding
-    if finding.rank is None and len(incident.hosts_seen) < 2 and (incident.world_size or 1) <= 8:
-        finding = replace(finding, rank=message.gpu)  # who owns the crowded GPU is its victim
-    reason = (
-        f"every rank loads the checkpoint onto GPU {message.gpu} (cuda:{message.gpu}), the device it was saved from, because it is "
-        "loaded without map_location: load with map_location='cpu' or the rank's own device"
-        if loading is not None
-        else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
-        "context on the first GPU"
-    )
-    title = finding.title.partition(", called from ")
-    return replace(
-        finding,
-        title=f"{title[0]}; {guests}: {reason}",
-        evidence=(
-            *finding.evidence[:2],
-            *(crowd.evidence[:3] if crowd is not None else ()),
-            *((loading,) if loading else ()),
-        ),
-        page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
-    )
-
-
-def _describe_guests(message: OomMessage) -> str:
-    """Two or more other processes of one size in the message, each well below the process that failed."""
-    sizes = sorted(o.bytes for o in message.others)
-    if len(sizes) < 2 or message.process is None or message.gpu != 0:
-        return ""
-    if sizes[-1] > ALIKE * sizes[0] or sizes[-1] >= GUEST * message.process:
-        return ""
-    return (
-        f"{len(sizes)} processes of other ranks hold {sizes[0] / GIB:.1f} GiB each on GPU {message.gpu} too, "
-        f"{sum(sizes) / GIB:.1f} GiB together"
-    )
-
-
 def _place_kill(incident: LogIncident, finding: Finding) -> Finding:
     """The rank that the kernel killed, and what the job was doing."""
     from firstfault_tools.causality.memory.killed_work import name_killed_work
 
-    seated = _seat_killed(incident, finding) if finding.rank is None else finding
+    seated = _seat_killed(incident, finding)
     return name_killed_work(incident, seated)
 
 
@@ -388,6 +337,8 @@ def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
         rank, place = owner
         title = f"{finding.title}; that was a DataLoader worker of rank {rank}"
         return replace(finding, rank=rank, title=title, evidence=(*finding.evidence[:3], place))
+    if finding.rank is not None:
+        return finding
     pids = {int(pid)}
     last = 0
     for digest in incident.digests:
@@ -438,25 +389,6 @@ def _phase(incident: LogIncident, finding: Finding) -> tuple[str, str] | None:
         if any(words.search(f.name) for f in stack.frames[-FRAMES:]):
             return told, page
     return None
-
-
-def _name_peers(finding: Finding) -> Finding:
-    """Several processes of like size on one GPU are ranks of the job that all took the same device."""
-    message = _message(finding.evidence[0]) if finding.evidence else None
-    if message is None or message.process is None:
-        return finding
-    alike = [o for o in message.others if 0.6 <= o.bytes / max(1, message.process) <= 1.6]
-    if len(alike) < 2 or len(alike) * 2 <= len(message.others):
-        return finding
-    tail = finding.title.partition(", called from ")
-    return replace(
-        finding,
-        title=f"{len(alike) + 1} processes of like size ({message.process / GIB:.1f} GiB each) sit on GPU "
-        f"{message.gpu}: the local ranks all use the same device, because each must set its own from "
-        "LOCAL_RANK before it touches CUDA (out of memory)" + tail[1] + tail[2],
-        rank=None,
-        page="gpu-memory-held-by-another-process",
-    )
 
 
 def _same_rank(growth: Finding, rank: int | None) -> bool:
