@@ -231,8 +231,6 @@ def _tell_full(finding: Finding, who: str, full: tuple[str, tuple[int, str]], fi
 def name_killed_work(incident: LogIncident, finding: Finding) -> Finding:
     """What the job was doing when the kernel killed a process of it, added to the title."""
     for digest in incident.digests:
-        if finding.evidence and digest.file == finding.evidence[0].file:
-            continue
         rows = _until_end(digest)
         work = last_work(rows)
         if work is None:

@@ -114,8 +114,7 @@ def read_roster(lines: Iterable[tuple[int, str]], exits: Iterable[Exit]) -> Rost
                 rank = int(match["rank"])
                 largest[rank] = Seat(rank, match["host"], int(match["cuda"]), int(match["pid"]), find_slot(match["bus"]))  # fmt: skip
             continue
-        match = _STARTED.search(text)
-        if match is not None:
+        for match in _STARTED.finditer(text):
             said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
             roster.seats.append(Seat(int(said), pid=int(pid)))
         if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
