@@ -41,6 +41,12 @@ def _noise(last: str) -> str:
         ("Diffusion loss does not go down, it jumps. Wrong?", _noise("0.1"), "timestep"),
         ("Corrected ECC errors. Replace the card?", ECC.format(bad=0) + STEPS, "corrected single bits"),
         (
+            "nvidia-smi counts corrected errors, replace it?",
+            "index, ecc.errors.corrected.volatile.total, ecc.errors.uncorrected.volatile.total\n0, 0, 0\n1, 3, 0\n" + STEPS,
+            "corrected single bits",
+        ),
+        ("Is my model corrupted?", "WARNING: infoROM is corrupted at gpu 0000:B1:00.0\n" + STEPS, "no part in computing"),
+        (
             "After resume nothing happens for 20 min, hang?",
             "  Will skip the first 1 epochs then the first 14210 batches in the first epoch.\n" + STEPS,
             "drops the batches",

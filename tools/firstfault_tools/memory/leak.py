@@ -54,13 +54,14 @@ OUT_OF_MEMORY = expression(
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """A leak that ended in an out-of-memory message, and facts about levels of memory."""
-    leak = list(_find_leak(lines, file))
-    return [*(leak or _find_kept_graph(lines, file)), *find_levels(lines, file)]
-
-
-def _find_leak(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
-    """One finding where logged GPU memory climbs up to the first out-of-memory message."""
     end = find_end(lines)
+    leak = list(_find_leak(lines, file, end))
+    kept = _find_kept_graph(lines, file) if end is not None and not leak else ()
+    return [*leak, *kept, *find_levels(lines, file)]
+
+
+def _find_leak(lines: Sequence[tuple[int, str]], file: str, end: int | None) -> Iterable[Finding]:
+    """One finding where logged GPU memory climbs up to the first out-of-memory message."""
     if end is None or end < FEW_ROWS:
         return []
     from firstfault_tools.metrics.log_lines import read_steps
@@ -121,9 +122,6 @@ _NO_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled", "detach()")
 
 def _find_kept_graph(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Finding]:
     """Pasted code that keeps graphs alive, beside an out-of-memory message."""
-    end = find_end(lines)
-    if end is None:
-        return
     keeper = _find_keeper(lines)
     if keeper is not None:
         words = f"«{keeper[1].strip()[:120]}» keeps the graph of every batch alive unless the tensor is detached (.item(), .detach())"
@@ -172,12 +170,14 @@ def _climb(
         start = 1 if len(rows) < 12 else 2
         tail = [values[r] for r in rows[start:]]
         gained, third = tail[-1] - tail[0], len(tail) // 3
+        least = LARGE_GROWTH if few else LEAST_GROWTH
+        if gained <= max(least * tail[-1], best[0] if best is not None else 0.0):
+            continue
         falls = sum(max(0.0, a - b) for a, b in itertools.pairwise(tail))
         steady = tail[-1] - tail[-1 - third] > 0.2 * gained and falls < 0.1 * gained
         if few and not all(b > 1.05 * a for a, b in itertools.pairwise(tail)):
             continue
-        least = LARGE_GROWTH if few else LEAST_GROWTH
-        if gained > least * tail[-1] and steady and (best is None or gained > best[0]):
+        if steady:
             best = gained, rank, rows
     if best is None:
         return None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstfault_tools.findings import Category, Evidence, Finding, Level
-from firstfault_tools.hardware.gpu.placement import join_stragglers
+from firstfault_tools.hardware.gpu.placement import join_storage, join_stragglers
 from firstfault_tools.hardware.host.dmesg import READER
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.registry import Artefact
@@ -91,3 +91,27 @@ def test_a_hot_gpu_gets_the_rank_and_the_slow_rank_becomes_its_sign() -> None:
 )
 def test_another_gpu_is_left_alone(other: Finding) -> None:
     assert join_stragglers([SLOW, other]) == [SLOW, other]
+
+
+def test_a_disk_that_failed_comes_before_the_read_only_file_system() -> None:
+    disk = Finding(
+        "kernel.nvme",
+        "NVMe drive nvme1 failed",
+        Level.CAUSE,
+        Category.HARDWARE,
+        evidence=(Evidence("log.txt", 3, "nvme nvme1: controller is down"),),
+        host="node-2",
+    )
+    refused = Finding(
+        "signature.read-only-file-system",
+        "file system is read-only: /scratch/a",
+        Level.CAUSE,
+        Category.ENVIRONMENT,
+        evidence=(Evidence("log.txt", 1, "OSError: [Errno 30] Read-only file system: '/scratch/a'"),),
+        host="node-2",
+    )  # fmt: skip
+    first, second = join_storage([disk, refused])
+    assert "remounted it read-only" in first.title
+    assert second.level is Level.SYMPTOM
+    alone = join_storage([refused])
+    assert alone == [refused]
