@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.gpu.nvlink import READER, find_in_lines
+from firstfault_tools.hardware.gpu.xids import find_xids
 from firstfault_tools.registry import Artefact
 
 
@@ -86,3 +87,35 @@ def test_a_saved_file_names_its_host(tmp_path: Path) -> None:
 )
 def test_damage_raises_nothing(text: str) -> None:
     find("GPU 0: x (UUID: a)\n\t Link 0: <inactive>\n" + text)
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (
+            ["NVRM: Xid (PCI:0000:3b:00): 74, pid=418, name=python, NVLink: fatal error detected on link 2(0x10000, 0x0)"],
+            "fatal error of NVLink link 2",
+        ),
+        (
+            ["NVRM: Xid (PCI:0000:3b:00): 149, pid='<unknown>', name=<unknown>, NETIR_LINK_EVT Nonfatal XC0 i0 Link 04 (0x1 0x0)"],
+            "nonfatal error of NVLink link 4",
+        ),
+        (
+            [
+                "NVRM: Xid (PCI:0000:9c:00): 48, pid='<unknown>', name=<unknown>, DBE (double bit error) ECC Error",
+                "NVRM: Xid (PCI:0000:9c:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.",
+            ],
+            "waits to be remapped, reset the GPU",
+        ),
+        (
+            [
+                "NVRM: Xid (PCI:0000:9c:00): 48, pid='<unknown>', name=<unknown>, DBE (double bit error) ECC Error",
+                "NVRM: Xid (PCI:0000:9c:00): 64, pid='<unknown>', name=<unknown>, Row Remapper: Error writing row remapper data to inforom.",
+            ],
+            "row remapping failed, replace the GPU",
+        ),
+    ],
+)  # fmt: skip
+def test_an_xid_says_what_its_line_and_its_neighbours_tell(texts: list[str], words: str) -> None:
+    found = find_xids(list(enumerate(texts, 1)), "dmesg.txt")
+    assert words in found[0].title
