@@ -136,6 +136,21 @@ def test_many_processes_in_one_file_with_rank_headings(tmp_path: Path) -> None:
     assert (finding.kind, finding.rank, finding.host) == ("stacks.data_loader", 2, "gpu-2")
 
 
+@pytest.mark.parametrize(
+    ("function", "file", "kind"),
+    [
+        ("wait", "/v/torch/utils/file_baton.py", "stacks.build_lock"),
+        ("_acquire", "/v/filelock/_unix.py", "stacks.file_lock"),
+    ],
+)
+def test_lock_that_all_wait_for_is_stale(
+    tmp_path: Path, function: str, file: str, kind: str
+) -> None:
+    waiting = [(function, file, 42), ("main", "/job/train.py", 12)]
+    finding = findings(tmp_path, {f"rank_{r}.txt": py_spy(waiting) for r in range(3)})[0]
+    assert (finding.kind, finding.rank, finding.level) == (kind, None, Level.CAUSE)
+
+
 def test_all_in_one_place_singles_out_nobody(tmp_path: Path) -> None:
     texts = {f"rank_{r}.txt": py_spy(WAITING) for r in range(4)}
     finding = findings(tmp_path, texts)[0]
