@@ -229,15 +229,21 @@ def drop_repeats(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _is_told(finding: Finding, read: Mapping[tuple[str, int], Sequence[Finding]]) -> bool:
+    """Readers explained its lines, all those that name a rank among them."""
     if not finding.kind.startswith("signature."):
         return False
-    for e in finding.evidence:
-        for other in read.get((e.file, e.line), ()):
-            alike = other.category is finding.category and other.level is finding.level
-            # a scheduler's table names the pod or node, and whose it is
-            if alike or (other.kind.startswith(_TABLES) and other.level is Level.CONTEXT):
-                return True
-    return False
+    told = [
+        e
+        for e in finding.evidence
+        if any(_says(o, finding) for o in read.get((e.file, e.line), ()))
+    ]
+    return bool(told) and all(e in told or e.rank is None for e in finding.evidence)
+
+
+def _says(reader: Finding, finding: Finding) -> bool:
+    alike = reader.category is finding.category and reader.level is finding.level
+    # a scheduler's table names the pod or node, and whose it is
+    return alike or (reader.kind.startswith(_TABLES) and reader.level is Level.CONTEXT)
 
 
 def _find_in_incident(

@@ -22,6 +22,8 @@ _RANK_HEADING = expression(r"\b(?:global[ _])?rank[ _:=#]{0,2}(\d{1,7})\b", re.I
 _RANK_NAME = expression(r"(?:rank|worker)[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HOST_HEADING = expression(r"\b(?:host|node)(?:name)?[ :=]+([A-Za-z0-9][\w.-]{0,252})")
 _PROCESS = expression(r"^Process (\d{1,9}): (.*)$")
+_OWN_ARGUMENT = expression(r"--(?:local[-_]|node[-_]|machine[-_])?rank[= ](\d{1,4})\b")
+"""Rank that the launcher gave a process as an argument."""
 _PID_HEADING = expression(r"\bpid[ :=]*(\d{1,9})\b", re.IGNORECASE)
 _SPY_THREAD = expression(r"^Thread (?:0x[0-9A-Fa-f]+|\d+) \(([\w+ ]+)\)(?:: \"(.*)\")?")
 _SPY_FRAME = expression(r"^ {2,}(\S.*?) \(([^()]*?)(?::(\d{1,9}))?\)\s*$")
@@ -190,6 +192,8 @@ def _is_heading(line: str) -> bool:
 def _heading(line: str, process: ThreadStack, nobody: ThreadStack) -> ThreadStack:
     if found := _PROCESS.match(line):
         rank = process.rank if process.pid in (None, int(found[1])) else nobody.rank
+        told = _OWN_ARGUMENT.search(found[2])
+        rank = int(told[1]) if told is not None and rank is None else rank
         return replace(process, pid=int(found[1]), rank=rank, fatal="")
     if found := _FATAL.match(line):
         return replace(process, fatal=(found[1] or "")[:200])

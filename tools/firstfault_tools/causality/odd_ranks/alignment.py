@@ -270,10 +270,20 @@ def _find_missing(
         if rank is None and len(missing) == 1:
             rank = missing[0]
         return _busy_finding(incident, rank, busy, waiting)
-    if not missing or len(missing) > max(1, len(reported) // 2):
+    said: list[Line] = []
+    if len(missing) > max(1, len(reported) // 2):
+        # an excerpt: of the ranks that speak at all, one did not report, and told of trouble
+        heard = sorted(incident.ranks_seen - reported) if default_group else []
+        digest = incident.digest_of(waiting[0].report.line.file)
+        number, text = digest.kept[-1]
+        last = make_line(digest.file, number + 1, text, digest.year)
+        said = last_words(incident, heard[0], last) if len(heard) == 1 else []
+        missing = heard if said and read_doing(said) is not None else []
+    if not missing:
         return None
     rank = missing[0] if len(missing) == 1 else None
     words = last_words(incident, missing[0], waiting[0].report.line) if rank is not None else []
+    words = words or said
     what = (
         f"{_names(missing)} did not report and never entered {_describe(waiting[0])}, in which "
         f"{_names(sorted(s.rank for s in waiting))} waited{_waited(waiting)}"

@@ -139,6 +139,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
 def _find_parted(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     if not _waited(findings):
         return []
+    from firstfault_tools.causality.odd_ranks.guards import find_guarded
+
+    guarded = find_guarded(incident)
+    if guarded is not None:
+        return [guarded]
     alone = _find_alone(incident, findings)
     if alone is not None:
         return [alone]

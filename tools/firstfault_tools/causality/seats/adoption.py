@@ -349,6 +349,7 @@ def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
 
 
 def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
+    seating = incident.seating  # adds to the roster what labels of lines tell
     pid = str(finding.facts.get("pid") or "")
     if pid.isdecimal():
         rank = incident.roster.by_pid(int(pid), finding.host)
@@ -360,7 +361,6 @@ def _rank_by_seat(incident: LogIncident, finding: Finding) -> int | None:
         rank = _rank_of_nccl(incident, finding)
         if rank is not None:
             return rank
-    seating = incident.seating
     facts = finding.facts
     bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "")
     rank = incident.roster.by_bus(bus, finding.host) if bus else None

@@ -1,0 +1,153 @@
+"""Does pasted code let a part of the ranks into a collective, or out of one, by a test of the rank?
+
+`if rank == 0:` over a call that all ranks must make, and a `return` or `break` under such a test before one,
+are the two ways in which code parts the ranks. Read only where somebody waited and nothing else tells why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.scan import make_line
+
+MOST_TESTS, LINES_BELOW = 64, 14
+_WORDS = ("rank", "RANK", "is_main", "is_master", "global_zero", "process_index")
+_ROW = expression(r"(?:[\w./-]{0,100}\.py[:-])?\s{0,6}(?:\d{1,6}(?:[:\t-]|(?=\s)))?(?P<code>.*)")
+_TEST = expression(
+    r"\s*(?:el)?if (?P<test>.*(?:\b[A-Za-z_.]*(?:rank|RANK)\b|get_rank\(\)|\bis_(?:main|master|global_zero|local_main|rank_zero|rank0)\w*|"
+    r"global_zero|process_index).*):\s*(?:#.*)?$"
+)
+_FIRST = expression(r"(?:rank|RANK|get_rank\(\)|process_index) ?(?:== ?0\b|in [{\[(]-1, ?0[}\])]|< ?1\b)|is_|global_zero|not (?:[\w.]*\.)?(?:\w*rank|RANK)\b")  # fmt: skip
+_OTHERS = expression(r"(?:rank|RANK|get_rank\(\)|process_index) ?(?:!= ?0|> ?0|>= ?1)|not (?:\w+\.)*(?:is_|get_rank|\w*zero)")  # fmt: skip
+_CALL = expression(
+    r"(?<!cuda\.)\b(?P<call>barrier|all_reduce|all_gather\w*|gather_for_metrics|gather_object|broadcast\w*|reduce_scatter\w*|"
+    r"all_to_all\w*|wait_for_everyone|new_group|sync_global_devices|(?:full_|get_)?state_dict|save_state|save_checkpoint)\("
+)
+_SHARDED = frozenset(
+    {"state_dict", "get_state_dict", "full_state_dict", "save_state", "save_checkpoint"}
+)
+"""Calls that are collective only for a sharded model or a trainer that synchronises in them."""
+_SYNCHRONISES = ("barrier", "ZeRO", "zero3", "stage 3", "FSDP", "fsdp", "eepSpeed", "deepspeed")
+_LEAVES = expression(r"\s*(?P<how>return|break|continue|sys\.exit|exit\(|os\._exit)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    code: str
+
+    @property
+    def depth(self) -> int:
+        return len(self.code) - len(self.code.lstrip())
+
+
+def find_guarded(incident: LogIncident) -> Finding | None:
+    """The collective that a test of the rank keeps from a part of the ranks, or None."""
+    tests = (
+        (digest, number, row)
+        for digest, number, text in incident.lines_with(_WORDS)
+        if "if " in text and (row := _read(number, text)) is not None and _TEST.match(row.code)
+    )
+    chosen = [(digest, row) for digest, _, row in islice(tests, MOST_TESTS)]
+    # `if rank != 0: barrier()` before and `if rank == 0: barrier()` after a piece of work is a pair
+    sides: dict[str, set[bool]] = {}
+    for digest, row in chosen:
+        for _, call in _calls(incident, list(_while_deeper(list(_below(digest, row)), row.depth))):
+            sides.setdefault(call, set()).add(_OTHERS.search(row.code) is None)
+    paired = {call for call, both in sides.items() if len(both) > 1}
+    for digest, row in chosen:
+        found = _judge(incident, digest, row, paired)
+        if found is not None:
+            return found
+    return None
+
+
+def _read(number: int, text: str) -> _Row | None:
+    match = _ROW.match(text[:300])
+    return _Row(number, match["code"]) if match is not None and match["code"].strip() else None
+
+
+def _below(digest: FileDigest, row: _Row) -> Iterator[_Row]:
+    for number, text in islice(digest.lines_after(row.number, LINES_BELOW), LINES_BELOW):
+        if text.startswith(("$ ", ">>>", "[")):
+            return
+        read = _read(number, text)
+        if read is not None:
+            yield read
+
+
+def _judge(
+    incident: LogIncident, digest: FileDigest, test: _Row, paired: set[str]
+) -> Finding | None:
+    match = _TEST.match(test.code)
+    said = match["test"].strip() if match is not None else ""
+    rows = list(_below(digest, test))
+    body = [r for r in _while_deeper(rows, test.depth)]
+    rest = rows[len(body) :]
+    if not body:
+        return None
+    other = rest[:1] and re.match(r"\s*(?:else|elif)\b", rest[0].code) is not None
+    branch = list(_while_deeper(rest[1:], test.depth)) if other else []
+    first = _OTHERS.search(said) is None and _FIRST.search(said) is not None
+    calls = [
+        (r, c) for r, c in _calls(incident, body) if c not in paired and "group=" not in r.code
+    ]
+    if calls:
+        row, call = calls[0]
+        if call in {c for _, c in _calls(incident, branch)} and call != "new_group":
+            return None
+        who = "rank 0" if first else "a part of the ranks"
+        title = (
+            f"{call} in the code shown is called under `if {said}`, so only {who} comes to it, although every "
+            f"rank must call it ({row.code.strip()[:90]}): the others are in another collective or gone, and both sides wait"
+        )
+        return _describe(incident, digest, (test, row), title, 0 if first else None)
+    leave = next((r for r in body if _LEAVES.match(r.code)), None)
+    after = _calls(incident, rest[1 + len(branch) :] if other else rest)
+    if leave is None or not after:
+        return None
+    row, call = after[0]
+    who = "rank 0 leaves" if first else "a part of the ranks leaves"
+    title = (
+        f"in the code shown {who} early (`{leave.code.strip()[:40]}` under `if {said}`) and never reaches {call} below it "
+        f"({row.code.strip()[:90]}), in which the other ranks wait: the decision must be shared before any rank leaves"
+    )
+    return _describe(incident, digest, (test, leave, row), title, 0 if first else None)
+
+
+def _while_deeper(rows: list[_Row], depth: int) -> Iterator[_Row]:
+    for row in rows:
+        if row.depth <= depth:
+            return
+        yield row
+
+
+def _calls(incident: LogIncident, rows: list[_Row]) -> list[tuple[_Row, str]]:
+    found = [(r, m["call"]) for r in rows if (m := _CALL.search(r.code.split("#")[0])) is not None]
+    if any(c in _SHARDED for _, c in found) and not any(incident.lines_with(_SYNCHRONISES)):
+        return [(r, c) for r, c in found if c not in _SHARDED]
+    return found
+
+
+def _describe(
+    incident: LogIncident, digest: FileDigest, rows: tuple[_Row, ...], title: str, rank: int | None
+) -> Finding:
+    texts = ((r.number, incident.text_of(digest, r.number) or r.code) for r in rows)
+    return Finding(
+        kind="ranks.guarded_call",
+        title=title,
+        level=Level.CAUSE,
+        category=Category.CODE_BUG,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(make_line(digest.file, n, t, digest.year).evidence() for n, t in texts),
+        rank=rank,
+        page="collective-call-on-one-rank",
+        facts={"specificity": 10_000, "survived": False},
+    )
