@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from firstfault_tools.causality.exceptions import wraps_worker
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.seats.pods import label_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Hit, Line
 from firstfault_tools.log.speaker import ERROR_CODE
@@ -68,6 +69,8 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
         seated = incident.roster.by_pid(line.speaker.pid, line.speaker.host)
         if seated is not None:
             return seated
+    if incident.label_ranks and (label := label_of(line.text)) is not None:
+        return incident.label_ranks.get(label)
     tail = line.text.startswith("\t") or ERROR_CODE.match(line.text) is not None
     if tail:
         above = next((x for x in incident.lines_before(line, TAIL) if x.text[:1] != "\t"), None)

@@ -36,6 +36,8 @@ MOST_GPUS = 16
 """GPUs of the largest host with one process for each."""
 
 
+LABELLED_LINES = 400
+"""First lines of each log in which labels of workers are looked for."""
 _RAY_ACTOR = expression(r"\s*\((?:\w+\.)*\w+ (?:rank=\d+ )?pid=\d+")
 
 
@@ -122,6 +124,20 @@ class LogIncident:
             return False
         labels = {s.task for s in speakers if s.task is not None}
         return bool(both) or len(labels) > 1 or any(e.task in labels for e in self.exits if e.task)
+
+    @cached_property
+    def label_ranks(self) -> dict[str, int]:
+        """Ranks by the numbered labels of workers (`[worker-1]`), where each is one process and no line tells a rank."""
+        if self.ranks_seen:
+            return {}
+        from firstfault_tools.causality.seats.pods import label_of, rank_of_ordinal
+
+        heads = (t for d in self.digests for _, t in d.kept[:LABELLED_LINES])
+        names = {name for t in heads if (name := label_of(t)) is not None}
+        if len(names) < 2:
+            return {}
+        told = {name: rank_of_ordinal(self, name) for name in names}
+        return {name: rank for name, rank in told.items() if rank is not None}
 
     @cached_property
     def locals_are_ranks(self) -> bool:

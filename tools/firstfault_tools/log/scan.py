@@ -49,7 +49,7 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     (
         Mark.WORK,
         r"Timeout\(ms\)=\d|last enqueued work|last completed (?:NCCL )?work|"
-        r"collective operation timeout|OpType=[A-Z_]+",
+        r"collective operation timeout|OpType=[A-Z_]+|EI000[26]: ",
     ),
     (
         Mark.EXIT,

@@ -1,7 +1,7 @@
-"""What did each rank's NCCL watchdog say? Sequence numbers, operations and sizes per process group.
+"""What did each rank's NCCL watchdog (or HCCL) say? Sequence numbers, operations and sizes per process group.
 
 Formats are those of PyTorch's ProcessGroupNCCL.cpp from 1.13 to 2.11: the timeout line, the status
-line with last enqueued and last completed work, and the exception line.
+line with last enqueued and last completed work, and the exception line; and the codes of HCCL's waits.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _AT = expression(
     re.I,
 )
 _GROUP = expression(r"PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[\w()., ]+?))? Rank (?P<rank>\d+)")
+_HCCL = expression(r"\bEI000([26]): ")
 _BODY_RANK = expression(r"\[(?:Global )?Rank (?P<rank>\d+)\]")
 
 
@@ -68,7 +69,7 @@ def _read_line(line: Line) -> WorkReport | None:
     work = _WORK.search(text)
     status = _STATUS.search(text)
     if work is None and status is None:
-        return None
+        return _read_hccl(line)
     group = _GROUP.search(text)
     rank = line.speaker.rank
     if rank is None:
@@ -94,6 +95,15 @@ def _read_line(line: Line) -> WorkReport | None:
         enqueued=_int(status["enq"] if status is not None else None),
         completed=_int(status["comp"] if status is not None else None),
     )
+
+
+def _read_hccl(line: Line) -> WorkReport | None:
+    """Ascend's HCCL gave up waiting: for a peer's socket (EI0006), or for its record in a collective (EI0002)."""
+    code = _HCCL.search(line.text)
+    if code is None or line.speaker.rank is None:
+        return None
+    op = "an HCCL connection" if code[1] == "6" else "an HCCL collective"
+    return WorkReport(line.speaker.rank, "", line, timed_out=True, op=op)
 
 
 def _int(text: str | None) -> int | None:

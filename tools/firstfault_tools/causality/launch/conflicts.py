@@ -34,6 +34,7 @@ from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
 MOST_PORT = 65_535
+_PORT = expression(r"(?i)\bmaster_port\W{1,6}(?P<port>\d{2,5})\b")
 
 _MUST_AGREE = {
     "nodes": "number of nodes", "address": "master address", "port": "master port",
@@ -78,7 +79,8 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     told = read_told(incident, homes)
     exports = [c for c in read_exports(incident, homes) if c.nodes > 1]
     found = (
-        _launched_twice(incident, homes, findings)
+        _own_ports(incident)
+        or _launched_twice(incident, homes, findings)
         or _unread_rank(exports, commands)
         or _same_rank(commands)
         or _same_rank(exports)
@@ -91,6 +93,27 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         or _differ(told)
     )
     return [found] if found is not None else []
+
+
+def _own_ports(incident: LogIncident) -> Finding | None:
+    """Every process printed another master port: each chose a free one for itself."""
+    ports: dict[int, tuple[str, Line]] = {}
+    for digest, number, text in islice(incident.lines_with(("MASTER_PORT", "master_port")), 512):
+        match = _PORT.search(text[:400])
+        line = make_line(digest.file, number, text, digest.year)
+        if match is not None and line.speaker.rank is not None:
+            ports.setdefault(line.speaker.rank, (match["port"], line))
+    told = {port for port, _ in ports.values()}
+    if len(ports) < 2 or len(told) < len(ports):
+        return None
+    shown = ", ".join(f"rank {r}: {port}" for r, (port, _) in sorted(ports.items())[:4])
+    return describe_launch(
+        "commands",
+        f"every process looks for the store at a port of its own ({shown}): the free port is chosen in each process, so nobody "
+        "meets; choose it once in the parent, before the processes are started, and hand it to all",
+        [line for _, line in list(ports.values())[:3]],
+        Category.CODE_BUG,
+    )
 
 
 def _impossible(commands: Sequence[Command]) -> Finding | None:

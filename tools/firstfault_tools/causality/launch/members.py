@@ -24,6 +24,8 @@ _MISSING_TASK = expression(
     r"^\s*(?:[\w.\[\]():> -]{0,60}\s)?/job:\w+/replica:\d+/task:(?P<task>\d{1,6})\s*$"
 )
 _PROCESSES = expression(r"\bnum_processes\s?=\s?(?P<count>\d{1,6})\b")
+_REACHED = expression(r"tasks that reached the barrier: \d{1,6}/(?P<count>\d{1,6})\b")
+_NEVER_PLACED = "kubernetes.unschedulable"
 _ALL = expression(r"\b[Aa]ll (?:distributed|DDP) processes registered")
 _TASKS = expression(
     r"#SBATCH +(?:--ntasks(?:-per-node)?|-n)[= ]\d+|^\s*python3? \S+\.py|\bsrun .*\bpython"
@@ -45,7 +47,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         world = max(world, int(match["world"]))
         lines.append(make_line(digest.file, number, text, digest.year))
     if not lines:
-        return _find_tasks(incident)
+        return _find_tasks(incident, any(f.kind == _NEVER_PLACED for f in findings))
     if world < 2 or any(r.trained() for r in incident.progress.values()):
         return []
     title = _read_title(ranks, world)
@@ -71,14 +73,17 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     ]
 
 
-def _find_tasks(incident: LogIncident) -> list[Finding]:
-    """JAX: the tasks that the coordinator waited for in vain, beside how many there are to be."""
+def _find_tasks(incident: LogIncident, unplaced: bool) -> list[Finding]:
+    """JAX: the tasks that the coordinator waited for in vain, beside how many there are to be.
+
+    unplaced: Kubernetes found no node for a pod, which is why its task never came.
+    """
     missing: dict[int, Line] = {}
     total = 0
     for digest, number, text in incident.lines_with(
-        ("/task:", "num_processes", "Wait_for_all_tasks")
+        ("/task:", "num_processes", "Wait_for_all_tasks", "reached the barrier: ")
     ):
-        count = _PROCESSES.search(text[:400])
+        count = _PROCESSES.search(text[:400]) or _REACHED.search(text[:400])
         if count is not None:
             total = max(total, int(count["count"]))
         row = _MISSING_TASK.match(text[:200])
@@ -106,7 +111,7 @@ def _find_tasks(incident: LogIncident) -> list[Finding]:
         Finding(
             kind="launch.members",
             title=title,
-            level=Level.CAUSE,
+            level=Level.SYMPTOM if unplaced else Level.CAUSE,
             category=Category.SCHEDULER if only else Category.COMMUNICATION,
             confidence=Confidence.LIKELY,
             evidence=tuple(missing[r].evidence() for r in ranks[:3]),

@@ -8,17 +8,24 @@ to report is nobody special.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.last_words import NOISE, last_words, read_doing
+from firstfault_tools.causality.odd_ranks.standings import (
+    RankState,
+    describe_divergence,
+    describe_state,
+    make_readable,
+    name_ranks,
+    read_states,
+    say_waited,
+)
 from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.work import WorkReport
@@ -33,6 +40,8 @@ _WORDS_DATA = expression(
     r"(?i)\bindex|dataset|tokeni|preprocess|shuffl|read|download|cache|map\b|sampl|load|data|collect|shard"
 )
 ANNOUNCED_LINES = 12
+MOST_HEARD = 8
+"""Ranks that spoke and did not report, at most, of an excerpt."""
 _FRAME = expression(r'File "(?P<path>[^"]{1,200})", line (?P<line>\d+), in (?P<name>\w+)')
 _WORDS_THROUGH = expression(
     r"(?i)\b(?:epoch|data ?loader|dataset|iterator|shard)s?\b.{0,24}\b(?:finished|done|complete[d]?|ended|over|exhausted)|"
@@ -47,28 +56,6 @@ _WORDS_EVALUATION = expression(
     r"(?i)\bpredict|\bplot|\binference\b|\bevaluat|\bgenerat(?:e|ing|ion)\b"
 )
 _WORDS_CHECKPOINT = expression(r"(?i)checkpoint|sav(?:e|ing)|state_dict|export|convert")
-
-
-@dataclass(frozen=True, slots=True)
-class RankState:
-    """Where one rank stands in one process group."""
-
-    rank: int
-    report: WorkReport
-    seq: int | None
-    op: str | None
-    numel: int | None
-    enqueued: int | None
-    completed: int | None
-    timed_out: bool
-
-    @property
-    def never_entered(self) -> bool:
-        return (
-            self.enqueued is not None
-            and self.completed is not None
-            and self.enqueued == self.completed
-        )
 
 
 def align_ranks(incident: LogIncident) -> tuple[Finding, ...]:
@@ -87,29 +74,8 @@ def align_ranks(incident: LogIncident) -> tuple[Finding, ...]:
             groups[home].append(report)
     findings: list[Finding] = []
     for name, reports in groups.items():
-        findings += _judge_group(incident, name, _states(reports))
+        findings += _judge_group(incident, name, read_states(reports))
     return tuple(findings)
-
-
-def _states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
-    states: dict[int, RankState] = {}
-    for rank in sorted({r.rank for r in reports}):
-        own = [r for r in reports if r.rank == rank]
-        timeouts = [r for r in own if r.timed_out and r.op is not None]
-        statuses = [r for r in own if r.enqueued is not None]
-        lead = timeouts[0] if timeouts else own[0]
-        numbered = [r.seq for r in (*timeouts, *own) if r.seq is not None]
-        states[rank] = RankState(
-            rank=rank,
-            report=lead,
-            seq=numbered[0] if numbered else None,
-            op=lead.op,
-            numel=lead.numel_in,
-            enqueued=statuses[0].enqueued if statuses else None,
-            completed=statuses[0].completed if statuses else None,
-            timed_out=bool(timeouts),
-        )
-    return states
 
 
 def _judge_group(incident: LogIncident, group: str, states: dict[int, RankState]) -> list[Finding]:
@@ -130,23 +96,6 @@ def _all_joined(incident: LogIncident) -> bool:
     return any(known[h.index].id == "desync-all-joined" for d in incident.digests for h in d.hits)
 
 
-def _describe(state: RankState) -> str:
-    size = f" of {state.numel} elements" if state.numel is not None else ""
-    seq = f" (SeqNum {state.seq})" if state.seq is not None else ""
-    return f"{state.op or 'a collective'}{size}{seq}"
-
-
-def _waited(states: Sequence[RankState]) -> str:
-    ms = max((s.report.ran_ms or s.report.timeout_ms or 0 for s in states), default=0)
-    return f" for {ms / 1000:.0f} s" if ms else ""
-
-
-def _names(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sorted(ranks)[:8]))
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
-
-
 def _find_never_entered(
     incident: LogIncident, group: str, states: dict[int, RankState], waiting: list[RankState]
 ) -> Finding | None:
@@ -156,11 +105,11 @@ def _find_never_entered(
         return None
     first = min(absent, key=lambda s: s.enqueued or 0)
     words = last_words(incident, first.rank, first.report.line)
-    return _finding(
+    return describe_divergence(
         "collective.never_entered",
-        f"{_names([s.rank for s in absent])} never entered {_describe(waiting[0])}: last enqueued work "
+        f"{name_ranks([s.rank for s in absent])} never entered {describe_state(waiting[0])}: last enqueued work "
         f"{first.enqueued} equals last completed work {first.completed}, while "
-        f"{_names([s.rank for s in waiting])} waited in it{_waited(waiting)}",
+        f"{name_ranks([s.rank for s in waiting])} waited in it{say_waited(waiting)}",
         Level.FAILURE,
         first.rank,
         [first.report.line, *words, waiting[0].report.line],
@@ -202,11 +151,11 @@ def _find_mismatch(
         before, odd_one, uneven = (
             ("", None, False) if words else _said_before(incident, (one, other))
         )
-        return _finding(
+        return describe_divergence(
             "collective.mismatch",
-            f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {_describe(one)} "
-            f"but {_names([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
-            f"{_describe(other)}; the ranks took different code paths (mismatch){before}",
+            f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {describe_state(one)} "
+            f"but {name_ranks([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
+            f"{describe_state(other)}; the ranks took different code paths (mismatch){before}",
             Level.CAUSE,
             culprit.rank
             if culprit is not None
@@ -231,7 +180,7 @@ def _said_before(
 ) -> tuple[str, int | None, bool]:
     """What two ranks that went apart said last, which one is the odd one, and whether it had run out of batches."""
     said = [last_words(incident, s.rank, s.report.line) for s in states]
-    texts = [_readable(words[0]) for words in said if words]
+    texts = [make_readable(words[0]) for words in said if words]
     if len(texts) < len(states) or len(set(texts)) < len(texts):
         return "", None, False
     told = "".join(
@@ -272,27 +221,29 @@ def _find_missing(
         return _busy_finding(incident, rank, busy, waiting)
     said: list[Line] = []
     if len(missing) > max(1, len(reported) // 2):
-        # an excerpt: of the ranks that speak at all, one did not report, and told of trouble
+        # an excerpt: of the ranks that speak at all, one (or a few, alike) told of trouble and did not report
         heard = sorted(incident.ranks_seen - reported) if default_group else []
         digest = incident.digest_of(waiting[0].report.line.file)
         number, text = digest.kept[-1]
         last = make_line(digest.file, number + 1, text, digest.year)
-        said = last_words(incident, heard[0], last) if len(heard) == 1 else []
-        missing = heard if said and read_doing(said) is not None else []
+        told = [last_words(incident, rank, last) for rank in heard[:MOST_HEARD]]
+        doings = {d.name if w and (d := read_doing(w)) is not None else None for w in told}
+        alike = len(doings) == 1 and None not in doings and len(heard) <= MOST_HEARD
+        missing, said = (heard, told[0]) if alike else ([], [])
     if not missing:
         return None
     rank = missing[0] if len(missing) == 1 else None
     words = last_words(incident, missing[0], waiting[0].report.line) if rank is not None else []
     words = words or said
     what = (
-        f"{_names(missing)} did not report and never entered {_describe(waiting[0])}, in which "
-        f"{_names(sorted(s.rank for s in waiting))} waited{_waited(waiting)}"
+        f"{name_ranks(missing)} did not report and never entered {describe_state(waiting[0])}, in which "
+        f"{name_ranks(sorted(s.rank for s in waiting))} waited{say_waited(waiting)}"
     )
     category, page = Category.CODE_BUG, PAGE_NEVER_ENTERED
     if rank == 0 and not words:
         announced = _said_by_main(incident, waiting[0].report.line)
         if announced is not None:
-            what += f"; the last thing announced before: {_readable(announced)!r}"
+            what += f"; the last thing announced before: {make_readable(announced)!r}"
             work: Category | None = _class_of_work(announced.text)
             page = PAGE_BUSY
             if work is Category.CHECKPOINT and _belongs_to_step(waiting[0]):
@@ -301,8 +252,8 @@ def _find_missing(
                     ". They were already in the next step: whether rank 0 hung while it wrote (storage), failed there or ended "
                     "elsewhere is not in these logs"
                 )
-            return _finding("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], work)  # fmt: skip
-    return _finding(
+            return describe_divergence("collective.missing", what, Level.FAILURE, rank, [waiting[0].report.line, announced], page, [], work)  # fmt: skip
+    return describe_divergence(
         "collective.missing",
         what,
         Level.FAILURE,
@@ -348,10 +299,10 @@ def _find_behind(
     ahead = next(s for s in numbered if s.seq != lowest)
     if len(behind) * 2 > len(numbered):
         return None
-    return _finding(
+    return describe_divergence(
         "collective.behind",
-        f"{_names([s.rank for s in behind])} stopped at {_describe(behind[0])} while others had "
-        f"reached {_describe(ahead)}",
+        f"{name_ranks([s.rank for s in behind])} stopped at {describe_state(behind[0])} while others had "
+        f"reached {describe_state(ahead)}",
         Level.SYMPTOM if len(behind) > 1 else Level.FAILURE,
         behind[0].rank if len(behind) == 1 else None,
         [behind[0].report.line, ahead.report.line],
@@ -378,12 +329,34 @@ def _where_they_waited(incident: LogIncident, waiting: list[RankState]) -> tuple
     return f", called from {places.pop()}", [next(iter(last.values()))[1]]
 
 
+def _one_sided(incident: LogIncident, waiting: list[RankState]) -> Finding | None:
+    """Every rank of the job waits in SEND, or every one in RECV: nobody is on the other side."""
+    ops = {s.op for s in waiting}
+    world = max(incident.world_size or 0, max(incident.ranks_seen) + 1)
+    if len(ops) != 1 or not ops <= {"SEND", "RECV"} or len(waiting) < max(2, world):
+        return None
+    op = next(iter(ops))
+    other = "receives" if op == "SEND" else "sends"
+    return describe_divergence(
+        "collective.one_sided",
+        f"all {len(waiting)} ranks wait in {op}{say_waited(waiting)} and none {other}: each waits for its peer to do the other half "
+        "first, a deadlock by order; pair them (batch_isend_irecv), or let even and odd ranks begin with different halves",
+        Level.FAILURE,
+        None,
+        [s.report.line for s in waiting[:3]],
+        PAGE_MISMATCH,
+        [],
+    )
+
+
 def _all_wait(incident: LogIncident, waiting: list[RankState]) -> Finding:
     first = waiting[0]
+    if (one_sided := _one_sided(incident, waiting)) is not None:
+        return one_sided
     where, frames = _where_they_waited(incident, waiting)
     return Finding(
         kind="collective.timeout",
-        title=f"{_names([s.rank for s in waiting])} timed out in {_describe(first)}{_waited(waiting)}{where}; "
+        title=f"{name_ranks([s.rank for s in waiting])} timed out in {describe_state(first)}{say_waited(waiting)}{where}; "
         "the log does not show who held it up",
         level=Level.SYMPTOM,
         category=Category.COMMUNICATION,
@@ -437,7 +410,7 @@ def _busy_finding(
     incident: LogIncident, rank: int | None, busy: Progress, waiting: list[RankState]
 ) -> Finding:
     line = incident.progress[waiting[0].report.line.file].line(busy)
-    said = _readable(line)
+    said = make_readable(line)
     context = _task_before(incident, busy, line.file)
     about = f"{said} {context[0].text if context else ''}"
     category = _class_of_work(about)
@@ -447,12 +420,12 @@ def _busy_finding(
         needs = f" (about {(busy.elapsed_s + busy.left_s) / 60:.0f} min in all)"
     limit = f" of {timeout_ms / 60000:.0f} min ({timeout_ms} ms)" if timeout_ms else ""
     who = f"rank {rank}" if rank is not None else "one rank"
-    announced = f" (begun with: {_readable(context[0])})" if context else ""
-    return _finding(
+    announced = f" (begun with: {make_readable(context[0])})" if context else ""
+    return describe_divergence(
         "collective.rank_busy",
         f"{who} was still working alone{needs} when the collective timeout{limit} of the other ranks "
         f"ran out: {said}{announced}. {who.capitalize()} is alive and making progress; the others waited in "
-        f"{_describe(waiting[0])}",
+        f"{describe_state(waiting[0])}",
         Level.CAUSE,
         None,
         [line, *(c for c in context), waiting[0].report.line],
@@ -475,43 +448,3 @@ def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]
             continue
         return [line]
     return []
-
-
-def _readable(line: Line) -> str:
-    text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)
-    return text.strip()[:160]
-
-
-def _finding(
-    kind: str,
-    title: str,
-    level: Level,
-    rank: int | None,
-    lines: Sequence[Line],
-    page: str,
-    words: Sequence[Line],
-    category: Category | None = Category.CODE_BUG,
-    facts: dict[str, int | None] | None = None,
-) -> Finding:
-    evidence: list[Evidence] = []
-    for line in lines:
-        if line.evidence() not in evidence:
-            evidence.append(line.evidence())
-    if words:
-        title += f"; the last thing rank {rank} said before: {_readable(words[0])!r}"
-        doing = read_doing(words)
-        if doing is not None and category is Category.CODE_BUG:
-            title += f": {doing.means}"
-            category, page = doing.category, doing.page
-    return Finding(
-        kind=kind,
-        title=title,
-        level=level,
-        category=category,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(evidence),
-        rank=rank,
-        time=lines[0].time,
-        page=page,
-        facts=facts or {},
-    )

@@ -89,7 +89,7 @@ def _judge(
     match = _TEST.match(test.code)
     said = match["test"].strip() if match is not None else ""
     rows = list(_below(digest, test))
-    body = [r for r in _while_deeper(rows, test.depth)]
+    body = list(_while_deeper(rows, test.depth))
     rest = rows[len(body) :]
     if not body:
         return None

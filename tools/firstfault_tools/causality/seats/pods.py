@@ -40,6 +40,17 @@ _SEVERAL = expression(
 _SIGNS = ("gpu", "GPU", "nproc", "slotsPer", "ocal", "cuda:", "] NCCL")
 
 
+_LABEL = expression(
+    r"\[?(?:pod/)?(?P<pod>(?:[a-z0-9][a-z0-9.-]{0,200}-)?(?:worker|master|chief|trainer|learner|replica)-\d{1,4})(?:/[\w.-]+)?(?:\]:?| ?\||:) "
+)
+
+
+def label_of(text: str) -> str | None:
+    """Pod or worker whose numbered name a collector put in front of a line."""
+    match = _LABEL.match(text)
+    return match["pod"] if match is not None else None
+
+
 def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
     """Rank that a pod's number says where every pod is one process: behind the master's, from 0 without one."""
     match = _ORDINAL.fullmatch(pod)
@@ -50,6 +61,11 @@ def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
     role, index = match["role"], int(match["index"])
     stem = match["base"].removesuffix(role)
     heads = tuple(f"{stem}{first}-0" for first in _FIRST)
-    led = role not in _FIRST and any(incident.lines_with(heads))
+    # part of a longer name, or an address, is somebody else's
+    led = role not in _FIRST and any(
+        re.search(rf"(?<![\w.-]){re.escape(head)}(?![\w.:-]\w)", text) is not None
+        for _, _, text in incident.lines_with(heads)
+        for head in heads
+    )
     rank = index + 1 if led else index
     return rank if incident.world_size is None or rank < incident.world_size else None

@@ -43,6 +43,9 @@ _PAIR = expression(
     r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]*(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]*[:=]?[ \t]*"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
 )
+_OWN_HOST = expression(r"\[?(?P<host>[A-Za-z][\w.-]{0,60}\d)(?:\]:?|:| \|)\s")
+OF_HOSTS = 1 << 30
+"""Numbers from which on a row is that of a host, which tells no rank."""
 _CELLS = expression(r"[|,\s]+")
 _NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local")
 _HOSTS, _GPUS = frozenset({"node", "host", "hostname"}), frozenset({"gpu", "local_rank", "device"})
@@ -103,7 +106,9 @@ def _compute_of(number: int, text: str, rank: int | None) -> float | None:
 
 
 def _may_hold(text: str) -> bool:
-    if len(text) > MAX_LINE or ("ank" not in text and "RANK" not in text):
+    if len(text) > MAX_LINE:
+        return False
+    if "ank" not in text and "RANK" not in text and _OWN_HOST.match(text) is None:
         return False
     return _COMPUTE.search(text) is not None and _WAIT.search(text) is not None
 
@@ -178,9 +183,15 @@ def _read_row(columns: _Columns, number: int, text: str, found: dict[int, RankTi
 
 
 def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
-    named = _RANK.search(text)
+    named = _RANK.search(text) or _OWN_HOST.match(text)
     if named is None:
         return
+    place = named.groupdict().get("host")
+    if place is not None:
+        known = {t.host: t.rank for t in found.values()}
+        rank = known.get(place, OF_HOSTS + len(found))
+    else:
+        rank = int(named[1])
     compute = wait = 0.0
     seen = [False, False]
     for pair in _PAIR.finditer(text, named.end()):
@@ -200,8 +211,9 @@ def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
     told = _HOST.search(text)
     near = _HOST_AFTER.match(text, named.end())
     host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
+    host = place or host
     gpu = _GPU.search(text)
-    _add(found, int(named[1]), number, text, compute, wait, host, int(gpu[1]) if gpu else None)
+    _add(found, rank, number, text, compute, wait, host, int(gpu[1]) if gpu else None)
 
 
 def _add(
@@ -256,6 +268,8 @@ def _split_high(wait: dict[int, float]) -> frozenset[int]:
 
 
 def _name(one: RankTimes) -> str:
+    if one.rank >= OF_HOSTS:
+        return str(one.host)
     place = ", ".join(
         part for part in (one.host or "", f"GPU {one.gpu}" if one.gpu is not None else "") if part
     )
@@ -264,7 +278,11 @@ def _name(one: RankTimes) -> str:
 
 def _quote(times: Iterable[RankTimes], file: str) -> tuple[Evidence, ...]:
     rows = list(times)[:QUOTES]
-    return tuple(Evidence(file, t.line, t.text, rank=t.rank, host=t.host) for t in rows)
+    return tuple(Evidence(file, t.line, t.text, rank=_rank(t), host=t.host) for t in rows)
+
+
+def _rank(one: RankTimes) -> int | None:
+    return one.rank if one.rank < OF_HOSTS else None
 
 
 def _describe_late(
@@ -283,14 +301,14 @@ def _describe_late(
     hosts = {t.host for t in late}
     names = ", ".join(_name(t) for t in late[:4]) + (", ..." if len(late) > 4 else "")
     title = (
-        f"{names[0].upper()}{names[1:]} {'is' if len(late) == 1 else 'are'} slow: computes "
-        f"{compute[worst.rank]:g} against {usual:g} on the median of the other {len(rest)} ranks "
+        f"{names[0].upper() if _rank(worst) is not None else names[0]}{names[1:]} {'is' if len(late) == 1 else 'are'} slow: computes "
+        f"{compute[worst.rank]:g} against {usual:g} on the median of the other {len(rest)} {'ranks' if _rank(worst) is not None else 'hosts'} "
         f"({compute[worst.rank] / usual:.2f}x)"
     )
     if waits_little:
         title += f" and waits {own:g} where they wait {waited:g} for it"
     facts: dict[str, Json] = {
-        "ranks": [t.rank for t in late],
+        "ranks": [t.rank for t in late if t.rank < OF_HOSTS],
         "compute": compute[worst.rank],
         "others_compute": usual,
         "ratio": round(compute[worst.rank] / usual, 3),
@@ -308,7 +326,7 @@ def _describe_late(
         confidence=Confidence.CONFIRMED if waits_little else Confidence.LIKELY,
         evidence=_quote((*late[:4], *rest[:2]), file),
         # a whole host that is slow has a reason that is none of its ranks' own
-        rank=worst.rank if len(late) == 1 or one_host is None or alone else None,
+        rank=_rank(worst) if len(late) == 1 or one_host is None or alone else None,
         host=one_host or worst.host,
         gpu=f"GPU {worst.gpu}" if worst.gpu is not None and len(late) == 1 else None,
         page="straggler-domination",
@@ -323,9 +341,9 @@ def _describe_group(
     high, low = median(wait[t.rank] for t in slow), median(wait[t.rank] for t in rest)
     hosts = sorted({t.host for t in slow if t.host})
     where = f" on {', '.join(hosts[:6])}" if hosts else ""
-    names = ", ".join(str(t.rank) for t in slow[:8])
+    names = ", ".join(str(t.rank if t.rank < OF_HOSTS else t.host) for t in slow[:8])
     facts: dict[str, Json] = {
-        "slow_ranks": [t.rank for t in slow],
+        "slow_ranks": [t.rank for t in slow if t.rank < OF_HOSTS],
         "hosts": list(hosts),
         "communication": high,
         "others_communication": low,

@@ -1,0 +1,119 @@
+"""Where does each rank stand in its collectives, and how is a rank that parted from the others told?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firstfault_tools.causality.odd_ranks.last_words import read_doing
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.work import WorkReport
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """Where one rank stands in one process group."""
+
+    rank: int
+    report: WorkReport
+    seq: int | None
+    op: str | None
+    numel: int | None
+    enqueued: int | None
+    completed: int | None
+    timed_out: bool
+
+    @property
+    def never_entered(self) -> bool:
+        return (
+            self.enqueued is not None
+            and self.completed is not None
+            and self.enqueued == self.completed
+        )
+
+
+def read_states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
+    """The last standing of every rank in one group, by its reports."""
+    states: dict[int, RankState] = {}
+    for rank in sorted({r.rank for r in reports}):
+        own = [r for r in reports if r.rank == rank]
+        timeouts = [r for r in own if r.timed_out and r.op is not None]
+        statuses = [r for r in own if r.enqueued is not None]
+        lead = timeouts[0] if timeouts else own[0]
+        numbered = [r.seq for r in (*timeouts, *own) if r.seq is not None]
+        states[rank] = RankState(
+            rank=rank,
+            report=lead,
+            seq=numbered[0] if numbered else None,
+            op=lead.op,
+            numel=lead.numel_in,
+            enqueued=statuses[0].enqueued if statuses else None,
+            completed=statuses[0].completed if statuses else None,
+            timed_out=bool(timeouts),
+        )
+    return states
+
+
+def describe_state(state: RankState) -> str:
+    """The collective in words, with size and number where known."""
+    size = f" of {state.numel} elements" if state.numel is not None else ""
+    seq = f" (SeqNum {state.seq})" if state.seq is not None else ""
+    return f"{state.op or 'a collective'}{size}{seq}"
+
+
+def say_waited(states: Sequence[RankState]) -> str:
+    """` for 600 s`: the longest wait, or nothing."""
+    ms = max((s.report.ran_ms or s.report.timeout_ms or 0 for s in states), default=0)
+    return f" for {ms / 1000:.0f} s" if ms else ""
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """`ranks 0, 2 and 5 more`."""
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def make_readable(line: Line) -> str:
+    """A line without the bar of its progress."""
+    text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)
+    return text.strip()[:160]
+
+
+def describe_divergence(
+    kind: str,
+    title: str,
+    level: Level,
+    rank: int | None,
+    lines: Sequence[Line],
+    page: str,
+    words: Sequence[Line],
+    category: Category | None = Category.CODE_BUG,
+    facts: dict[str, int | None] | None = None,
+) -> Finding:
+    """Finding about ranks that parted; `words`, what the rank said last, may tell the kind of work."""
+    evidence: list[Evidence] = []
+    for line in lines:
+        if line.evidence() not in evidence:
+            evidence.append(line.evidence())
+    if words:
+        who = f"rank {rank}" if rank is not None else "one of them"
+        title += f"; the last thing {who} said before: {make_readable(words[0])!r}"
+        doing = read_doing(words)
+        if doing is not None and category is Category.CODE_BUG:
+            title += f": {doing.means}"
+            category, page = doing.category, doing.page
+    return Finding(
+        kind=kind,
+        title=title,
+        level=level,
+        category=category,
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence),
+        rank=rank,
+        time=lines[0].time,
+        page=page,
+        facts=facts or {},
+    )
