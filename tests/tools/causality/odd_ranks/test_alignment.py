@@ -93,3 +93,29 @@ def test_old_and_new_formats_are_read(tmp_path: Path, version: str) -> None:
     text = " Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1802119 milliseconds before timing out."
     found = align_ranks(incident(tmp_path, *(version.format(r=r) + text for r in range(3))))
     assert [f.kind for f in found] == ["collective.timeout"]
+
+
+def test_all_ranks_that_send_wait_for_each_other(tmp_path: Path) -> None:
+    (found,) = align_ranks(incident(tmp_path, timeout(0, 3, "SEND"), timeout(1, 3, "SEND")))
+    assert (found.kind, found.rank) == ("collective.one_sided", None)
+
+
+def test_a_sender_beside_a_receiver_is_no_deadlock_of_order(tmp_path: Path) -> None:
+    (found,) = align_ranks(incident(tmp_path, timeout(0, 3, "SEND"), timeout(1, 3, "RECV")))
+    assert found.kind != "collective.one_sided"
+
+
+def test_waits_of_hccl_are_laid_beside_each_other(tmp_path: Path) -> None:
+    wait = "[rank{}]: EI0006: [PID: 7] 2024-08-05-18:15:21.270.506 Getting socket times out."
+    found = align_ranks(incident(tmp_path, *(wait.format(r) for r in (1, 2, 3))))
+    assert found
+    assert "rank 0 did not report" in found[0].title
+
+
+def test_a_rank_silent_since_it_saved_is_undecided_in_the_next_step(tmp_path: Path) -> None:
+    lines = ["INFO Saving checkpoint to /ckpt/9", *(timeout(r, 9) for r in (1, 2, 3))]
+    (found,) = align_ranks(incident(tmp_path, *lines))
+    assert (found.category, found.rank) == (None, None)
+    gathered = ["INFO Saving checkpoint to /ckpt/9", *(timeout(r, 9, "_ALLGATHER_BASE") for r in (1, 2, 3))]  # fmt: skip
+    (found,) = align_ranks(incident(tmp_path, *gathered))
+    assert (found.category, found.rank) == (Category.CHECKPOINT, 0)

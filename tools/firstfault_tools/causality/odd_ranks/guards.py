@@ -19,7 +19,7 @@ from firstfault_tools.log.scan import make_line
 
 MOST_TESTS, LINES_BELOW = 64, 14
 _WORDS = ("rank", "RANK", "is_main", "is_master", "global_zero", "process_index")
-_ROW = expression(r"(?:[\w./-]{0,100}\.py[:-])?\s{0,6}(?:\d{1,6}(?:[:\t-]|(?=\s)))?(?P<code>.*)")
+_ROW = expression(r"(?:[\w./-]{0,100}\.py[:-])?(?:\s{0,6}\d{1,6}(?:[:\t-]|(?=\s)))?(?P<code>.*)")
 _TEST = expression(
     r"\s*(?:el)?if (?P<test>.*(?:\b[A-Za-z_.]*(?:rank|RANK)\b|get_rank\(\)|\bis_(?:main|master|global_zero|local_main|rank_zero|rank0)\w*|"
     r"global_zero|process_index).*):\s*(?:#.*)?$"
