@@ -14,7 +14,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.seats.pods import label_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Hit, Line
-from firstfault_tools.log.speaker import ERROR_CODE
+from firstfault_tools.log.speaker import ERROR_CODE, read_speaker
 from firstfault_tools.log.traceback import Traceback
 
 CLEARLY_FIRST_S = 5.0
@@ -31,6 +31,11 @@ APART_S = 0.1
 def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
     """Rank to blame for a group of hits of one signature (or None), and the hit to quote."""
     ordered = sorted(hits, key=lambda h: first_place(incident, h.line))
+    if any(word in h.line.text for h in hits for word in _OF_A_BUILD):
+        builders = _builders_of(incident)
+        if builders:
+            built = next((h for h in ordered if rank_of(incident, h.line) in builders), ordered[0])
+            return (builders.pop() if len(builders) == 1 else None), built
     named = [h for h in ordered if h.captures.get("rank", "").isdecimal()]
     if named:
         ranks = {int(h.captures["rank"]) for h in named}
@@ -52,6 +57,22 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
         early = _first_of_few(incident, labelled)
         return (rank_of(incident, early.line), early) if early is not None else (None, ordered[0])
     return _unlabelled_rank(incident, ordered), ordered[0]
+
+
+_BUILD_FAILED = ("Error building extension",)
+_OF_A_BUILD = (
+    *_BUILD_FAILED,
+    "fatal error: ",
+    "ninja: build stopped",
+    "nvcc fatal",
+    " error: #error",
+)
+
+
+def _builders_of(incident: LogIncident) -> set[int]:
+    """Ranks whose own build of an extension failed: the others wait for it and only miss its file."""
+    spoken = (read_speaker(text)[0].rank for _, _, text in incident.lines_with(_BUILD_FAILED))
+    return {rank for rank in spoken if rank is not None}
 
 
 def rank_of(incident: LogIncident, line: Line) -> int | None:

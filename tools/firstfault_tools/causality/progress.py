@@ -29,9 +29,9 @@ _COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?
 _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
 _EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
 _TICK = expression(
-    r"^(?:tick (?P<tick>\d+) {1,12}kimg \d|\[ *(?P<row>\d{1,9}), +\d+\.\d+(?:e-\d+)?\] +-?\d+\.\d)"
+    r"^(?:tick (?P<tick>\d+) {1,12}kimg \d|\[ *(?P<row>\d{1,9}), +\d+\.\d+(?:e-\d+)?\] +-?\d+\.\d)|={3,}> Epoch: (?P<epoch>\d{1,6})\b"
 )
-"""Step line of StyleGAN and its kin, and that of RAFT: `[  100, 0.0000140] 0.35, ...`."""
+"""Step line of StyleGAN and its kin, that of RAFT: `[  100, 0.0000140] 0.35, ...`, an epoch's end of VITS and its kin."""
 _KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
 _METRIC = expression(
@@ -321,7 +321,7 @@ def read_progress(number: int, text: str) -> Progress | None:
         return Progress(number, text, None, None, True)
     tick = _TICK.search(text)
     if tick is not None:
-        return Progress(number, text, int(tick["tick"] or tick["row"]), None, True)
+        return Progress(number, text, int(tick["tick"] or tick["row"] or tick["epoch"]), None, True)
     count = _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
         return Progress(number, text, int(count["done"]), int(count["total"]), False)

@@ -18,6 +18,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.speaker import read_speaker
 from firstfault_tools.log.traceback import Traceback
 
 ERRNO = expression(r"\[Errno (?P<number>1|11|12|23|24)\]")
@@ -37,6 +38,24 @@ _ITEM = expression(r"/[\w.-]+/\S*\d|\d+ of \d+|\b\d{2,}\b")
 _INODES = expression(r"\s(?P<share>9[89]|100)%\s+/")
 _LIMIT = expression(r"ulimit -(?:S|H)?(?P<flag>[nu])\b|(?P<pids>pids\.max)\b")
 _VALUE = expression(r"^\s*(?P<value>\d{2,9})\s*$")
+_QUOTA = expression(
+    r"(?<!\S)(?P<used>\d[\d.]*[kKMGT]?)\*\s+(?P<soft>\d[\d.]*[kKMGT]?)\s+(?P<hard>\d[\d.]*[kKMGT]?)(?!\S)"
+)
+"""The columns of `quota` and `lfs quota`: a star stands behind what is above its limit."""
+_QUOTA_OF = expression(
+    r"Disk quotas for (?P<kind>us[e]?r|gr(?:ou)?p|pr(?:oject|j)) (?P<name>[\w.-]{1,64})"
+)
+_AMOUNT = expression(r"(?<!\S)(?:\d[\d.]*[kKMGT]?|none|-|\d+days)\*?(?!\S)")
+_USE = expression(r"\s(?P<share>\d{1,2})%\s+/")
+_SAVED = expression(
+    r"(?:-[-rwxsStT]{9}\S?\s+\d+\s+\S+\s+\S+\s+|\s*)(?P<size>\d[\d.]*[kKMGT]?)\s+(?:\S+ +\S+(?: +\S+)?\s+)?(?P<name>[\w./-]*[A-Za-z_][\w./-]*)$"
+)
+"""A row of `ls -l`, `ls -lh`, `du` or `aws s3 ls`."""
+_GLIBC = expression(r"GLIBC_(\d\.\d{1,2})")
+_LIBC = expression(
+    r"(?i)\bldd \([^)]*\) (\d\.\d{1,2})\b|\b(?:g?libc)\b[ \w]{0,12}[-:= ]{1,3}(?:glibc[- ])?(\d\.\d{1,2})\b"
+)
+_HOST_ALONE = expression(r"(?=[\w.-]*[a-z])[A-Za-z][\w.-]{1,62}\s*$")
 LEAST_ALIKE, LOOKED_BACK, LOOKED_AFTER = 4, 40, 60
 
 
@@ -98,12 +117,20 @@ def explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
 
 
 def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
-    """A limit that was reached, with its value where the user pasted it: inodes, `ulimit -n` or `-u`, pids.max."""
+    """A limit that was reached, with its value where the user pasted it: inodes, quota, C library, `ulimit -n` or `-u`, pids.max.
+
+    Where a write failed, also the file that it left cut short.
+    """
+    full = "full" in finding.kind
     for digest in incident.digests:
         rows = [r for r in digest.kept[-4000:] if len(r[1]) < 200]
-        for (_, asked), row in pairwise(rows):
-            words = ""
-            if "IUse%" in asked and (used := _INODES.search(row[1])) and "full" in finding.kind:
+        words, quoted = "", list[tuple[int, str]]()
+        if "library-old" in finding.kind:
+            words, quoted = _read_libraries(finding, rows)
+        elif full:
+            words, quoted = _read_quota(rows)
+        for (_, asked), row in pairwise(rows) if not words else ():
+            if "IUse%" in asked and (used := _INODES.search(row[1])) and full:
                 words = f"; the inodes of the file system are used up (df -i: {used['share']}%), its bytes are not: too many small files"
             elif (limit := _LIMIT.search(asked)) and (value := _VALUE.match(row[1])):
                 fits = (
@@ -113,11 +140,98 @@ def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
                     f"; the limit there is {value['value']}, as `{limit[0]}` shows" if fits else ""
                 )
             if words:
-                quoted = Evidence(digest.file, row[0], row[1].strip())
-                return replace(
-                    finding, title=finding.title + words, evidence=(*finding.evidence, quoted)
-                )
+                quoted = [row]
+                break
+        if full and (cut := _find_cut_file(rows)):
+            words, quoted = words + cut[0], [*quoted, *cut[1]]
+        if words:
+            told = tuple(Evidence(digest.file, n, text.strip()) for n, text in quoted)
+            return replace(
+                finding, title=finding.title + words, evidence=(*finding.evidence, *told)
+            )
     return finding
+
+
+def _read_quota(rows: Sequence[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:
+    """What `quota` or `lfs quota` marks with a star, and the row of `df` that shows room all the same."""
+    for place, (_, text) in enumerate(rows):
+        found = _QUOTA.search(text) if "*" in text else None
+        if found is None:
+            continue
+        what = "files" if len(_AMOUNT.findall(text[: found.start()])) >= 3 else "bytes"
+        above = (
+            m for _, t in reversed(rows[max(0, place - 6) : place]) if (m := _QUOTA_OF.search(t))
+        )
+        owner = next(above, None)
+        whose = f" of {owner['kind']} {owner['name']}" if owner else ""
+        words = (
+            f"; the quota{whose} is used up ({what}: {found['used']} used, limit {found['hard']})"
+        )
+        quoted = [rows[place]]
+        room = next((r for a, r in pairwise(rows) if "Use%" in a[1] and "IUse%" not in a[1] and (m := _USE.search(r[1])) and int(m["share"]) < 95), None)  # fmt: skip
+        if room is not None:
+            words += (
+                ", while the file system itself has room, as df shows: df knows nothing of quotas"
+            )
+            quoted.append(room)
+        return words, quoted
+    return "", []
+
+
+def _find_cut_file(rows: Sequence[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]] | None:
+    """The newest of a numbered family of files in a pasted listing, where it is smaller than its equal elders."""
+    families: dict[str, dict[int, tuple[str, str, tuple[int, str]]]] = {}
+    for row in rows:
+        found = _SAVED.match(row[1]) if row[1][:1] in "-0123456789 " else None
+        if found is None or (number := re.search(r"\d+(?=\D*$)", found["name"])) is None:
+            continue
+        family = families.setdefault(re.sub(r"\d+", "#", found["name"]), {})
+        family[int(number[0])] = (found["name"], found["size"], row)
+    for family in families.values():
+        name, shown, row = family[max(family)]
+        elders = [family[n] for n in sorted(family)[:-1]]
+        sizes = [_bytes_of(size) for _, size, _ in elders]
+        if len(sizes) < 2 or min(sizes) < 0.9 * max(sizes) or _bytes_of(shown) >= 0.9 * min(sizes):
+            continue
+        words = (
+            f"; the write left {name} incomplete (truncated: {shown} against {elders[-1][1]} of {elders[-1][0]}): it is not to be resumed "
+            f"from, {elders[-1][0]} is the last whole one"
+        )
+        return words, [row, elders[-1][2]]
+    return None
+
+
+def _bytes_of(size: str) -> float:
+    scale = " KMGT".find(size[-1].upper())
+    return float(size.rstrip("kKMGT")) * float(1024 ** max(scale, 0))
+
+
+def _read_libraries(
+    finding: Finding, rows: Sequence[tuple[int, str]]
+) -> tuple[str, list[tuple[int, str]]]:
+    """Which node has a C library older than the one asked for, and which has one that is new enough."""
+    asked = _GLIBC.search(finding.evidence[0].text)
+    needed = _version(asked[1]) if asked is not None else (0, 0)
+    host: dict[str, str] = {}
+    old, new = dict[str, tuple[str, tuple[int, str]]](), dict[str, tuple[str, tuple[int, str]]]()
+    for row in rows:
+        label, _, body = row[1].rpartition(": ") if row[1][:6].strip().partition(":")[0].isdecimal() else ("", "", row[1])  # fmt: skip
+        if label and _HOST_ALONE.match(body) and label not in host:
+            host[label] = body.strip()
+        told = _LIBC.search(row[1])
+        if told is None or "not found" in row[1]:
+            continue
+        where = host.get(label) or read_speaker(row[1])[0].host or ""
+        (old if _version(_told(told)) < needed else new).setdefault(where, (_told(told), row))
+    if not old:
+        return "", []
+    names = " and ".join(f"{h or 'the node'} has glibc {v}" for h, (v, _) in list(old.items())[:3])
+    works = next((f"; {h or 'another'} has {v}, which is new enough" for h, (v, _) in new.items() if h not in old), "")  # fmt: skip
+    return f"; {names}{works}", [row for _, row in [*old.values(), *new.values()][:4]]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def _name_object(digest: FileDigest, stack: Traceback) -> tuple[str, str] | None:
@@ -152,3 +266,7 @@ def _find_readable(digest: FileDigest, number: int) -> tuple[int, str] | None:
     at = digest.position(number)
     rows: Sequence[tuple[int, str]] = digest.kept[at : at + LOOKED_AFTER]
     return next((r for r in rows if _READABLE.match(r[1])), None)
+
+
+def _told(match: re.Match[str]) -> str:
+    return match[1] or match[2]

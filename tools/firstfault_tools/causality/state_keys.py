@@ -43,6 +43,16 @@ GATE = (
     "nexpected keys",
     "nexpected key(s)",
     "nexpected Keys",
+    "strict=False",
+    "strict = False",
+    "strict: False",
+)
+LAX = GATE[-3:]
+_SIDE = expression(
+    r"(?i)\b(?:(?P<file>weights?|checkpoint|ckpt|pre-?trained|file|state_?dict|saved|loaded|backbone file)|(?P<model>model|module|network|net))\b"
+)
+_MAPPED = expression(
+    r"(?i)\b(?:stripp?|renam|remapp?|convert|replac|add|remov)\w*\b.{0,30}\b(?:prefix|keys?|names?)\b"
 )
 LEAST_KEYS = 8
 """Equal numbers of missing and unexpected keys from which on it is the same weights under other names."""
@@ -59,6 +69,8 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     marked = [(n, t) for n, t in keep_marked(lines, GATE) if "Error" not in t]
     if not marked:
         return ()
+    if (printed := _compare_printed(lines, marked, file)) is not None:
+        return (printed,)
     for number, text in marked[:200]:
         both = _BOTH.search(text[:80_000])
         if both is not None:
@@ -77,6 +89,30 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         if found is not None:
             return (found,)
     return ()
+
+
+def _compare_printed(
+    lines: Sequence[tuple[int, str]], marked: Sequence[tuple[int, str]], file: str
+) -> Finding | None:
+    """Names that the program itself printed of the file and of the model before a load that need not fit."""
+    lax = next((row for row in marked if any(word in row[1] for word in LAX)), None)
+    if lax is None:
+        return None
+    sides: dict[str, tuple[list[str], tuple[int, str]]] = {}
+    for number, text in lines:
+        if abs(number - lax[0]) > NEAR or len(text) > 20_000 or "key" not in text:
+            continue
+        if _MAPPED.search(text):
+            return None
+        keys = [k for k in _KEY.findall(text) if "." in k][:MOST_KEYS]
+        side = _SIDE.search(text.partition("key")[0]) if keys else None
+        if side is not None:
+            sides.setdefault(side.lastgroup or "", (keys, (number, text)))
+    if len(sides) < 2:
+        return None
+    (own, ours), (given, theirs) = sides["model"], sides["file"]
+    quoted = [lax, ours, theirs]
+    return _describe_left_out(repr(own), repr(given), quoted, file)
 
 
 def _describe_left_out(
@@ -100,7 +136,7 @@ def _describe_left_out(
         return None
     return Finding(
         kind="checkpoint.names_differ",
-        title=f"The weights of the file were not loaded: {told}; strict=False only lists them, and the model keeps its initial weights",
+        title=f"The weights of the file were not loaded: {told}; strict=False ignores that without an error, so the model keeps its random initial weights",
         level=Level.CAUSE,
         category=Category.CHECKPOINT,
         confidence=Confidence.CONFIRMED,

@@ -76,6 +76,7 @@ _REFUSALS = ("signature.permission-denied", "signature.process-limit-reached")
 
 _LIMITS = (
     "signature.disk-full",
+    "signature.system-library-old",
     "signature.too-many-open-files",
     "signature.process-limit-reached",
 )

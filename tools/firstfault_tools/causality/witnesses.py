@@ -179,8 +179,8 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
         survived = not live and not _goes_on(incident, signature, hits)
         if signature.rank_is_speaker or any("rank" in h.captures for h in hits):
             rank, lead = attribute_rank(incident, live or hits)
-            if rank == 0 and _averaged(incident, signature, hits):
-                rank = None
+            if rank is not None and _averaged(incident, signature, hits):
+                rank = None if rank == 0 or _several_raised(incident) else rank
         else:
             rank, lead = None, (live or hits)[0]
         out.append(_from_hits(incident, signature, lead, hits, rank, survived))
@@ -192,6 +192,11 @@ def _averaged(incident: LogIncident, signature: Signature, hits: list[Hit]) -> b
     return signature.category is Category.NUMERICAL and all(
         rank_of(incident, h.line) is None and "rank" not in h.captures for h in hits
     )
+
+
+def _several_raised(incident: LogIncident) -> bool:
+    """More than one labelled rank raised: the process that the launcher names is one of them."""
+    return len({rank_of(incident, t.line) for t in incident.tracebacks} - {None}) > 1
 
 
 def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bool:

@@ -63,6 +63,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
         or _find_nothing_left(incident)
         or _find_narrowed(incident)
         or _find_nothing_done(incident)
+        or _find_rate_apart(incident)
     )
 
 
@@ -267,6 +268,68 @@ def _find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
                 ),
                 page="resume-state",
                 facts={"survived": False, "starts_at": 1, "resumed_at": start[2]},
+            ),
+        )
+    return ()
+
+
+_LOAD = expression(
+    r"(?i)\b(?:load(?:ed|ing)?|resum(?:ed?|ing)|restor(?:ed|ing))\b.{0,60}(?:checkpoint|ckpt|\.pth?\b|state_?dict|epoch|step)"
+)
+_RATE = expression(
+    r"(?i)\b(?:lr|learning[_ ]?rate)['\"]?\s*[:=]?\s*\[?(?P<rate>\d*\.?\d+(?:e[-+]?\d+)?)\b"
+)
+_AT_EPOCH = expression(r"(?i)\bepoch['\"]?\W{0,4}(?P<epoch>\d{1,6})\b")
+_NO_SCHEDULE = expression(
+    r"(?i)\b(?:no|not|without|skip\w*|ignor\w*|missing)\b.{0,40}\bsched\w*|\bsched\w*.{0,40}\b(?:not|missing|skipp\w*|none|false)\b"
+)
+HIGHER, RUNS = 2.0, 8
+"""How many times the rate before the rate after a resume is that no schedule asks for; logs of runs beside each other at most."""
+
+
+def _find_rate_apart(incident: LogIncident) -> tuple[Finding, ...]:
+    """A run that another log resumes with a much higher learning rate than it stopped with."""
+    if not 2 <= len(incident.digests) <= RUNS:
+        return ()
+    rates: dict[str, list[tuple[int, str, float, int | None]]] = {}
+    loads: dict[str, int] = {}
+    for digest, number, text in incident.lines_with(
+        ("lr", "LR", "earning", "oad", "esum", "estor")
+    ):
+        told = _RATE.search(text) if len(text) <= 2_000 else None
+        epoch = _AT_EPOCH.search(text) if told is not None else None
+        if told is not None and epoch is not None:
+            rates.setdefault(digest.file, []).append(
+                (number, text, float(told["rate"]), int(epoch["epoch"]))
+            )
+        elif digest.file not in rates and _LOAD.search(text[:2_000]):
+            loads[digest.file] = number
+    for file, start in loads.items():
+        after = rates.get(file, [])
+        past = [(f, r[-1]) for f, r in rates.items() if f != file and f not in loads]
+        if len(after) < 2 or len(past) != 1:
+            continue
+        (old, last), first = past[0], after[0]
+        if (
+            min(first[2], after[1][2]) < HIGHER * last[2]
+            or last[2] <= 0
+            or (first[3] or 0) - (last[3] or 0) not in (0, 1)
+        ):
+            continue
+        rows = [(old, last[0], last[1]), (file, first[0], first[1])]
+        rows += [(file, n, t) for d, n, t in incident.lines_with(("ched",)) if d.file == file and n <= first[0] and _NO_SCHEDULE.search(t[:2_000])][:1]  # fmt: skip
+        return (
+            Finding(
+                kind="checkpoint.rate_apart",
+                title=f"the learning rate was {last[2]:g} where the earlier run stopped ({old}, epoch {last[3]}) and is {first[2]:g} from the resume "
+                f"on ({file}, epoch {first[3]}): the state of the learning-rate scheduler was not restored from the checkpoint, so its schedule begins "
+                f"anew and the rate, {first[2] / last[2]:.0f} times as high, spoils the weights that were loaded well",
+                level=Level.CAUSE,
+                category=Category.CHECKPOINT,
+                confidence=Confidence.CONFIRMED,
+                evidence=tuple(quote_line(f, n, t) for f, n, t in rows),
+                page="resume-state",
+                facts={"before": last[2], "after": first[2], "loaded_at": start, "survived": False},
             ),
         )
     return ()

@@ -40,7 +40,8 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     if statistics or len(marked) > MOST:
         return statistics
     found = (
-        _same_draws(marked, lines, file)
+        _garbled_text(lines, file)
+        or _same_draws(marked, lines, file)
         or _same_augmentation(lines, file)
         or (_ids(marked, lines, file) if marked else None)
     )
@@ -60,6 +61,56 @@ def _make(
         page=page,
         facts={"survived": False, "starts_at": 1, "severity": "warning"},
     )
+
+
+_SHOWN = expression(
+    r"(?i)\b(?:decoded?|detokeni[sz]ed|prompts?|sample text|input text|example)\b[^\n]{0,40}?[:=]\s*(?P<text>(?:b?['\"]|<).{8,})"
+)
+_BYTES = ("\ufffd", "\u0120", "\u010a")
+"""What no decoded text holds: the replacement character, and the letters of byte-level tokens for a blank and a line's end."""
+_WORD_LIKE = expression(r"(?<![\w#<|])[a-z]{3,}(?![\w|>])")
+_CACHE = expression(
+    r"(?i)\b(?:(?:loading|found|using|reusing|re-?used?)\b.{0,40}\bcache\w*|cache hit)\b.{0,60}?(?P<path>/\S{4,300})"
+)
+_WRITTEN = expression(
+    r"^-\S+\s+\d+\s+(?P<who>\S+)\s.{0,60}?(?P<when>\d{4}-\d\d-\d\d|[A-Z][a-z]{2} +\d{1,2})\s"
+)
+LEAST_BROKEN = 2
+
+
+def _garbled_text(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
+    """A decoded sample that is no text, and the cache from which the tokenised data were taken."""
+    for number, text in keep_marked(lines, _BYTES)[:MOST]:
+        shown = _SHOWN.search(text[:MOST_CHARS])
+        if shown is None or sum(shown["text"].count(sign) for sign in _BYTES) < LEAST_BROKEN:
+            continue
+        pieces = shown["text"].split()
+        if 3 * len(_WORD_LIKE.findall(shown["text"])) > 2 * len(pieces):
+            continue
+        words = (
+            "the sample that the program prints of its training data is garbled, no text of any language: what the model is given is not what "
+            "the data file holds"
+        )
+        quoted = [(number, text)]
+        cached = [(n, t, m) for n, t in keep_marked(lines, ("cache", "Cache"))[:MOST] if (m := _CACHE.search(t[:MOST_CHARS]))]  # fmt: skip
+        if not cached:
+            words += " (the ids were made by another tokenizer or vocabulary than the one that decodes them)"
+            return _make("garbled", words, "tokenizer-mismatch", quoted, file)
+        name = cached[-1][2]["path"].rstrip("'\",.;:)").rpartition("/")[2]
+        quoted.append(cached[-1][:2])
+        made = next(((n, t, m) for n, t in keep_marked(lines, (name,)) if (m := _WRITTEN.match(t))), None)  # fmt: skip
+        told = ""
+        if made is not None:
+            told = f", written {made[2]['when']} by {made[2]['who']}"
+            quoted.append(made[:2])
+        words += (
+            f"; the tokenised samples were not made anew but taken from a cached file ({name}{told}), a corrupted or stale entry of an earlier "
+            "run with other code or another tokenizer"
+        )
+        if keep_marked(lines, ("reward",)):
+            words += ", so every answer to such prompts is worthless and earns a reward of zero"
+        return _make("garbled", words, "tokenizer-mismatch", quoted, file)
+    return None
 
 
 def _same_draws(
