@@ -23,7 +23,7 @@ MAX_LINES = 20_000
 MOST_OFTEN = 2
 """A line of a shape that comes more often than this in the incident is ordinary there."""
 
-_SHAPE = expression(r"[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
+_SHAPE = expression(r"(?<![0-9a-f])[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
 _TELLS = expression(
     r"(?i)\b(?:warn\w*|error|fail\w*|restart\w*|reboot\w*|upgrad\w*|updat(?:ed|ing)|stopp\w+|kill\w*|evict\w*|drain\w*|"
     r"reset\w*|remov\w+|expir\w+|conflict\w*|duplicate\w*|mismatch\w*|differ\w*|unreachable|unhealthy|not ?ready|"

@@ -26,6 +26,11 @@ _ALARMING = expression(
     r"skip(?:ped|ping)?|could not|cannot|timed? ?out|spike|autotun\w*|compil\w+)\b"
 )
 
+_SOURCE = expression(
+    r"\s*(?:[#@]|[fr]{0,2}[\"']|[\w.]+(?:: [\w.]+)? = |(?:def|class|import|from|return)\b|print\w*\()"
+)
+"""A line of a program that a log shows, as trainers print themselves at the start; it reports nothing."""
+
 
 def marks(numbers: Sequence[int]) -> str:
     """`[1][2]` for citation numbers."""
@@ -256,7 +261,7 @@ def _looks_alarming(examination: Examination, explained: bool) -> list[Line]:
         for number, text in digest.kept:
             if not _ALARMING.search(text) or (digest.file, number) in quoted:
                 continue
-            if explained and number < first:
+            if (explained and number < first) or _SOURCE.match(text):
                 continue
             if (step := read_progress(number, text)) is not None and step.training:
                 continue

@@ -14,9 +14,10 @@ from itertools import islice, pairwise
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
+from firstfault_tools.log.line import counts_preparation
 from firstfault_tools.log.scan import make_line
 
-_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d+/\d+|batch|tick \d|^\[ *\d+, +\d")
+_HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d/\d|batch|tick \d|^\[ *\d+, +\d")
 _STEP = expression(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
     r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
@@ -44,9 +45,9 @@ _FINISHED = expression(
     r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
     r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
-    r"\bexits? successfully\b|\bexit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
+    r"\bexits? successfully\b|(?<![\w-])exit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
     r"\bout of bounds values *: *0 ok\b|\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
-    r"\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
+    r"\"key\": \"run_stop\".{0,300}\"status\": \"success\"|\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
 )
 """Tried on lower-case text: several times faster than ignoring case."""
 
@@ -306,7 +307,7 @@ def read_progress(number: int, text: str) -> Progress | None:
     bar = _BAR.search(text)
     if bar is not None:
         return Progress(
-            number, text, _number(bar["done"]), _number(bar["total"]), True,
+            number, text, _number(bar["done"]), _number(bar["total"]), not counts_preparation(text),
             _clock(bar["elapsed"]), _clock(bar["left"]),
         )  # fmt: skip
     training = _METRIC.search(text) is not None

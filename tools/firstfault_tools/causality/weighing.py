@@ -8,7 +8,7 @@ belongs to another job.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from firstfault_tools.causality.chain import DEPTH, WEAKEST
@@ -36,6 +36,9 @@ ODD_VERSION = "ranks.odd_version"
 _PORT, _RESTART = "signature.master-port-in-use", "signature.elastic-restart"
 _ECHOES = (43, 45)
 """Xids that the driver writes when a process that failed is cleaned up."""
+
+_SILENT = ("signature.weights-newly-initialized-body",)
+"""Faults that end no program: where one raised an error of its own, that error ended it."""
 
 _CRASHES = ("signature.segfault", "signature.heap-corruption")
 """A crash of native code says what kind of code it was only where a stack is shown."""
@@ -132,6 +135,10 @@ def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[F
             or (finding.kind == _PORT and _left_by_attempt(finding, findings))
         ):
             level = Level.SYMPTOM
+        elif finding.kind in _SILENT and _raised_by_program(
+            f for f in findings if f is not finding
+        ):
+            level = Level.CONTEXT
         elif finding.kind == _ABORT and (what := _read_abort(incident, finding)):
             if _REPORTED.search(what) or _is_told_below(finding, findings):
                 level = Level.TEARDOWN
@@ -289,7 +296,7 @@ def _is_history(finding: Finding) -> bool:
     return bool(told) and all(_EARLIER.search(e.text[:500]) for e in told)
 
 
-def _raised_by_program(findings: Sequence[Finding]) -> bool:
+def _raised_by_program(findings: Iterable[Finding]) -> bool:
     """A process itself reported an error that is more than a lost connection."""
     return any(
         f.level in (Level.CAUSE, Level.FAILURE)

@@ -19,8 +19,16 @@ _ANSI = expression(
     rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78cDEHM])"
 )
 _ORPHAN_ANSI = expression(r"(?<![\w\]])\[(?:\d{1,3}(?:;\d{1,3})*)m")
-_BAR = expression(r"\d+%\s?\|[^|\n]{0,200}\|")
-_CONTROL = expression(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BAR = expression(r"\d{1,3}%\s?\|[^|\n]{0,200}\|")
+_PREPARES = expression(
+    r"(?i)\b(?:(?:down|up)?load(?:ing)?|fetch(?:ing)?|map(?:ping)?|filter(?:ing)?|tokeni[sz]\w{1,6}|pack(?:ing)?|cach(?:e|ing)|"
+    r"sav(?:e|ing)|writing|reading|convert(?:ing)?|pre-?process(?:ing)?|flattening|grouping|resolving|extract(?:ing)?|"
+    r"captur(?:e|ing)|casting|shuffling|indexing|quanti[sz]ing|materiali[sz]ing|creating|computing checksums|"
+    r"generating \w{1,30} (?:split|examples))\b[^|%\n]{0,80}:\s{0,3}\d{1,3}%\s?\|"
+)
+"""What the words before the percentage name; a bar of training has none, or an epoch."""
+
+_CONTROL = expression(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _JSON_TEXT_KEYS = ("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "content")
 _JSON_ERROR_KEYS = (
     "exc_type",
@@ -104,6 +112,11 @@ def collapse_progress(text: str) -> str:
 def _is_bar(part: str) -> bool:
     match = _BAR.search(part)
     return match is not None and "ProcessGroup" not in part and "Error" not in part
+
+
+def counts_preparation(text: str) -> bool:
+    """The bar of a line counts weights, files or samples that are made ready, not steps."""
+    return "%" in text and _PREPARES.search(text) is not None
 
 
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - {0x09, 0x0A})

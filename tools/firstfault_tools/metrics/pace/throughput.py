@@ -23,10 +23,6 @@ PILES_UP = (
     "; something grows from step to step (kept outputs, a graph that is extended, a list or cache that is searched, a "
     "disk or memory that fills up)"
 )
-SINCE_START_SPAN = 8
-"""Times its first step that the last step must be before a column is told to count from the start."""
-SINCE_START_SPREAD = 0.25
-"""Share by which the time for one step may differ over the whole of such a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +57,6 @@ def pace_of(view: View) -> Pace | None:
         if len(rows) < 7:
             continue
         part = values[rows]
-        if not inverse and (spent := _since_start(part, steps[rows])) is not None:
-            rows, part = rows[1:], spent
         made = 1000.0 / part if inverse else part
         exact = not inverse or metric == "iterations_per_s"
         warm = _warm(len(rows))
@@ -78,22 +72,6 @@ def pace_of(view: View) -> Pace | None:
         return None
     warm = _warm(int(good.sum()))
     return Pace(rows[1:][good][warm:], (gaps[good] / moved[good] * 1000)[warm:], "time", True)
-
-
-def _since_start(ms: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Time a step took where the column counts the time since the start; None where it does not.
-
-    Such a column is a line through the origin: it grows as the steps do. Steps that become slow do not.
-    """
-    import numpy as np
-
-    if steps[0] <= 0 or steps[-1] < SINCE_START_SPAN * steps[0] or np.any(np.diff(steps) <= 0):
-        return None
-    share = ms / steps
-    if np.any(np.abs(share - np.median(share)) > SINCE_START_SPREAD * np.median(share)):
-        return None
-    grown = np.diff(ms)
-    return None if np.any(grown <= 0) else grown / np.diff(steps)
 
 
 def _warm(rows: int) -> int:

@@ -16,8 +16,9 @@ from firstfault_tools.metrics.sources.tokens import to_number
 
 MAX_TEXTS = 50_000
 EDGE_TEXTS = 2_000
-LEAST_ROWS, LEAST_GROWTH, ALIKE = 5, 3.0, 0.2
-"""Of a counter of time: rows, last value over the first, and how far its rates may lie apart."""
+LEAST_ROWS, LEAST_GROWTH, ALIKE = 5, 3.0, 0.25
+"""Of a counter of time: rows, last value over the first, and how far its end may lie off its usual rate."""
+RESET_WITHIN = 0.1
 
 _WHOLE = {f"{second:02d}": float(second) for second in range(61)}
 
@@ -153,8 +154,12 @@ def count_apart(series: StepSeries) -> StepSeries:
     by_rank: dict[int, list[int]] = defaultdict(list)
     for row, value in enumerate(column):
         # "nan" stands in the first row of some trainers, before there is a step
-        if value != MISSING and value == value and series.step[row] != NO_STEP:
-            by_rank[series.rank[row]].append(row)
+        rows = by_rank[series.rank[row]]
+        # a second row of a step is its validation
+        new = not rows or series.step[row] > series.step[rows[-1]]
+        if value != MISSING and value == value and series.step[row] != NO_STEP and new:
+            rows.append(row)
+    by_rank = {rank: _since_reset(column, rows) for rank, rows in by_rank.items() if rows}
     if not by_rank or not all(_is_counter(series, column, rows) for rows in by_rank.values()):
         return series
     made = array("d", [MISSING]) * len(column)
@@ -171,6 +176,13 @@ def _may_count(column: array[float]) -> bool:
     return 0 <= first * LEAST_GROWTH < last
 
 
+def _since_reset(column: array[float], rows: list[int]) -> list[int]:
+    """The rows after the place, near the beginning, where a trainer sets its clock back: its warm-up is over."""
+    early = rows[: int(len(rows) * RESET_WITHIN) + 2]
+    falls = [n for n, (a, b) in enumerate(pairwise(early), 1) if column[b] <= column[a]]
+    return rows[falls[-1] :] if falls else rows
+
+
 def _is_counter(series: StepSeries, column: array[float], rows: list[int]) -> bool:
     """Rows of one rank, in order."""
     if len(rows) < LEAST_ROWS:
@@ -185,6 +197,5 @@ def _is_counter(series: StepSeries, column: array[float], rows: list[int]) -> bo
     if timed and sum(series.time[b] - series.time[a] for a, b in timed) >= 10:
         passed = sum(series.time[b] - series.time[a] for a, b in timed) * 1000
         return abs(sum(column[b] - column[a] for a, b in timed) / passed - 1) < ALIKE
-    rates = [column[r] / steps[r] for r in rows if steps[r] > 0]
-    usual = median(rates)
-    return all(abs(rate - usual) <= ALIKE * usual for rate in rates[len(rates) // 3 :])
+    usual = median((column[b] - column[a]) / (steps[b] - steps[a]) for a, b in pairwise(rows))
+    return abs(usual * steps[rows[-1]] - last) <= ALIKE * last

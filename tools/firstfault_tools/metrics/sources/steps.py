@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.line import counts_preparation
 from firstfault_tools.metrics.series import (
     MAX_RANK,
     MISSING,
@@ -322,7 +323,7 @@ class StepParser:
             self.heading = tuple(_COLUMN.findall(text.strip().lower()))
             return
         bar = BAR.search(text)
-        if bar:
+        if bar and not counts_preparation(text):
             self.bar_step, self.bar_total = read_counter(bar.group(1)), read_counter(bar.group(2))
         self._read(number, text, shape)
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.line import counts_preparation
 
 NUMBER = expression(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
@@ -46,6 +47,7 @@ _EPOCH_STEP = expression(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
 """Epoch and step in front of the loss, as torchtune's recipes describe their progress bar."""
 
 _SPLIT = expression(r"[_/\-.\s]+")
+_WHOLE = expression(r"(?i)(?:max|total|num)_(?:steps?|iter\w*|epochs?)$")
 _SAMPLES = expression(r"\[\s*(\d+)\s*/\s*(\d+)\s*\(\s*\d+%\)")
 
 SIGNALS = frozenset(
@@ -115,6 +117,9 @@ def to_number(text: str) -> float:
 @cache
 def meaning_of(key: str) -> tuple[str, str] | None:
     """(metric, default unit) of a name as logged, or None for a name that means nothing here."""
+    name, slash, whole = key.rpartition("/")
+    if slash and _WHOLE.match(whole):  # "global_step/max_steps: 1/40"
+        return meaning_of(name)
     words = [word for word in _SPLIT.split(key.lower().strip(" :='\"*#>")) if word]
     if words and words[0][:3] == "gpu" and words[0][3:].isdigit():
         words[0] = "gpu"  # "gpu0 mem"
@@ -187,6 +192,8 @@ def read_line(text: str) -> LineReading | None:
 
     text: without colour codes. A step line names a step or an epoch and at least one signal.
     """
+    if counts_preparation(text):
+        return None
     fields: list[Field] = []
     steps: dict[str, Field] = {}
     total: int | None = None
