@@ -31,6 +31,8 @@ _TELLS = expression(
     r"corrupt\w*|missing|unable|cannot|could not|stale|lock(?:ed)?|busy|blocked|hung|slow|exceed\w*|full|unexpected\w*|"
     r"instead of|falling back|fallback|no longer|gave up|giving up|terminat\w+|exit(?:ed|ing)?|wait(?:ing)?)\b"
 )
+_SETTING = expression(r"\s*(?:\w+=|[\"'][\w.-]+[\"']: ).*,$")
+"""A line of the arguments that a program prints at its start."""
 _ALARM = expression(r"Watchdog caught|ChildFailedError|Signal \d+ \(SIG")
 
 
@@ -45,6 +47,8 @@ def find_standouts(examination: Examination) -> list[Line]:
             shape = _SHAPE.sub(" ", text)
             shapes[shape] += 1
             if shapes[shape] > MOST_OFTEN or (digest.file, number) in quoted:
+                continue
+            if _SETTING.match(text):
                 continue
             if _TELLS.search(text) and not NOISE.search(text) and not _is_step(number, text):
                 found.append((make_line(digest.file, number, text, digest.year), shape))

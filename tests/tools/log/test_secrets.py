@@ -48,6 +48,13 @@ SAMPLES = [
     ("password", "{'hf_token': 'abcdef1234567890'}"),
     ("password", r'{"body": "{\"password\": \"hunter22x\"}"}'),
     ("password", "password: 12345678"),
+    ("password", "MYSQL_PWD=hunter22x"),
+    ("password", "{'user': 'a', 'pwd': 'hunter22x'}"),
+    ("password", "sshpass -p 'hunter22x' ssh node1"),
+    ("password", "docker login -u me -p hunter22x registry.example.org"),
+    ("password", "curl -s -u me:hunter22x https://example.org"),
+    ("password", "machine api.example.org login me password hunter22x"),
+    ("url_password", "mysql://me:p@ss22x@host/db"),
     ("jwt", "token eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abcDEF123"),
 ]
 
@@ -75,6 +82,9 @@ def test_a_quoted_password_goes_as_a_whole() -> None:
 def test_a_key_line_behind_a_prefix_is_redacted_and_a_digest_is_not() -> None:
     body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
     assert secrets.redact(f"[rank0]: {body}") == "[rank0]: <redacted:private_key>"
+    assert secrets.redact("GgAAAAtzc2gtZWQyNTUxOQAAACDq5sSk0==") == "<redacted:private_key>"
+    for plain in ("0a1b2c3d" * 5, "TransformerEncoderLayer2", "/Data1/run7/abcdefgh"):
+        assert secrets.redact(plain) == plain
     digest = "sha256 " + "0a1b2c3d" * 8
     assert secrets.redact(digest) == digest
     path = "reading /Data1/" + "abcdefgh/" * 6 + "x"

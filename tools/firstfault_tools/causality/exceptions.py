@@ -137,6 +137,9 @@ PAGES = {
 _FILE_PAGE = "file-system-access"
 
 
+_NO_FILE = "No such file or directory"
+
+
 def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Category:
     """Category of an exception from its error number, its type, its words, then from its place.
 
@@ -146,7 +149,9 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
     number = _ERRNO.search(message)
     if number is not None and (known := _BY_ERRNO.get(int(number[1]))) is not None:
         return known
-    if re.search(r"FileNotFound|NotADirectory|IsADirectory|FileExists", traceback.type):
+    if message.endswith(_NO_FILE) or re.search(
+        r"FileNotFound|NotADirectory|IsADirectory|FileExists", traceback.type
+    ):
         return _classify_file(traceback, in_worker)
     place = _classify_place(traceback, in_worker)
     if re.search(

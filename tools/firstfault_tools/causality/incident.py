@@ -95,7 +95,11 @@ class LogIncident:
     @cached_property
     def has_peers(self) -> bool:
         """The logs tell of more than one process, even where they do not say how many."""
-        if (self.world_size or 1) > 1 or len({e.host for e in self.exits if e.host}) > 1:
+        told = (
+            {e.host for e in self.exits if e.host},
+            {e.task for e in self.exits if e.task is not None},
+        )
+        if (self.world_size or 1) > 1 or any(len(several) > 1 for several in told):
             return True
         for digest in self.digests:
             for number in digest.marked.get(Mark.WORLD, ()):

@@ -11,7 +11,7 @@ from firstfault_tools.expressions import expression
 # A value after its name: quotes may be escaped, as in a JSON text inside a JSON text.
 _IS = r"\\{0,3}[\"']?\s{0,40}[:=]\s{0,40}\\{0,3}[\"']?"
 _NAMED = (
-    r"passw(?:or)?d|passwd|passphrase|client[_-]?secret|secret(?:[_-]?(?:access[_-]?)?key)?"
+    r"(?:[_-]|(?<=[\"']))pwd(?![\"']?\s{0,9}[:=]\s{0,9}[\"']?[/.~])|passw(?:or)?d|passwd|passphrase|client[_-]?secret|secret(?:[_-]?(?:access[_-]?)?key)?"
     r"|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|(?:access|auth|api|hf|hub|refresh|session|id|bot|github|gitlab|ngc)[_-]?token"
 )
@@ -75,7 +75,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         "cookie",
         r"(?i)\b(?:set-)?cookie\\{0,3}[\"']?:\s{0,9}[\"']?(?P<secret>[^\s=;,]{1,100}=.{4,4000})",
     ),
-    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@<]{0,100}:(?P<secret>[^\s/@]{1,200})@"),
+    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@<]{0,100}:(?P<secret>[^\s/]{1,200})@"),
     ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[A-Za-z0-9_-]{20,200})@"),
     ("private_key", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<secret>.*)"),
     (
@@ -98,6 +98,18 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "password",
+        r"\b(?:sshpass|(?:docker|podman|nerdctl)\s{1,9}login)\b[^\n]{0,200}?\s-p\s{0,9}[\"']?(?P<secret>[^\s\"'-][^\s\"']{3,200})",
+    ),
+    (
+        "password",
+        r"\b(?:curl|wget)\b[^\n]{0,300}?\s(?:-u|--user|--proxy-user)[ =]{0,9}[\"']?[^\s:\"']{1,100}:(?P<secret>[^\s\"']{4,200})",
+    ),
+    (
+        "password",
+        r"\blogin\s{1,9}\S{1,100}\s{1,9}password\s{1,9}(?P<secret>\S{4,200})",
+    ),
+    (
+        "password",
         r"(?i)(?:(?<![\w-])--?(?:(?:hf|hub|auth|access|api|use-auth)[_-])?token(?:\s{1,40}|=)|(?<![\w-])token"
         + _IS
         + r")[\"']?"
@@ -112,9 +124,11 @@ _HINTS = (
     "ghr_", "github_pat", "glpat-", "xox", "xapp-", "hooks.slack", "discord", "eyj", "nvapi-", "dapi",
     "npm_", "pypi-", "sg.", "k_live_", "hvs.", "hvb.", "dop_v1_", "wandb", "private key", "://",
     "bearer", "auth", "cookie", "aws", "signature", "credential", "secret", "token", "key", "passw",
-    "passphrase", "sig=",
+    "passphrase", "sig=", "pwd", "sshpass", "login", "curl", "wget",
 )  # fmt: skip
 _KEY_BODY = expression(r"^[A-Za-z0-9+/]{60,76}={0,2}$")
+_KEY_TAIL = expression(r"^(?:[A-Za-z0-9+/]{40,59}|[A-Za-z0-9+/]{8,59}={1,2})$")
+"""The last line of a printed key, which is shorter."""
 _KEY_BODY_AT_END = expression(r"(?<=[\s:])[A-Za-z0-9+/]{60,76}={0,2}$")
 _HARMLESS = expression(
     r"(?i)^(?:none|null|true|false|\*+|x{4,}|<[^>]*>|\$\{?\w+\}?|os\.environ.*|\.{3})$"
@@ -124,7 +138,7 @@ _TOKEN_COUNT = expression(r"^[\d.,]+$")
 
 def redact(text: str, counts: Counter[str] | None = None) -> str:
     """`text` with every secret replaced by `<redacted:kind>`; `counts` is raised by kind."""
-    if _KEY_BODY.match(text):
+    if _KEY_BODY.match(text) or (_KEY_TAIL.match(text) and _is_mixed(text)):
         if counts is not None:
             counts["private_key"] += 1
         return "<redacted:private_key>"
@@ -146,8 +160,12 @@ def _is_key_body(text: str) -> bool:
     if match is None:
         return False
     body = match[0]
-    mixed = (any(map(test, body)) for test in (str.islower, str.isupper, str.isdigit))
-    return all(mixed) and not body.startswith("/") and body.count("/") <= 4
+    return _is_mixed(body) and not body.startswith("/") and body.count("/") <= 4
+
+
+def _is_mixed(body: str) -> bool:
+    """Small and capital letters and digits, as in base64 and no digest."""
+    return all(any(map(test, body)) for test in (str.islower, str.isupper, str.isdigit))
 
 
 def _replace(kind: str, counts: Counter[str] | None, match: re.Match[str]) -> str:
@@ -184,5 +202,7 @@ def scan_patterns() -> tuple[str, ...]:
         r"\\*[\"']?\s*[:=]\s*\\*[\"']?[^\s\"']{4}",
         r"(?i)aws[_-]?(?:secret|session)[a-z_-]*[\"'\s:=]+[a-z0-9/+=]{30}",
         r"(?i)--?[a-z_-]*(?:passw(?:or)?d|token|api[_-]?key|secret)\s+[\"']?[^\s\"'-][^\s\"']{5}",
+        r"\b(?:sshpass|login)\b.{0,200}\s-p|\blogin\s.{1,100}\spassword\s|\b(?:curl|wget)\b.*\s(?:-u|--user|--proxy-user)[ =]",
+        r"(?i)(?:[_-]|[\"'])pwd[\"']?\s*[:=]\s*[\"']?[^\s\"'/.~]{4}",
         r"(?i)\btoken\\*[\"']?\s*[:=]\s*\\*[\"']?[a-z0-9._~+/=-]{16}",
     )
