@@ -24,6 +24,7 @@ from firstfault_tools.scheduler.kubernetes_reasons import (
     ReasonMeaning,
     explain_exit,
     explain_reason,
+    name_pod,
 )
 
 # Without one of these nothing is found; "Reason:" and "Exit Code:" alone are too common in logs.
@@ -315,7 +316,7 @@ def _describe_pod(
     return [
         make_finding(
             meaning,
-            f"Pod {container.pod or '?'}: {meaning.reading} ({reason})",
+            f"{name_pod(container.pod)}: {meaning.reading} ({reason})",
             (file, number, line),
             pod=container.pod,
             node=container.node,
@@ -386,7 +387,7 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
                 subject = target["name"]
         elif told := _DESCRIBE_EVENT.match(rest):
             message = told["message"]
-        who = f"Node {node}" if node else f"Pod {subject or '?'}"
+        who = f"Node {node}" if node else name_pod(subject)
         title = f"{who}: {meaning.reading} ({event['reason']}: {message[:160]})"
         found.append(
             make_finding(

@@ -20,7 +20,7 @@ from firstfault_tools.scheduler.kubernetes import (
     drop_repeats,
     make_finding,
 )
-from firstfault_tools.scheduler.kubernetes_reasons import explain_reason
+from firstfault_tools.scheduler.kubernetes_reasons import explain_reason, name_pod
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_YAML = 4 * 1024 * 1024
@@ -140,7 +140,7 @@ def _read_pod(item: Mapping[str, Any], lines: Sequence[NumberedLine], file: str)
     meaning = explain_reason(reason) if reason else None
     if reason and meaning:
         message = _text(status.get("message"), 300)
-        title = f"Pod {pod or '?'}: {meaning.reading} ({reason}{': ' + message if message else ''})"
+        title = f"{name_pod(pod)}: {meaning.reading} ({reason}{': ' + message if message else ''})"
         place = (file, *_place(lines, pod, reason))
         found.append(make_finding(meaning, title, place, pod=pod, node=node, reason=reason))
     for key in ("initContainerStatuses", "containerStatuses"):
@@ -200,7 +200,7 @@ def _read_event(item: Mapping[str, Any], lines: Sequence[NumberedLine], file: st
     on_node = target.get("kind") == "Node"
     node = name if on_node else _text(_map(item, "source").get("host"))
     message = _text(item.get("message") or item.get("note"), 300) or ""
-    who = f"Node {node}" if on_node else f"Pod {name or '?'}"
+    who = f"Node {node}" if on_node else name_pod(name)
     title = f"{who}: {meaning.reading} ({reason}: {message[:160]})"
     place = (file, *_place(lines, name, reason))
     pod = None if on_node else name

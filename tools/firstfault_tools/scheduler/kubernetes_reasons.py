@@ -37,6 +37,11 @@ def load_reasons() -> Mapping[str, ReasonMeaning]:
     return meanings
 
 
+def name_pod(pod: str | None) -> str:
+    """How a sentence about a pod begins, where the excerpt may not say which."""
+    return f"Pod {pod}" if pod else "A pod"
+
+
 def explain_reason(reason: str) -> ReasonMeaning | None:
     """Meaning of a reason, None where it is normal (`Completed`, `Started`)."""
     return load_reasons().get(reason)

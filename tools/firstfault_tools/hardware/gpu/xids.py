@@ -18,6 +18,7 @@ MARKERS = ("Xid (", "SXid (", "fallen off the bus", "NVRM: GPU at PCI")
 _XID = expression(
     r"NVRM: Xid \((?P<where>(?:PCI:)?[0-9a-fA-F:.]+)\): (?P<code>\d{1,4})\b(?:, )?(?P<detail>.*)"
 )
+_CAUSED = expression(r"caused by previous Xid (?P<code>\d{1,4})\b")
 _PROCESS = expression(
     r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name='?(?P<name>[^,']*)'?)?(?:, )?(?P<rest>.*)"
 )
@@ -96,6 +97,8 @@ def find_xids(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
                 stamped = read_stamp(line)
                 place = quote_line(file, number, line, host=stamped.host, time=stamped.time)
                 lost.setdefault(address, place)
+    printed = {(x.address, x.code) for x in xids}
+    xids = [_name_earlier(x, printed) for x in xids]
     groups: dict[tuple[str | None, str, int], list[XidLine]] = {}
     for xid in xids:
         groups.setdefault((xid.evidence.host, xid.address, xid.code), []).append(xid)
@@ -106,6 +109,14 @@ def find_xids(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
             others.append(_describe_lost(address, place))
     others.extend(_find_sxids(lines, file))
     return tuple(others)
+
+
+def _name_earlier(xid: XidLine, printed: set[tuple[str, int]]) -> XidLine:
+    """The Xid that a clean-up says it follows, where that one's own line was cut off."""
+    told = _CAUSED.search(xid.detail)
+    if told is None or (xid.address, int(told["code"])) in printed:
+        return xid
+    return replace(xid, code=int(told["code"]))
 
 
 def _describe_group(
