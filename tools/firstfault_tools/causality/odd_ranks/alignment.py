@@ -15,6 +15,7 @@ from itertools import islice
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.last_words import NOISE, last_words, read_doing
 from firstfault_tools.causality.odd_ranks.standings import (
+    STACK_HEADING,
     RankState,
     describe_divergence,
     describe_state,
@@ -86,8 +87,19 @@ def _judge_group(incident: LogIncident, group: str, states: dict[int, RankState]
     for judge in (_find_mismatch,) if _all_joined(incident) else judges:
         found = judge(incident, group, states, waiting)
         if found is not None:
-            return [found]
-    return [_all_wait(incident, waiting)]
+            return [_name_places(incident, found, waiting)]
+    return [_name_places(incident, _all_wait(incident, waiting), waiting)]
+
+
+def _name_places(incident: LogIncident, finding: Finding, waiting: Sequence[RankState]) -> Finding:
+    """With the lines of the program, where watchdogs printed stacks: the ranks of the finding's quotes."""
+    if next(incident.lines_with((STACK_HEADING,)), None) is None:
+        return finding
+    from firstfault_tools.causality.odd_ranks.failed_stacks import name_places
+
+    quoted = {(e.file, e.line) for e in finding.evidence}
+    shown = [s.rank for s in waiting if (s.report.line.file, s.report.line.number) in quoted]
+    return name_places(incident, finding, tuple(shown[:2]))
 
 
 def _all_joined(incident: LogIncident) -> bool:

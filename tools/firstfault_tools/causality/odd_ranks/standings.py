@@ -11,6 +11,9 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
 
+STACK_HEADING = "Stack trace of the failed collective:"
+"""Printed above a stack; not above the notice that there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankState:
