@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
-from firstfault.investigation.examination import Examination
+from firstfault.investigation.examination import Examination, choose_few
 from firstfault.investigation.speed import find_speed
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
@@ -329,7 +329,7 @@ def _read(examination: Examination, name: str) -> Reading | None:
 
 
 def _lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
-    for digest in examination.logs.digests:
+    for digest in choose_few(examination.logs.digests):
         for number, text in islice(digest.kept, MAX_LINES):
             yield digest.file, number, text[:MAX_CHARS]
 

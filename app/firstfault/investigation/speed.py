@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from statistics import median
 
 from firstfault.investigation.complaint import asks_pace, read_complaint
-from firstfault.investigation.examination import Examination
+from firstfault.investigation.examination import Examination, choose_few
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Confidence, Evidence, Finding, Level
 
@@ -173,8 +173,11 @@ def _judge_fall(examination: Examination) -> Finding | None:
             continue
         first, last = (_show(v, kind) for v in (speeds[0], speeds[-1]))
         places: Sequence[tuple[float, int, str]] = (rows[0], rows[len(rows) // 2], rows[-1])
-        at = max(range(1, len(speeds)), key=lambda i: min(speeds[:i]) / max(speeds[i:]))
-        times = min(speeds[:at]) / max(speeds[at:])
+        least = list(accumulate(speeds, min))
+        most_left = list(accumulate(reversed(speeds), max))[::-1]
+        falls = [before / after for before, after in zip(least, most_left[1:], strict=False)]
+        at = falls.index(max(falls)) + 1
+        times = falls[at - 1]
         most = FALLEN if at >= 3 and len(speeds) - at >= 3 else 2.0
         if times >= max(most, 0.7 * speeds[0] / speeds[-1]) and len(speeds) - at >= 2:
             before, after = (_show(median(part), kind) for part in (speeds[:at], speeds[at:]))
@@ -247,7 +250,7 @@ def _show(speed: float, kind: str) -> str:
 
 
 def _lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
-    for digest in examination.logs.digests:
+    for digest in choose_few(examination.logs.digests):
         for number, text in islice(digest.kept, MAX_LINES):
             yield digest.file, number, text[:MAX_CHARS]
 

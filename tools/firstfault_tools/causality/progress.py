@@ -63,9 +63,7 @@ _DEATH = expression(
 )
 _DEATH_WORDS = ("process down", "terminate called", "ChildFailedError", "exitcode", "core dumped")
 _RAISED = "Traceback (most recent call last)"
-_WAITED = "Watchdog caught collective operation timeout"
-"""Ranks that still train wait for the one that said it is done."""
-RAISED_WITHIN, WAITED_WITHIN = 3, 200
+RAISED_WITHIN = 3
 """Lines after the word that training is done in which the exception that ended it may stand."""
 
 DEATH_LINES = 4_000
@@ -183,15 +181,12 @@ class ProgressReader:
         )
 
     def _breaks_off(self, last: Progress, number: int) -> bool:
-        """Steps are left to do, and an exception follows at once (the trainer only tidied up) or others time out."""
+        """Steps are left to do and an exception follows at once: the trainer only tidied up."""
         planned = _COUNT.search(last.text)
         if planned is None or int(planned["done"]) >= int(planned["total"]):
             return False
         after = self._digest.lines_after(number, RAISED_WITHIN)
-        if any(_RAISED in text for _, text in after):
-            return True
-        start = self._digest.position(number) + 1
-        return any(_WAITED in text for _, text in self._digest.kept[start : start + WAITED_WITHIN])
+        return any(_RAISED in text for _, text in after)
 
     def survives(self, number: int) -> bool:
         """Training went on for several steps after line `number`, or had ended as planned before it.

@@ -43,6 +43,7 @@ GATE = (
     "nexpected keys",
     "nexpected key(s)",
     "nexpected Keys",
+    "unexpected ",
     "strict=False",
     "strict = False",
     "strict: False",
@@ -64,6 +65,13 @@ _ONE = expression(
 )
 
 
+_COUNTED = expression(
+    r"(?i)\bmissing\b\D{0,24}(?P<missing>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<lacks>\w+(?:\.\w+)+)"
+    r".{0,40}?\bunexpected\b\D{0,24}(?P<extra>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<given>\w+(?:\.\w+)+)"
+)
+"""Counts of a program's own, each with the name of one key."""
+
+
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """A load with strict=False that printed what it left out: the same weights under other names."""
     marked = [(n, t) for n, t in keep_marked(lines, GATE) if "Error" not in t]
@@ -73,8 +81,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         return (printed,)
     for number, text in marked[:200]:
         both = _BOTH.search(text[:80_000])
+        told = _COUNTED.search(text[:2_000]) if both is None else None
         if both is not None:
             found = _describe_left_out(both["missing"], both["extra"], [(number, text)], file)
+        elif told is not None and told["missing"] == told["extra"]:
+            lacks, given = repr([told["lacks"]]), repr([told["given"]])
+            found = _describe_left_out(lacks, given, [(number, text)], file)
         else:
             extra = _ONE.search(text[:80_000])
             near = [(n, t) for n, t in lines if 0 < abs(n - number) <= 2 and "issing" in t]
