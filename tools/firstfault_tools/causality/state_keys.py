@@ -43,7 +43,7 @@ GATE = (
     "nexpected keys",
     "nexpected key(s)",
     "nexpected Keys",
-    "unexpected ",
+    "unexpected",
     "strict=False",
     "strict = False",
     "strict: False",
@@ -66,8 +66,8 @@ _ONE = expression(
 
 
 _COUNTED = expression(
-    r"(?i)\bmissing\b\D{0,24}(?P<missing>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<lacks>\w+(?:\.\w+)+)"
-    r".{0,40}?\bunexpected\b\D{0,24}(?P<extra>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<given>\w+(?:\.\w+)+)"
+    r"(?i)\bmissing\b\D{0,24}(?P<missing>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<lacks>\w{2,}(?:\.\w+)+)"
+    r".{0,40}?\bunexpected\b\D{0,24}(?P<extra>\d{1,7})\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?P<given>\w{2,}(?:\.\w+)+)"
 )
 """Counts of a program's own, each with the name of one key."""
 
