@@ -102,8 +102,11 @@ def test_command_prints_a_list_best_first(tmp_path: Path, question: str) -> None
     assert scores == sorted(scores, reverse=True)
 
 
-def test_command_answers_an_empty_question_with_an_empty_list(tmp_path: Path) -> None:
-    assert _run(tmp_path, "") == []
+def test_command_refuses_an_empty_question(tmp_path: Path) -> None:
+    environment = {"FIRSTFAULT_CACHE": str(tmp_path), "FIRSTFAULT_EMBEDDINGS": "none"}
+    result = CliRunner(env=environment).invoke(root, ["search", "", "--json"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the question is empty" in result.stderr
 
 
 def test_command_reads_standard_input(tmp_path: Path) -> None:
