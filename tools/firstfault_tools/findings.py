@@ -6,7 +6,7 @@ loose text. Keys inside `Finding.facts` carry their unit (`tried_gib`, `elapsed_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -125,6 +125,26 @@ class Finding:
         told = self.facts.get("explains")
         weight = told.get(complaint) if isinstance(told, Mapping) else None
         return float(weight) if isinstance(weight, int | float) else 0.0
+
+    @classmethod
+    def of_question(
+        cls,
+        name: str,
+        title: str,
+        level: Level,
+        category: Category,
+        evidence: Iterable[Evidence],
+        page: str | None = None,
+    ) -> Finding:
+        """What the run prints of the very quantity that a question names."""
+        return cls(
+            kind=f"question.{name}",
+            title=title,
+            level=level,
+            category=category,
+            evidence=tuple(evidence),
+            page=page,
+        )
 
     @classmethod
     def of_slowness(

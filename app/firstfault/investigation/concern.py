@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from statistics import median
 
-from firstfault.investigation.examination import Examination, choose_few
+from firstfault.investigation.examination import Examination, sample_lines
 from firstfault.investigation.speed import find_speed
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.speaker import read_speaker
 
-MAX_LINES, MAX_CHARS = 20_000, 3_000
 LEAST = 5
 CHANGED, SETTLED, STILL = 0.07, 0.02, 0.03
 """Share by which a trend must move; within which a level holds; and which is no movement at all."""
@@ -150,7 +148,7 @@ def _judge(examination: Examination, name: str, read: Reading, question: str) ->
                 f"the {name} goes up and down from one value to the next ({against} of {len(read.values) - 1} times up), which is the "
                 f"noise of single batches or a small sample; its trend falls from {start:.4g} to {end:.4g}, so the model learns"
             )
-        return _make("trend", words, Level.BENIGN, Category.NUMERICAL, read.ends())
+        return Finding.of_question("trend", words, Level.BENIGN, Category.NUMERICAL, read.ends())
     if "loss" in name and (turned := _judge_turn(name, read, question)) is not None:
         return turned
     if start > 0 and end > 2 * start and end >= 0.9 * max(read.values) and "loss" in name:
@@ -162,7 +160,7 @@ def _judge(examination: Examination, name: str, read: Reading, question: str) ->
             )
         else:
             words += "; a learning rate too high is the usual reason"
-        return _make("rises", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "loss-divergence")  # fmt: skip
+        return Finding.of_question("rises", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "loss-divergence")  # fmt: skip
     return None
 
 
@@ -179,7 +177,7 @@ def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
                 "that is too high for this phase (no decay, no clipping) is the usual reason"
             )
             places = [Evidence(read.file, n, t.strip()[:600]) for n, t in (read.places[low], read.places[-1])]  # fmt: skip
-            return _make("turns", words, Level.FAILURE, Category.NUMERICAL, places, "loss-divergence")  # fmt: skip
+            return Finding.of_question("turns", words, Level.FAILURE, Category.NUMERICAL, places, "loss-divergence")  # fmt: skip
     if len(values) < 10 or not _NO_PROGRESS.search(question):
         return None
     if abs(read.end - read.start) > 0.1 * abs(read.start) or read.start <= 0:
@@ -188,13 +186,15 @@ def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
         f"the {name} shows no trend over {len(values)} values: {read.start:.4g} at first, {read.end:.4g} at last, between {min(values):.4g} and "
         f"{max(values):.4g}: it does not fall any more; a learning rate that is too high to settle or a batch that is too small keeps it there"
     )
-    return _make("no_trend", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "underfitting")
+    return Finding.of_question(
+        "no_trend", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "underfitting"
+    )
 
 
 def _judge_equal_evaluation(examination: Examination) -> Finding | None:
     """Evaluation values that are equal on all ranks: each evaluates the whole set, or they were averaged."""
     told: dict[str, dict[int, tuple[str, int, str]]] = defaultdict(dict)
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         speaker, start = read_speaker(text)
         message = text[start:]
         if speaker.rank is None or not _EVALUATED.search(message):
@@ -208,12 +208,12 @@ def _judge_equal_evaluation(examination: Examination) -> Finding | None:
         "every rank evaluates the whole validation set (it has no distributed sampler) or prints the average, so all print the same values: "
         "right, only the work is done on each rank; training itself uses different samples"
     )
-    return _make("equal_evaluation", words, Level.BENIGN, Category.DATA, places)
+    return Finding.of_question("equal_evaluation", words, Level.BENIGN, Category.DATA, places)
 
 
 def find_work(examination: Examination) -> bool:
     """Losses printed at least twice, in whatever form: the run went on."""
-    return sum(1 for _, _, text in _lines(examination) if _LOSSES.search(text)) >= 2
+    return sum(1 for _, _, text in sample_lines(examination) if _LOSSES.search(text)) >= 2
 
 
 def _judge_memory(read: Reading) -> Finding | None:
@@ -225,7 +225,7 @@ def _judge_memory(read: Reading) -> Finding | None:
             f"memory rises to about {median(peaks):.4g}{read.unit} and drops back {len(peaks)} times, as at the end of an epoch when loader workers end "
             "and give back what they cached; the peaks do not grow, so nothing leaks from one epoch to the next"
         )
-        return _make("memory_returns", words, Level.BENIGN, Category.OOM, read.ends())
+        return Finding.of_question("memory_returns", words, Level.BENIGN, Category.OOM, read.ends())
     level = median(values[-max(3, len(values) // 3) :])
     since = next((i for i, v in enumerate(values) if v >= (1 - SETTLED) * level), len(values))
     rest = values[since:]
@@ -240,7 +240,7 @@ def _judge_memory(read: Reading) -> Finding | None:
         )
     kept = dict.fromkeys((read.places[0], read.places[since], read.places[-1]))
     places = tuple(Evidence(read.file, n, t.strip()[:600]) for n, t in kept)
-    return _make("memory_settled", words, Level.BENIGN, Category.OOM, places)
+    return Finding.of_question("memory_settled", words, Level.BENIGN, Category.OOM, places)
 
 
 def _judge_entropy(read: Reading) -> Finding | None:
@@ -250,7 +250,7 @@ def _judge_entropy(read: Reading) -> Finding | None:
         f"the entropy of the policy collapsed from {read.start:.3g} to {read.end:.3g}: it hardly explores any more, all answers to a "
         "prompt become alike, advantages and gradients vanish and the reward cannot rise further"
     )
-    return _make("entropy_gone", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "policy-collapse")  # fmt: skip
+    return Finding.of_question("entropy_gone", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "policy-collapse")  # fmt: skip
 
 
 def _judge_policy_loss(examination: Examination, read: Reading) -> Finding | None:
@@ -265,7 +265,7 @@ def _judge_policy_loss(examination: Examination, read: Reading) -> Finding | Non
         f"term, which grows as the policy leaves its reference (KL {kl.start:.3g} to {kl.end:.3g}); the reward rises from {reward.start:.3g} "
         f"to {reward.end:.3g}, so the model learns"
     )
-    return _make("policy_loss", words, Level.BENIGN, Category.NUMERICAL, read.ends())
+    return Finding.of_question("policy_loss", words, Level.BENIGN, Category.NUMERICAL, read.ends())
 
 
 def _judge_bar(examination: Examination) -> Finding | None:
@@ -273,7 +273,7 @@ def _judge_bar(examination: Examination) -> Finding | None:
     last: tuple[str, tuple[int, str], re.Match[str]] | None = None
     first: tuple[str, tuple[int, str], re.Match[str]] | None = None
     after = 0
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         if "%|" not in text:
             after += 1
             continue
@@ -299,13 +299,13 @@ def _judge_bar(examination: Examination) -> Finding | None:
             if pool is not None and int(pool[1]) > 1
             else ": nothing of it was done"
         )
-        return _make("bar_at_zero", f"'{name}' stands at 0 of {total}{why}", Level.FAILURE, Category.DATA, places, "training-stall")  # fmt: skip
+        return Finding.of_question("bar_at_zero", f"'{name}' stands at 0 of {total}{why}", Level.FAILURE, Category.DATA, places, "training-stall")  # fmt: skip
     if first[2] is not last[2] and int(first[2]["done"]) < done and after <= 3:
         words = (
             f"'{name}' is slow, not stuck: it went from {first[2]['done']} to {done} of {total}; the CPUs do this preprocessing and the GPUs "
             "idle until it is done"
         )
-        return _make("bar_moves", words, Level.BENIGN, Category.PERFORMANCE, places)
+        return Finding.of_question("bar_moves", words, Level.BENIGN, Category.PERFORMANCE, places)
     return None
 
 
@@ -313,7 +313,7 @@ def _read(examination: Examination, name: str) -> Reading | None:
     """Values of the name that is printed most often among those meant by it."""
     wanted, other = re.compile(_NAMES[name]), re.compile(_NAMES["validation loss"])
     found: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         for pair in _PAIR.finditer(text):
             told = pair["name"].strip()
             if not wanted.fullmatch(told) or (name == "loss" and other.fullmatch(told)):
@@ -326,28 +326,3 @@ def _read(examination: Examination, name: str) -> Reading | None:
         return None
     unit = f" {rows[-1][1]}" if rows[-1][1] else ""
     return Reading(told, file, unit, tuple(r[0] for r in rows), tuple((r[2], r[3]) for r in rows))
-
-
-def _lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
-    for digest in choose_few(examination.logs.digests):
-        for number, text in islice(digest.kept, MAX_LINES):
-            yield digest.file, number, text[:MAX_CHARS]
-
-
-def _make(
-    name: str,
-    title: str,
-    level: Level,
-    category: Category,
-    places: Sequence[Evidence],
-    page: str | None = None,
-) -> Finding:
-    return Finding(
-        kind=f"question.{name}",
-        title=title,
-        level=level,
-        category=category,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(places),
-        page=page,
-    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault_tools.causality.chain import Chain, order_findings
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 MAX_SAMPLED_NOTES = 8
 MAX_STEP_LOGS = 48
+SAMPLED_LINES, SAMPLED_CHARS = 20_000, 3_000
 ALIKE_ON_ALL_RANKS = frozenset({"metrics.log_lines"})
 """Line finders whose question has the same answer in every rank's log of one run."""
 
@@ -257,6 +259,13 @@ def _find_in_incident(
             log.exception("incident finder %s failed", name)
             skipped.append(SkippedInput("all logs", f"{name} failed: {error!r}"))
     return out
+
+
+def sample_lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
+    """(file, number, text) of the first lines of few logs, for questions about what the run prints."""
+    for digest in choose_few(examination.logs.digests):
+        for number, text in islice(digest.kept, SAMPLED_LINES):
+            yield digest.file, number, text[:SAMPLED_CHARS]
 
 
 def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from statistics import median
 
 from firstfault.investigation.complaint import asks_pace, read_complaint
-from firstfault.investigation.examination import Examination, choose_few
+from firstfault.investigation.examination import Examination, sample_lines
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Complaint, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 
-MAX_LINES, MAX_CHARS = 20_000, 3_000
 LEAST = 5
 
 _ETA = expression(
@@ -77,7 +76,7 @@ def find_speed(examination: Examination, question: str) -> Finding | None:
 def _judge_times(examination: Examination) -> Finding | None:
     """Printed durations: a clock since the start, or times that really grow."""
     found: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         told = _SPENT.search(text)
         if told is not None:
             found[file, re.sub(r"\d+", "0", told["name"].lower())].append(
@@ -97,14 +96,16 @@ def _judge_times(examination: Examination) -> Finding | None:
             f"the printed time counts the total since the start ({values[0]:.4g}, then {values[-1]:.4g}): each one took about "
             f"{usual:.4g}, the same from first to last, so nothing gets slower and nothing leaks"
         )
-        return _make("total_time", words, Level.BENIGN, places)
+        return Finding.of_question("total_time", words, Level.BENIGN, Category.PERFORMANCE, places)
     if values[-1] < 1.4 * values[0]:
         return None
     words = (
         f"the time grows longer and longer, from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} readings: something accumulates from one "
         "to the next (operations added to the graph, kept outputs or histories, a list that is searched, caches), and each one does more work"
     )
-    return _make("times_grow", words, Level.FAILURE, places, "throughput-drop")
+    return Finding.of_question(
+        "times_grow", words, Level.FAILURE, Category.PERFORMANCE, places, "throughput-drop"
+    )
 
 
 _Paces = dict[tuple[str, str], list[tuple[float, int, str]]]
@@ -114,7 +115,7 @@ def _read_paces(examination: Examination) -> tuple[_Paces, dict[str, tuple[int, 
     """Speeds by file and form, and the first line of each file that names work done once."""
     found: _Paces = defaultdict(list)
     once: dict[str, tuple[int, str]] = {}
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         if _ONCE.search(text):
             once.setdefault(file, (number, text))
         told = _PACES.search(text)
@@ -147,7 +148,9 @@ def _judge_start(examination: Examination) -> Finding | None:
             f"and work that was queued but not done yet; from then on the speed is constant at about {fast}, so nothing slowed down"
         )
         places = [Evidence(file, n, t.strip()[:600]) for _, n, t in (rows[0], rows[1], rows[-1])]
-        return _make("first_reading", words, Level.BENIGN, places)
+        return Finding.of_question(
+            "first_reading", words, Level.BENIGN, Category.PERFORMANCE, places
+        )
     if rows[0][0] * SLOWER > usual:
         return None
     reason = once.get(file)
@@ -161,7 +164,7 @@ def _judge_start(examination: Examination) -> Finding | None:
     )  # fmt: skip
     quoted = dict.fromkeys([*([reason] if reason is not None else []), *((n, t) for _, n, t in (rows[0], rows[first], rows[-1]))])  # fmt: skip
     places = [Evidence(file, n, t.strip()[:600]) for n, t in quoted]
-    return _make("warm_up", words, Level.BENIGN, places)
+    return Finding.of_question("warm_up", words, Level.BENIGN, Category.PERFORMANCE, places)
 
 
 def _judge_fall(examination: Examination) -> Finding | None:
@@ -199,10 +202,11 @@ def _judge_fall(examination: Examination) -> Finding | None:
             how += f"; the queue of prepared batches is empty since («{queue[1].strip()[-60:]}»): the data loader does not keep up, storage or preprocessing is too slow"
         quoted = dict.fromkeys([*((n, t) for _, n, t in places), *([queue] if queue else [])])
         page = "dataloader-stall" if queue is not None else "throughput-drop"
-        return _make(
+        return Finding.of_question(
             "speed_fell",
             how,
             Level.FAILURE,
+            Category.PERFORMANCE,
             [Evidence(file, n, t.strip()[:600]) for n, t in quoted],
             page,
         )
@@ -213,7 +217,7 @@ def _find_empty_queue(examination: Examination, file: str) -> tuple[int, str] | 
     """The first line from which on a queue of batches that was filled before stays empty."""
     told = [
         (float(m["size"]), n, t)
-        for f, n, t in _lines(examination)
+        for f, n, t in sample_lines(examination)
         if f == file and (m := _QUEUE.search(t))
     ]
     if len(told) < 2 or max(size for size, _, _ in told) < 2:
@@ -227,7 +231,7 @@ def _find_empty_queue(examination: Examination, file: str) -> tuple[int, str] | 
 def _judge_estimate(examination: Examination) -> Finding | None:
     """A first estimate of the time left that counts the start-up as if every step took as long."""
     read: list[tuple[float, Evidence]] = []
-    for file, number, text in _lines(examination):
+    for file, number, text in sample_lines(examination):
         if "emaining" not in text and "eta" not in text.lower():
             continue
         if eta := _ETA.search(text):
@@ -242,28 +246,8 @@ def _judge_estimate(examination: Examination) -> Finding | None:
         "the first estimate of the time left is made from the first step alone, which loads, compiles and warms up; the later ones are "
         f"far lower ({read[1][0] / 3600:.1f} h, then {read[-1][0] / 3600:.1f} h) and fall as they should"
     )
-    return _make("first_estimate", words, Level.BENIGN, (read[0][1], read[-1][1]))  # fmt: skip
+    return Finding.of_question("first_estimate", words, Level.BENIGN, Category.PERFORMANCE, (read[0][1], read[-1][1]))  # fmt: skip
 
 
 def _show(speed: float, kind: str) -> str:
     return f"{1 / speed if kind in _TIMES else speed:.4g}"
-
-
-def _lines(examination: Examination) -> Iterator[tuple[str, int, str]]:
-    for digest in choose_few(examination.logs.digests):
-        for number, text in islice(digest.kept, MAX_LINES):
-            yield digest.file, number, text[:MAX_CHARS]
-
-
-def _make(
-    name: str, title: str, level: Level, places: Sequence[Evidence], page: str | None = None
-) -> Finding:
-    return Finding(
-        kind=f"question.{name}",
-        title=title,
-        level=level,
-        category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
-        evidence=tuple(places),
-        page=page,
-    )
