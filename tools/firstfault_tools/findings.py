@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
+
+from firstfault_tools.finding_roles import FindingRole, roles_of_kind
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -81,6 +83,8 @@ class Complaint(StrEnum):
     SETBACK = "setback"
     ENDLESS = "endless"
     MEMORY = "memory"
+    DIED = "died"
+    WRONG = "wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,35 @@ class Evidence:
     host: str | None = None
     time: float | None = None
     """Seconds since the epoch, UTC where the zone is known."""
+
+
+class Together(IntEnum):
+    """How much had to agree before a finding was made: lines of a log, values of a series, ranks."""
+
+    ONE_LINE = 0
+    TWO_LINES = 1
+    SETTING = 2
+    """A line and the setting or command behind it."""
+    SERIES = 5
+    """Numbers of many steps."""
+    REPEATED_SERIES = 6
+    """Numbers of many steps, and that they come back."""
+    RANKS = 10
+    """What all ranks did, laid beside each other."""
+    STATED = 20
+    """A comparison of all ranks that a program made itself."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Strength:
+    """Which of two findings on one line leads: the one that more agrees with, then the more exact pattern.
+
+    together: a `Together`, of a signature the number of other patterns that it needs. length: characters of its
+    shortest pattern.
+    """
+
+    together: int = Together.ONE_LINE
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +152,33 @@ class Finding:
     time: float | None = None
     page: str | None = None
     facts: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+    roles: frozenset[FindingRole] = frozenset()
+    """Roles of the signature it is of; those of other kinds stand in finding_roles.json."""
+
+    strength: Strength = Strength()
+    origin: str = ""
+    """Where in the program's own code it came from, as the title says it: `, called from main (train.py:12)`."""
+
+    @property
+    def parted(self) -> tuple[str, str]:
+        """The title up to the place in the code it came from, and the rest from there."""
+        at = self.title.find(self.origin) if self.origin else -1
+        return (self.title[:at], self.title[at:]) if at >= 0 else (self.title, "")
+
+    @property
+    def survived(self) -> bool:
+        """The run went on after it."""
+        return bool(self.facts.get("survived"))
+
+    @property
+    def starts_at(self) -> int:
+        """Line at which what it tells of began; 0 where that is the line it quotes."""
+        line = self.facts.get("starts_at")
+        return int(line) if isinstance(line, int | float | str) and line else 0
+
+    def has(self, role: FindingRole) -> bool:
+        """Whether this kind of finding plays a part."""
+        return role in self.roles or role in roles_of_kind(self.kind)
 
     def explains(self, complaint: Complaint) -> float:
         """How much of a complaint this finding accounts for, 0 to 1."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,12 @@ from types import MappingProxyType
 from typing import Any
 
 from firstfault_tools.findings import Finding, Json
+from firstfault_tools.roles import Role
 
 HEAD_BYTES = 64 * 1024
+
+EMPTY_FILE = "empty file"
+"""Why an artefact without a byte is passed over; it holds nothing that could be misunderstood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class Reader:
 
     recognise(name, head) must be cheap and must not raise. read gets *all* artefacts of its kind in
     the incident at once, since ranks only mean something beside each other. read raises `ToolError`s
-    only. owns: the artefact is not a log, so the log scan leaves it alone.
+    only. owns: the artefact is not a log, so the log scan leaves it alone. role: its part in the incident.
+    series: states at several times are compared, so two that are alike say that nothing moved.
     """
 
     name: str
@@ -68,6 +74,8 @@ class Reader:
     recognise: Callable[[str, bytes], bool]
     read: Callable[[tuple[Artefact, ...]], Reading]
     owns: bool = True
+    role: Role = Role.COUNTER
+    series: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +108,51 @@ class LineFinder:
     gate: tuple[str, ...] = ()
 
     def __call__(self, lines: Lines, file: str) -> Iterable[Finding]:
+        if not self.may_find(lines):
+            return ()
+        return _load_finder(self.module)(lines, file)
+
+    def may_find(self, lines: Lines) -> bool:
+        """False where it finds nothing in these lines, nor in any part of them."""
         from firstfault_tools.hardware.excerpt import may_hold
 
-        if self.gate and not may_hold(lines, self.gate):
-            return ()
-        found: Iterable[Finding] = importlib.import_module(self.module).find_in_lines(lines, file)
-        return found
+        return not self.gate or may_hold(lines, self.gate)
+
+
+@cache
+def _load_finder(module: str) -> Callable[[Lines, str], Iterable[Finding]]:
+    """Importing a module that is there already takes longer than to find nothing in a short log."""
+    found: Callable[[Lines, str], Iterable[Finding]] = importlib.import_module(module).find_in_lines
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSigns:
+    """A reader that is imported only where an artefact holds one of its module's `SIGNS`.
+
+    A sign is text in the first 64 KiB, `name:` and a part of the name in small letters, or `re:` and an expression.
+    Without signs the reader always looks.
+    """
+
+    module: str
+    signs: tuple[str, ...]
+
+    def may_know(self, name: str, head: bytes) -> bool:
+        """Whether the reader has to look at the artefact."""
+        return not self.signs or any(_holds_sign(sign, name.lower(), head) for sign in self.signs)
+
+
+def _holds_sign(sign: str, name: str, head: bytes) -> bool:
+    if sign.startswith("name:"):
+        return sign[5:] in name
+    if sign.startswith("re:"):
+        return re.search(sign[3:].encode(), head) is not None
+    return sign.encode("latin-1") in head
 
 
 _READER, _CALCULATOR = b"\nREADER = ", b"\nCALCULATOR = "
 _IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
-_GATE = re.compile(rb"\nGATE = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
+_WORDS = re.compile(rb"\n(GATE|SIGNS) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +161,7 @@ class _Module:
 
     marks: frozenset[bytes]
     gate: tuple[str, ...]
+    signs: tuple[str, ...]
 
 
 @cache
@@ -132,17 +175,26 @@ def _modules() -> Mapping[str, _Module]:
 
     found: dict[str, _Module] = {}
     marks = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
-    root = Path(firstfault_tools.__path__[0])
-    paths = (file.relative_to(root) for file in root.rglob("[!_]*.py"))
-    for path in sorted(paths, key=lambda p: (p.parts[0], len(p.parts), p)):
-        source = (root / path).read_bytes()
-        name = ".".join((root.name, *path.with_suffix("").parts))
-        gate = _GATE.search(source)
+    root = firstfault_tools.__path__[0]
+    for parts in sorted(_walk(root), key=lambda p: (p[0], len(p), p)):
+        with open(os.path.join(root, *parts), "rb") as stream:
+            source = stream.read()
+        words = {m[1]: tuple(ast.literal_eval(m[2].decode())) for m in _WORDS.finditer(source)}
+        name = ".".join((firstfault_tools.__name__, *parts))[: -len(".py")]
         found[name] = _Module(
             marks=frozenset(mark for mark in marks if mark in source),
-            gate=tuple(ast.literal_eval(gate[1].decode())) if gate is not None else (),
+            gate=words.get(b"GATE", ()),
+            signs=words.get(b"SIGNS", ()),
         )
     return MappingProxyType(found)
+
+
+def _walk(root: str) -> Iterator[tuple[str, ...]]:
+    """Modules below the package, as parts of their paths; those that begin with an underscore are passed over."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        inside = os.path.relpath(folder, root).split(os.sep) if folder != root else []
+        yield from ((*inside, n) for n in files if n.endswith(".py") and not n.startswith("_"))
 
 
 def _modules_with(mark: bytes) -> Iterator[tuple[str, Any]]:
@@ -155,6 +207,22 @@ def _modules_with(mark: bytes) -> Iterator[tuple[str, Any]]:
 def readers() -> tuple[Reader, ...]:
     """Every reader, by name. Imports only the modules that define one."""
     return tuple(sorted((m.READER for _, m in _modules_with(_READER)), key=lambda r: r.name))
+
+
+def readers_for(name: str, head: bytes) -> tuple[Reader, ...]:
+    """Readers that may know an artefact, by name of the reader; only their modules are imported."""
+    asked = (s.module for s in _reader_signs() if s.may_know(name, head))
+    found: list[Reader] = [importlib.import_module(module).READER for module in asked]
+    return tuple(sorted(found, key=lambda r: r.name))
+
+
+@cache
+def _reader_signs() -> tuple[ReaderSigns, ...]:
+    return tuple(
+        ReaderSigns(name, module.signs)
+        for name, module in _modules().items()
+        if _READER in module.marks
+    )
 
 
 @cache

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import Hit, Line
+from firstfault_tools.log.place import name_ranks
 
 PAGE = "peer-exited"
 _REMOTE = expression(
@@ -24,25 +26,6 @@ _REMOTE = expression(
     r"(?:[Nn]ode failure on|[Nn]odes?) (?P<node>[\w.-]+)(?: not responding|,|$)"
 )
 _LOCAL = expression(r"addr=\[(?P<own>[^\]\s]{1,80})\]")
-_GONE = frozenset(
-    {
-        *(
-            "mpi-daemon-lost",
-            "nccl-connection-closed",
-            "nccl-remote-error",
-            "store-connection-lost",
-        ),
-        *(
-            "rendezvous-connection",
-            "nccl-bootstrap-connect",
-            "connection-reset",
-            "ib-retry-exceeded",
-        ),
-        *("store-get-timeout", "nccl-proxy-failed", "efa-peer-gone", "ray-node-dead"),
-    }
-)
-"""Signatures of lines in which a survivor says that somebody else is gone."""
-
 LINES_ROUND = 8
 MOST_RANKS = 65_536
 
@@ -58,9 +41,10 @@ def read_absence(incident: LogIncident) -> Finding | None:
     reports: dict[str, _Loss] = {}
     speakers: Counter[str] = Counter()
     survivors: set[int] = set()
+    lost_peer = incident.signatures.with_role(FindingRole.LOST_PEER)
     for digest in incident.digests:
         for hit in digest.hits:
-            if incident.signatures.signatures[hit.index].id not in _GONE:
+            if hit.index not in lost_peer:
                 continue
             if incident.survived(hit.line):
                 continue
@@ -85,20 +69,12 @@ def read_absence(incident: LogIncident) -> Finding | None:
 def _finding(
     incident: LogIncident, name: str, loss: _Loss, survivors: set[int], speakers: set[str]
 ) -> Finding:
-    who = (
-        f"rank{'s' if len(survivors) > 1 else ''} {_ranges(survivors)}"
-        if survivors
-        else "the survivors"
-    )
+    who = name_ranks(survivors) if survivors else "the survivors"
     where = f" on {', '.join(sorted(speakers)[:4])}" if speakers else ""
     seen = incident.ranks_seen | survivors
     world = max(incident.world_size or 0, max(seen, default=-1) + 1)
     missing = sorted(set(range(world)) - seen) if survivors and world <= MOST_RANKS else []
-    silent = (
-        f"; nothing of rank{'s' if len(missing) > 1 else ''} {_ranges(missing)} is in these logs"
-        if missing
-        else ""
-    )
+    silent = f"; nothing of {name_ranks(missing)} is in these logs" if missing else ""
     return Finding(
         kind="peers.lost",
         title=f"{who}{where} lost the connection to {name}, which closed first{silent}: whether a process there, "
@@ -116,7 +92,7 @@ def _finding(
 
 def _own_host(line: Line) -> str | None:
     match = _LOCAL.search(line.text)
-    return match["own"] if match is not None else line.speaker.host
+    return match["own"] if match is not None else line.place.host
 
 
 def _remotes(incident: LogIncident, line: Line) -> set[str]:
@@ -141,15 +117,3 @@ def _short(name: str) -> str:
 
 def _is_address(name: str) -> bool:
     return re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", name) is not None
-
-
-def _ranges(ranks: set[int] | list[int]) -> str:
-    """`0-3, 8` of rank numbers."""
-    out: list[list[int]] = []
-    for rank in sorted(ranks):
-        if out and rank == out[-1][1] + 1:
-            out[-1][1] = rank
-        else:
-            out.append([rank, rank])
-    shown = [f"{a}-{b}" if a != b else f"{a}" for a, b in out]
-    return ", ".join(shown[:6]) + (" and more" if len(shown) > 6 else "")

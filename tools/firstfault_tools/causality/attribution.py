@@ -7,14 +7,16 @@ where two processes say it, though only one of them gives its rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from firstfault_tools.causality.exceptions import wraps_worker
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.seats.pods import label_of
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.log.digest import Hit, Line
-from firstfault_tools.log.speaker import ERROR_CODE, read_speaker
+from firstfault_tools.log.place import NOWHERE, Place
+from firstfault_tools.log.prefix import ERROR_CODE, read_prefix
 from firstfault_tools.log.traceback import Traceback
 
 CLEARLY_FIRST_S = 5.0
@@ -71,7 +73,7 @@ _OF_A_BUILD = (
 
 def _builders_of(incident: LogIncident) -> set[int]:
     """Ranks whose own build of an extension failed: the others wait for it and only miss its file."""
-    spoken = (read_speaker(text)[0].rank for _, _, text in incident.lines_with(_BUILD_FAILED))
+    spoken = (read_prefix(text)[0].rank for _, _, text in incident.lines_with(_BUILD_FAILED))
     return {rank for rank in spoken if rank is not None}
 
 
@@ -80,39 +82,42 @@ def rank_of(incident: LogIncident, line: Line) -> int | None:
     told = incident.told_ranks.get((line.file, line.number))
     if told is not None:
         return told
-    if line.speaker.rank is not None:
-        return line.speaker.rank
-    if line.speaker.task is not None and incident.tasks_are_ranks:
-        return line.speaker.task
-    if line.speaker.local_rank is not None and incident.locals_are_ranks:
-        return line.speaker.local_rank
-    if line.speaker.pid is not None and line.speaker.stream:
-        seated = incident.roster.by_pid(line.speaker.pid, line.speaker.host)
-        if seated is not None:
-            return seated
-    if incident.label_ranks and (label := label_of(line.text)) is not None:
-        return incident.label_ranks.get(label)
+    of_task = line.place.task is not None and line.place.rank == line.place.task
+    if line.place.rank is not None and not (of_task and incident.placement.tasks_disagree):
+        return line.place.rank
+    digest = incident.digest_of(line.file)
+    place = process_of(replace(line.place.within(digest.name_place), rank=None))
+    ranks = incident.placement.ranks_of(place, line.file) if place != NOWHERE else None
+    if ranks is not None and ranks.candidates:
+        return ranks.only
     tail = line.text.startswith("\t") or ERROR_CODE.match(line.text) is not None
     if tail:
         above = next((x for x in incident.lines_before(line, TAIL) if x.text[:1] != "\t"), None)
-        if above is not None and above.speaker.rank is not None:
-            return above.speaker.rank
-    digest = incident.digest_of(line.file)
+        if above is not None and above.place.rank is not None:
+            return above.place.rank
     return digest.name_rank if set(digest.ranks) <= {digest.name_rank} else None
+
+
+def process_of(place: Place) -> Place:
+    """The facts that tell one process from the others: not a host alone, nor what a library puts before its lines."""
+    if place.pid is not None and not place.stream:
+        place = replace(place, pid=None)
+    place = replace(place, gpu=None)
+    return place if replace(place, host=None, stream="") != NOWHERE else NOWHERE
 
 
 def processes_of(hits: Sequence[Hit]) -> set[tuple[str | None, int]]:
     """(host, pid) of those who say it as a library labels its lines: NCCL gives its pid and no rank."""
-    speakers = (h.line.speaker for h in hits)
+    speakers = (h.line.place for h in hits)
     return {(s.host, s.pid) for s in speakers if s.pid is not None and not s.stream}
 
 
 def host_of(incident: LogIncident, hits: Sequence[Hit]) -> str | None:
     """The one host of all processes that say the same; None where they sit on several."""
-    hosts = {h.line.speaker.host for h in hits} - {None}
+    hosts = {h.line.place.host for h in hits} - {None}
     if not hosts:
         ranks = {r for h in hits if (r := rank_of(incident, h.line)) is not None}
-        hosts = {incident.roster.host_of(r) for r in ranks}
+        hosts = {incident.placement.host_of(r) for r in ranks}
     return next(iter(hosts)) if len(hosts) == 1 else None
 
 
@@ -136,7 +141,7 @@ def _clearly_first(ordered: Sequence[Hit]) -> bool:
     """Of several ranks that say the same, one said it well before all others."""
     times: dict[int, float] = {}
     for hit in ordered:
-        rank = hit.line.speaker.rank
+        rank = hit.line.place.rank
         if rank is not None and hit.line.time is not None:
             times.setdefault(rank, hit.line.time)
     stamps = sorted(times.values())
@@ -152,6 +157,8 @@ def _first_of_few(incident: LogIncident, labelled: Sequence[Hit]) -> Hit | None:
     first: dict[int, Hit] = {}
     for hit in labelled:
         rank = rank_of(incident, hit.line)
+        if hit.line.time is None and rank is not None and _follows(hit, first.values()):
+            continue
         if rank is None or hit.line.time is None:
             return None
         if rank not in first or hit.line.time < (first[rank].line.time or 0.0):
@@ -162,9 +169,17 @@ def _first_of_few(incident: LogIncident, labelled: Sequence[Hit]) -> Hit | None:
     world = max(incident.world_size or 0, *(r + 1 for r in incident.ranks_seen | spoken))
     times = sorted((h.line.time or 0.0, r) for r, h in first.items())
     exact = any(t % 1 for t, _ in times)
-    if FEW * len(first) > world or not exact or times[1][0] - times[0][0] < APART_S:
+    if len(times) < 2 or FEW * len(first) > world or not exact:
+        return None
+    if times[1][0] - times[0][0] < APART_S:
         return None
     return first[times[0][1]]
+
+
+def _follows(hit: Hit, others: Iterable[Hit]) -> bool:
+    """The line stands behind another of these in its log, so it is not the first of them."""
+    line = hit.line
+    return any(o.line.file == line.file and o.line.number < line.number for o in others)
 
 
 def _ended_first(incident: LogIncident, named: Sequence[Hit]) -> Hit | None:
@@ -188,13 +203,11 @@ def raised_by_launcher(traceback: Traceback) -> bool:
 
 
 ABORTED = 6
-_ABORTS = frozenset({"native-abort-unnamed", "heap-corruption", "cpp-abort"})
-"""Signatures of lines a process prints in the moment in which it ends by SIGABRT."""
 
 
 def _are_aborts(incident: LogIncident, hits: Sequence[Hit]) -> bool:
-    known = incident.signatures.signatures
-    return any(h.index >= 0 and known[h.index].id in _ABORTS for h in hits)
+    aborts = incident.signatures.with_role(FindingRole.ABORT)
+    return any(h.index in aborts for h in hits)
 
 
 def _all_failed_alike(incident: LogIncident) -> bool:
@@ -238,7 +251,7 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     if not own and (next_rank := _rank_raising_next(incident, hits[0].line)) is not None:
         return next_rank
     codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
-    speakers = {h.line.speaker.pid for h in hits}
+    speakers = {h.line.place.pid for h in hits}
     if None not in speakers and all(e.pid is not None and e.pid not in speakers for e in codes):
         return None  # the launcher names a process that did not write this
     aborted = [e for e in incident.exits if e.signal == ABORTED]
@@ -248,9 +261,11 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     ranks = {e.rank for e in codes if e.rank is not None}
     if len(ranks) == 1:
         return ranks.pop()
-    local_ranks = {e.local_rank for e in codes if e.local_rank is not None}
-    if not ranks and len(local_ranks) == 1 and len(incident.hosts_seen) <= 1:
-        return local_ranks.pop()
+    if not ranks and len({e.local_rank for e in codes} - {None}) == 1:
+        local = next(e.local_rank for e in codes if e.local_rank is not None)
+        found = incident.placement.ranks_of(Place(local_rank=local), hits[0].line.file).only
+        alone = incident.placement.no_second_node and len(incident.hosts_seen) <= 1
+        return local if found is None and alone else found
     if codes or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
     first = {

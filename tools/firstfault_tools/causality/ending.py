@@ -22,6 +22,7 @@ PAGE = "exit-codes"
 _WORDS = (
     "illed", "erminated", "Hangup", "borted", "us error", "egmentation", "exit", "Failed with result",
     "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_ME", "CANCELLED", "PREEMPTED", "signal", "disconnect", "by remote host",
+    "finished", "ended", "completed", "done",
 )  # fmt: skip
 _BAD = expression(
     r"^(?:[\w.\[\]/:-]+ ){0,3}(?:Killed|Terminated|Hangup|Aborted|Bus error|Segmentation fault)(?: \(core dumped\))?\s*$|"
@@ -30,6 +31,9 @@ _BAD = expression(
     r"Main process exited, code=(?:killed|dumped|exited), status=(?!0\b)\w+|Failed with result '(?!success)|"
     r"\b[Ee]xit(?:s|ed)?(?: with)?(?: exit| return)? (?:code|status)(?: of [\w.-]+)?[ :=']+-?[1-9]\d{0,3}\b|"
     r"client_loop: send disconnect|^Connection to \S+ closed by remote host|"
+    r"\b(?:job|run|task|workflow|pod|attempt|allocation|training)\b[^\n]{0,60}\b(?:finished|ended|completed|done|terminated)\b[^\n]{0,40}"
+    r"(?:\((?:[Ff]ailed|[Cc]ancell?ed|[Pp]reempted|[Tt]imed? ?[Oo]ut|[Kk]illed|[Ee]rror)\)|"
+    r"\b(?:status|state|result)[=:] ?'?(?:[Pp]reempted|[Ff]ailed|[Cc]ancell?ed|[Kk]illed|[Tt]imeout|[Ee]rror)|\bexit_code[=:] ?-?[1-9])|"
     r"non-zero exit (?:code|status)|exited on signal \d|died with <Signals\.|"
     r"\b(?:FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\w*|CANCELLED(?: by \d+)?|PREEMPTED)\s+\d+:\d+"
 )
@@ -71,7 +75,7 @@ def read_ending(incident: LogIncident) -> Finding | None:
         category=None,
         confidence=Confidence.POSSIBLE,
         evidence=(end.line.evidence(),),
-        host=end.line.speaker.host,
+        host=end.line.place.host,
         time=end.line.time,
         page=PAGE,
         facts={"step": end.step, "survived": False},

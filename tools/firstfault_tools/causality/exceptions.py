@@ -14,20 +14,11 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.traceback import EDGE, Frame, Traceback
-
-GENERIC = frozenset(
-    {
-        "python-error",
-        "python-assertion",
-        "python-runtime-error",
-        "python-qualified-error",
-        "dataset-worker-exception",
-    }
-)
-"""Signatures that know an exception only by its type: a traceback tells more than they do."""
 
 MAX_MESSAGE = 240
 MAX_CODE = 120
@@ -128,14 +119,6 @@ _WORKER = expression(
     r"Caught \w+ in (?P<who>[A-Za-z ]*?(?:worker process|thread|replica)) (?P<number>\d+)"
 )
 
-PAGES = {
-    Category.DATA: "dataset-worker-exception",
-    Category.CHECKPOINT: "checkpoint-resume",
-    Category.ENVIRONMENT: "missing-python-package",
-    Category.CODE_BUG: "python-error",
-}
-_FILE_PAGE = "file-system-access"
-
 
 _NO_FILE = "No such file or directory"
 
@@ -145,37 +128,37 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
 
     in_worker: raised by dataset code in a worker process of a data loader.
     """
-    message = traceback.message
-    number = _ERRNO.search(message)
+    number = _ERRNO.search(traceback.message)
     if number is not None and (known := _BY_ERRNO.get(int(number[1]))) is not None:
         return known
-    if message.endswith(_NO_FILE) or re.search(
-        r"FileNotFound|NotADirectory|IsADirectory|FileExists", traceback.type
-    ):
+    if traceback.message.endswith(_NO_FILE) or _FILES.search(traceback.type):
         return _classify_file(traceback, in_worker)
     place = _classify_place(traceback, in_worker)
-    if re.search(
-        r"Unpickling|ReadError|EOFError|BadZip|zlib|UnicodeDecode|JSONDecode", traceback.type
-    ):
-        return place if place is not Category.CODE_BUG else Category.DATA
-    if _REMOTE.search(traceback.type):
-        return place if place is not Category.CODE_BUG else Category.ENVIRONMENT
-    for pattern, category in _BY_TYPE:
+    for pattern, instead in ((_DAMAGED, Category.DATA), (_REMOTE, Category.ENVIRONMENT)):
         if pattern.search(traceback.type):
-            return category
-    if _LAUNCH.search(message):
-        return Category.SCHEDULER
-    if traceback.short_type in ("RuntimeError", "OSError", "Exception") and _PEER.search(message):
-        return Category.COMMUNICATION
-    if _NOT_FINITE.search(message):
-        return Category.NUMERICAL
-    if place is Category.CODE_BUG and message.startswith("logged") and _OF_DATA.search(message):
-        return Category.DATA
-    if _REFUSED.search(message):
-        return Category.ENVIRONMENT
-    if _PLAIN_BUG.search(traceback.type) and place is Category.CHECKPOINT:
-        return Category.CODE_BUG
-    return place
+            return place if place is not Category.CODE_BUG else instead
+    by_type = (category for pattern, category in _BY_TYPE if pattern.search(traceback.type))
+    return next(by_type, None) or _classify_words(traceback, place) or place
+
+
+_FILES = expression(r"FileNotFound|NotADirectory|IsADirectory|FileExists")
+_DAMAGED = expression(r"Unpickling|ReadError|EOFError|BadZip|zlib|UnicodeDecode|JSONDecode")
+
+
+def _classify_words(traceback: Traceback, place: Category) -> Category | None:
+    """Category by what the exception says."""
+    message = traceback.message
+    bare = traceback.short_type in ("RuntimeError", "OSError", "Exception")
+    logged = place is Category.CODE_BUG and message.startswith("logged")
+    rows = (
+        (_LAUNCH.search(message), Category.SCHEDULER),
+        (bare and _PEER.search(message), Category.COMMUNICATION),
+        (_NOT_FINITE.search(message), Category.NUMERICAL),
+        (logged and _OF_DATA.search(message), Category.DATA),
+        (_REFUSED.search(message), Category.ENVIRONMENT),
+        (place is Category.CHECKPOINT and _PLAIN_BUG.search(traceback.type), Category.CODE_BUG),
+    )
+    return next((category for held, category in rows if held), None)
 
 
 def _classify_file(traceback: Traceback, in_worker: bool) -> Category:
@@ -218,9 +201,13 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
     out = [t for t in incident.tracebacks if not t.chained]
     for digest in incident.digests:
         for hit in digest.hits:
-            if incident.signatures.signatures[hit.index].id not in GENERIC:
+            if FindingRole.BARE_EXCEPTION not in incident.signatures.signatures[hit.index].roles:
                 continue
             if (hit.line.file, hit.line.number) in told or _sets_off(hit.line.text):
+                continue
+            if (before := next(incident.lines_before(hit.line, 1), None)) and _sets_off(
+                before.text
+            ):
                 continue
             kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
             message = hit.captures.get("message", "")
@@ -241,9 +228,7 @@ def _with_announcement(incident: LogIncident, traceback: Traceback) -> Traceback
     for line in islice(
         incident.lines_before(replace(traceback.line, number=traceback.start), 4), 4
     ):
-        if line.speaker.key == traceback.line.speaker.key and (
-            told := _ANNOUNCED.search(line.text)
-        ):
+        if line.place.key == traceback.line.place.key and (told := _ANNOUNCED.search(line.text)):
             words = " ".join(told["words"].split())
             return replace(traceback, message=f"logged just before it: {words}")
     return traceback
@@ -268,14 +253,14 @@ def ignored_lines(incident: LogIncident) -> frozenset[tuple[str, int]]:
 def page_of(traceback: Traceback, category: Category) -> str | None:
     """Knowledge page with the fixes for an exception that no signature knows."""
     if traceback.frames and _COMPILE_CACHE.search(traceback.frames[-1].path):
-        return "triton-cache"
+        return page_of_kind("traceback.compile_cache")
     if _REMOTE.search(traceback.type) or "[Errno 5]" in traceback.message:
-        return "storage-read-error"
+        return page_of_kind("traceback.storage")
     if category is Category.ENVIRONMENT and not re.search(
         r"Import|Module|Package|Distribution", traceback.type
     ):
-        return _FILE_PAGE
-    return PAGES.get(category)
+        return page_of_kind("traceback.files")
+    return page_of_kind(f"traceback.{category}")
 
 
 def find_worker(incident: LogIncident, traceback: Traceback) -> str | None:

@@ -84,8 +84,8 @@ def _load() -> tuple[tuple[Kind, ...], Mapping[str, str], Mapping[str, str]]:
     raw = json.loads((Path(__file__).parent / "explanations.json").read_text(encoding="utf-8"))
     kinds = tuple(
         Kind(
-            type=re.compile(f"^(?:{row['type']})$"),
-            message=re.compile(row["message"]),
+            type=expression(f"^(?:{row['type']})$"),
+            message=expression(row["message"]),
             code=row.get("code"),
             says=row["says"],
             page=row.get("page"),
@@ -93,7 +93,7 @@ def _load() -> tuple[tuple[Kind, ...], Mapping[str, str], Mapping[str, str]]:
             settings=tuple(row.get("settings", ())),
             signatures=frozenset(row.get("signatures", ())),
             instead=row.get("instead", False),
-            frames=re.compile(row["frames"]) if "frames" in row else None,
+            frames=expression(row["frames"]) if "frames" in row else None,
         )
         for row in raw["kinds"]
     )
@@ -218,7 +218,7 @@ def find_settings(
     if not wanted:
         return []
     either = "|".join(re.escape(n).replace("_", "[_-]") for n in wanted)
-    pattern = re.compile(
+    pattern = expression(
         rf"(?i)(?<![\w./])(?P<shown>['\"]?(?:--)?(?:\w+\.)*(?P<name>{either})['\"]?"
         rf"(?:\s*[:=]\s*|\s*\.{{3,}}\s*|(?<=version)\s+|(?<=\w)\s+(?=\d)){_VALUE})"
     )

@@ -38,7 +38,7 @@ def _dealt_after(incident: LogIncident, line: Line) -> bool:
     left = LINES_AFTER
     for number, text in digest.lines_after(line.number, 4 * LINES_AFTER):
         other = make_line(digest.file, number, text, digest.year)
-        if other.speaker.key != line.speaker.key:
+        if other.place.key != line.place.key:
             continue
         if _dealt(other.text):
             return True

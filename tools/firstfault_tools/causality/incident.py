@@ -4,40 +4,43 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
+from firstfault_tools.causality.advance import Advance, read_advance
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
-from firstfault_tools.causality.seats.roster import Roster, read_roster
-from firstfault_tools.causality.seats.seating import Seating, read_seating
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.exits import Exit, read_exits
+from firstfault_tools.log.place import Place
+from firstfault_tools.log.role import read_role
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.log.traceback import Traceback, read_tracebacks
 from firstfault_tools.log.work import WorkReport, read_work
+from firstfault_tools.placement.rows import read_table
+from firstfault_tools.placement.table import PlacementTable
+from firstfault_tools.roles import Role
 
 if TYPE_CHECKING:
-    from firstfault_tools.causality.seats.gpu_seats import GpuSeats
+    from firstfault_tools.placement.gpus import GpuTable
 
 _WORLD = expression(
-    r"(?i)(?:world[_ ]?size|world)['\"]?\s*(?:\.{2,}|[:=]|is)?\s*(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
+    r"(?i)(?:world[_ ]?size|world)['\"]?\s{0,9}(?:\.{2,80}|[:=]|is)?\s{0,9}(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
 )
 _MORE = expression(
-    r"(?i)--num[_-]gpus['\",]*[= ]+['\"]?(\d{1,4})\b|num[_-]processes['\"]?\s*[:= ]\s*['\"]?(\d{1,6})\b|\bprocess \d{1,6}/(\d{1,6})\b"
+    r"(?i)--num[_-]gpus['\",]{0,9}[= ]{1,9}['\"]?(\d{1,4})\b|num[_-]processes['\"]?\s{0,9}[:= ]\s{0,9}['\"]?(\d{1,6})\b|\bprocess \d{1,6}/(\d{1,6})\b"
 )
 _LOCAL = expression(r"--local[-_]rank[= ](\d{1,3})\b")
+_MESH = expression(r"device mesh with \[[^\]\n]{0,200}\], \[(\d{1,6}(?:, \d{1,6}){0,6})\]")
+"""torchtitan prints the mesh of the job: names of its dimensions, then their sizes."""
 _LAUNCH = expression(r"--nnodes[= ](\d+)")
 _PER_NODE = expression(r"--nproc[_-]per[_-]node[= ](\d+)")
-MOST_GPUS = 16
-"""GPUs of the largest host with one process for each."""
-
-
-LABELLED_LINES = 400
-"""First lines of each log in which labels of workers are looked for."""
+MOST_SORTED = 64
+"""Logs up to which they are sorted by what they are; more are the ranks of one run."""
 _RAY_ACTOR = expression(r"\s*\((?:\w+\.)*\w+ (?:rank=\d+ )?pid=\d+")
 
 
@@ -82,11 +85,16 @@ class LogIncident:
     @cached_property
     def world_size(self) -> int | None:
         """Number of ranks of the job where the logs say it: the largest figure they give."""
+        return self.suspects._told_world or self.of_the_run._told_world
+
+    @cached_property
+    def _told_world(self) -> int | None:
         sizes = [0]
         for digest in self.digests:
             for number in digest.marked.get(Mark.WORLD, ()):
                 text = self.text_of(digest, number) or ""
                 sizes += [int(g) for m in _WORLD.finditer(text) for g in m.groups() if g]
+                sizes += [prod(map(int, m[1].split(", "))) for m in _MESH.finditer(text)]
                 nodes, each = _LAUNCH.search(text), _PER_NODE.search(text)
                 if each is not None:
                     sizes.append(int(each[1]) * (int(nodes[1]) if nodes is not None else 1))
@@ -112,74 +120,55 @@ class LogIncident:
         return any(_RAY_ACTOR.match(t) for _, _, t in self.lines_with(("Worker pid=", "Actor pid=", "Dict pid=", "Runner pid=", "_task pid=")))  # fmt: skip
 
     @cached_property
-    def ranks_seen(self) -> frozenset[int]:
-        """Ranks that wrote at least one line anywhere."""
+    def printed_ranks(self) -> frozenset[int]:
+        """Ranks that a line, a report or the name of a log gives outright."""
         seen = {r for d in self.digests for r in d.ranks}
         seen |= {d.name_rank for d in self.digests if d.name_rank is not None}
         seen |= {w.rank for w in self.work}
         return frozenset(seen)
 
     @cached_property
-    def tasks_are_ranks(self) -> bool:
-        """srun labels are ranks: one process a task, and no launcher of its own inside a task."""
-        speakers = [h.line.speaker for d in self.digests for h in d.hits]
-        both = [s for s in speakers if s.task is not None and s.rank is not None]
-        if any(s.task != s.rank for s in both) or any(e.local_rank is not None for e in self.exits):
-            return False
-        labels = {s.task for s in speakers if s.task is not None}
-        return bool(both) or len(labels) > 1 or any(e.task in labels for e in self.exits if e.task)
+    def ranks_seen(self) -> frozenset[int]:
+        """Ranks that wrote at least one line anywhere; of local ranks those whose rank is known."""
+        seen = set(self.printed_ranks)
+        tasks = any(h.line.place.task is not None for d in self.digests for h in d.hits)
+        if tasks and self.placement.tasks_are_ranks:
+            seen |= self.placement.tasks_seen
+        for digest in self.digests:
+            places = [Place(local_rank=n) for n in digest.locals]
+            if digest.name_place.local_rank is not None:
+                places.append(digest.name_place)
+            for place in places:
+                rank = self.placement.ranks_of(place.within(digest.name_place), digest.file).only
+                if rank is not None:
+                    seen.add(rank)
+        return frozenset(seen)
 
     @cached_property
-    def label_ranks(self) -> dict[str, int]:
-        """Ranks by the numbered labels of workers (`[worker-1]`), where each is one process and no line tells a rank."""
-        if self.ranks_seen:
-            return {}
-        from firstfault_tools.causality.seats.pods import label_of, rank_of_ordinal
-
-        heads = (t for d in self.digests for _, t in d.kept[:LABELLED_LINES])
-        names = {name for t in heads if (name := label_of(t)) is not None}
-        if len(names) < 2:
-            return {}
-        told = {name: rank_of_ordinal(self, name) for name in names}
-        return {name: rank for name, rank in told.items() if rank is not None}
-
-    @cached_property
-    def locals_are_ranks(self) -> bool:
-        """`host:N` labels count over the whole job: N is beyond the GPUs of any host, or is the rank told."""
-        speakers = [h.line.speaker for d in self.digests for h in d.hits]
-        speakers += [t.line.speaker for t in self.tracebacks]
-        labels = [s for s in speakers if s.host is not None and s.local_rank is not None]
-        both = [s for s in labels if s.rank is not None]
-        if any(s.rank != s.local_rank for s in both):
-            return False
-        return any((s.local_rank or 0) >= MOST_GPUS for s in labels)
-
-    @cached_property
-    def roster(self) -> Roster:
+    def placement(self) -> PlacementTable:
         """Which process is which rank, from all logs."""
-        lines = (line for d in self.digests for line in d.marked_lines(Mark.SEAT))
-        return read_roster(lines, self.exits)
+        return read_table(self)
 
     @cached_property
-    def seating(self) -> Seating:
-        """Ranks by host, GPU and pod, put together from all logs."""
-        return read_seating(self.digests, self.roster, self.world_size)
-
-    @cached_property
-    def gpu_seats(self) -> GpuSeats:
+    def gpu_table(self) -> GpuTable:
         """Ranks by PCI address and pid, put together from listings; read only where a fault names one."""
-        from firstfault_tools.causality.seats.gpu_seats import GpuSeats
+        from firstfault_tools.placement.gpus import GpuTable
 
-        return GpuSeats(self)
+        return GpuTable(self)
 
     @cached_property
     def hosts_seen(self) -> frozenset[str]:
         """Hosts named by prefixes of interesting lines."""
-        hosts = {h.line.speaker.host for d in self.digests for h in d.hits}
+        hosts = {h.line.place.host for d in self.digests for h in d.hits}
         return frozenset(h for h in hosts if h is not None)
 
     def digest_of(self, file: str) -> FileDigest:
-        return next(d for d in self.digests if d.file == file)
+        return self._by_file[file]
+
+    @cached_property
+    def _by_file(self) -> Mapping[str, FileDigest]:
+        # the first of a name, where two have it
+        return {d.file: d for d in reversed(self.digests)}
 
     def text_of(self, digest: FileDigest, number: int) -> str | None:
         """Kept text of one line, or None where it was not kept."""
@@ -193,10 +182,57 @@ class LogIncident:
         """Logs of which the smaller part is marked as quoted (`> ...`)."""
         return frozenset(d.file for d in self.digests if _speaks_itself(d))
 
+    def role_of(self, file: str) -> Role:
+        """Which part the log plays."""
+        if file not in self._roles:
+            reader = self.progress[file]
+            works = reader.finished_at() is not None or self.advances[file] is not None
+            self._roles[file] = read_role(reader.digest, reader.trained(), works)
+        return self._roles[file]
+
+    @cached_property
+    def advances(self) -> Mapping[str, Advance | None]:
+        """How the work goes on at the end of each log."""
+        return _Advances(self.progress)
+
+    @cached_property
+    def _roles(self) -> dict[str, Role]:
+        return {}
+
+    @cached_property
+    def trained(self) -> bool:
+        """The run took steps. A log that ended as planned does not speak for one that never came so far:
+        it is that of another attempt or job."""
+        readers = [r for file, r in self.progress.items() if self.role_of(file) is Role.RUN]
+        trained = [r for r in readers if r.trained()]
+        idle = any(not r.trained() and r.finished_at() is None for r in readers)
+        return any(r.finished_at() is None for r in trained) if idle else bool(trained)
+
+    @cached_property
+    def of_the_run(self) -> LogIncident:
+        """All logs but those of experiments, where there are others."""
+        return self._narrow(d for d in self.digests if self.role_of(d.file) is not Role.EXPERIMENT)
+
+    @cached_property
+    def suspects(self) -> LogIncident:
+        """The logs in which what failed may stand: of the run, and not ended as planned where others did not."""
+        logs = self.of_the_run
+        return logs._narrow(d for d in logs.digests if self.progress[d.file].finished_at() is None)
+
+    def _narrow(self, digests: Iterable[FileDigest]) -> LogIncident:
+        """Some of the logs; all where that leaves none, or where there are so many that they are one run's."""
+        if not 1 < len(self.digests) <= MOST_SORTED:
+            return self
+        kept = tuple(digests)
+        return LogIncident(kept, self.signatures) if 0 < len(kept) < len(self.digests) else self
+
     @cached_property
     def finished(self) -> bool:
-        """Some log says that the training ended as planned, and no step follows in it."""
-        return any(reader.finished_at() is not None for reader in self.progress.values())
+        """Some log of the run says that the training ended as planned, and no step follows in it."""
+        return any(
+            reader.finished_at() is not None and self.role_of(file) is Role.RUN
+            for file, reader in self.progress.items()
+        )
 
     @cached_property
     def ended_well(self) -> bool:
@@ -218,9 +254,17 @@ class LogIncident:
         reader = self.progress[line.file]
         if reader.survives(line.number) or self.ignored(line):
             return True
-        if self.ended_well and (reader.finished_at() is not None or not reader.trained()):
+        if self.ended_well and (reader.finished_at() is not None or self._stands_beside(line.file)):
             return True
         return not reader.trained() and self._passed_elsewhere(line.time)
+
+    def _stands_beside(self, file: str) -> bool:
+        """The log is not the run's own, so the run's good end speaks for what it tells; another job's would not.
+
+        A test of the machines that failed is not made good by a run that went well.
+        """
+        beside = self.role_of(file) not in (Role.RUN, Role.EXPERIMENT)
+        return beside and not self.progress[file].trained()
 
     def lost_at_end(self, line: Line) -> bool:
         """After the last step and before the planned end: nothing shows that it was made good."""
@@ -289,6 +333,18 @@ class LogIncident:
         position = digest.position(line.number - 1)
         for number, text in reversed(digest.kept[max(0, position - limit + 1) : position + 1]):
             yield make_line(digest.file, number, text, digest.year)
+
+
+class _Advances(dict[str, Advance | None]):
+    """Read for a log when it is asked for."""
+
+    def __init__(self, progress: Mapping[str, ProgressReader]) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def __missing__(self, file: str) -> Advance | None:
+        self[file] = read_advance(self._progress[file])
+        return self[file]
 
 
 def _speaks_itself(digest: FileDigest) -> bool:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.traceback import Frame, Traceback
 
-INTERRUPT_KINDS = frozenset({"signature.torchrun-sigint", "signature.keyboard-interrupt"})
 PAGE = "collective-timeout"
 PAGE_BY_HAND = "torchrun-signals"
 STEPS_LOOKED_AT = 40
@@ -94,26 +94,9 @@ def read_interruption(incident: LogIncident) -> Finding | None:
     )
 
 
-def subordinate_interrupts(findings: Sequence[Finding]) -> list[Finding]:
-    """The signal itself becomes teardown where the interruption was judged as a whole."""
-    if not any(f.kind == "run.interrupted" for f in findings):
-        return list(findings)
-    return [
-        replace(f, level=Level.TEARDOWN)
-        if f.kind in INTERRUPT_KINDS and f.level is not Level.BENIGN
-        else f
-        for f in findings
-    ]
-
-
 def _interrupts(incident: LogIncident) -> list[Line]:
-    ids = {k.removeprefix("signature.") for k in INTERRUPT_KINDS}
-    lines = [
-        h.line
-        for d in incident.digests
-        for h in d.hits
-        if incident.signatures.signatures[h.index].id in ids
-    ]
+    interrupts = incident.signatures.with_role(FindingRole.INTERRUPT)
+    lines = [h.line for d in incident.digests for h in d.hits if h.index in interrupts]
     lines += [t.line for t in incident.tracebacks if t.short_type == "KeyboardInterrupt"]
     live = [line for line in lines if not incident.survived(line)]
     return sorted(live, key=lambda line: (line.file, line.number))

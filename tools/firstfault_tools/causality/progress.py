@@ -21,12 +21,15 @@ _HINT = expression(r"(?i)iter|step|epoch|%\s?\||loss|\d/\d|batch|tick \d|^\[ *\d
 _STEP = expression(
     r"(?i)(?:^|[\s\[{'\"(|:,=])"
     r"(?:global[_ ]?step|iteration|iter|it|steps?|train_step|update|batch(?:_idx| idx)?)"
-    r"['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
+    r"['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<step>\d{1,3}(?:,\d{3}){1,3}(?!\d|,\d)|\d{1,9})(?![\d.]*\s?(?:s|ms|%|GiB|MiB|GB|MB)\b)"
 )
 _BAR = expression(
-    r"(?P<percent>\d{1,3})%\s?\|[^|]{0,200}\|\s*(?P<done>[\d.]+[kMG]?)/(?P<total>[\d.]+[kMG]?)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+(?: days?, [\d:]+)?)"
+    r"(?P<percent>\d{1,3})%\s?\|[^|]{0,200}\|\s*(?P<done>[\d.]+[kMG]?)[A-Za-z]{0,9}/(?P<total>[\d.]+[kMG]?)[A-Za-z]{0,9}"
+    r"\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+(?: days?, [\d:]+)?)"
 )
 _COUNT = expression(r"(?<![\w/.:])(?P<done>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?![\w/:.])")
+_COUNT_OF_UNITS = expression(r"(?<![\w/.:])(?P<done>\d{1,12})it\s?/\s?(?P<total>\d{1,12})it\b")
+"""`183it/20000it` is step 183 of 20000."""
 _DICT = expression(r"\{['\"](?:loss|train_loss|train/loss|epoch|step|eval_loss)['\"]\s*:")
 _EPOCH = expression(r"(?i)(?:^|[\s\[{'\"(|,])epoch['\"]?\s{0,3}[:=#]?\s{0,3}\[?\s?\d{1,6}\b")
 _TICK = expression(
@@ -36,24 +39,42 @@ _TICK = expression(
 _KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
 _METRIC = expression(
-    r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss(?: total)?['\"]?\s*[:= ]\s*[-\d.]+"
+    r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss(?:_[a-z]{1,12}){0,3}(?: total)?['\"]?\s*[:= ]\s*[-\d.]+"
 )
 
 
 _FINISHED = expression(
     r"\b(?:training|train|run|job|fit|finetuning|fine-tuning)\b.{0,20}\b(?<!to )(?<!not )(?<!be )(?:done|completed?|finished|ended successfully)\b(?! with)|"
     r"exiting program (?:at iteration|after )|['\"]train_runtime['\"]|`trainer\.fit` stopped: `max_(?:steps|epochs|time)|"
-    r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) saved|\bdone training\b|successfully completed|"
-    r"\bmax[_ ](?:steps|epochs|iters|iterations) reached|\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
+    r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) (?:saved|written)|\bdone training\b|successfully completed|"
+    r"\ball (?:\d{1,9} )?(?:epochs|steps|iterations) (?:are )?(?:done|finished|completed?)\b|"
+    r"\bmax[_ ](?:steps|epochs|iters|iterations)(?: \d{1,9})? reached|^(?:\[?(?:rank ?)?\d{1,5}\]?:? ?)?(?:[\d:.,t -]{8,30} )?done[.!]?$|"
+    r"\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
     r"\bexits? successfully\b|(?<![\w-])exit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
-    r"\bout of bounds values *: *0 ok\b|\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
+    r"\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
     r"\"key\": \"run_stop\".{0,300}\"status\": \"success\"|\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
 )
 """Tried on lower-case text: several times faster than ignoring case."""
 
+_WRAPPED = expression(
+    r"\bexits? successfully\b|(?<![\w-])exit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0\b|\bcompleted\s+0:0\b|"
+    r"\bsuccessfully completed|\bjob (?:\S+ )?(?:succeeded|completed|done|finished)\b|\brun\b.{0,20}\b(?:done|completed?|finished)\b"
+)
+"""Words of whoever started the trainer."""
+
+_UNDONE = expression(
+    r"\b(?:fail(?:ed|ure)|abort(?:ed|ing)|preempt(?:ed|ion)|cancell?ed|killed|crash(?:ed)?|interrupted|terminated by|timed? ?out|incomplete)\b|"
+    r"\b(?:exit|return)[_ ]?(?:code|status)?['\"]?[ :=]{1,3}-?[1-9]|\b(?:status|state|result|reason)['\"]?[=:] ?['\"]?(?!succe|complete|ok\b|done|finish|max_|0\b|none)[a-z]{3}"
+)
+"""Also on lower-case text: words that make an end none that was planned, on the very line that tells of it."""
+
+_NO_FAILURE = expression(
+    r"\b(?:0|no|without) (?:\w+ )?(?:fail(?:ed|ures?)|errors?|aborted|timeouts?)\b|max_time"
+)
+
 _FINISH_WORDS = (
     "complete", "done", "finished", "exit", "train_runtime", "stopped: `max_", "final ", "max_", "max ",
-    "success", "signaling", "succeeded", "out of bounds values",
+    "success", "signaling", "succeeded",
 )  # fmt: skip
 FINISH_LINES = 2_000
 """Lines from the end in which a run that ended as planned says so."""
@@ -68,7 +89,7 @@ RAISED_WITHIN = 3
 
 DEATH_LINES = 4_000
 _PROMPT = expression(
-    r"\s*(?:[\w.@:~/ \[\]()-]{0,60})?[$#>] (?:[A-Z_]+=\S+ )*(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|sbatch|mpirun|"
+    r"[\w.@:~/ \t\[\]()-]{0,69}[$#>] (?:[A-Z_]{1,40}=\S{1,200} ){0,20}(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|sbatch|mpirun|"
     r"horovodrun|bash|sh|ray|llamafactory-cli|swift|\./\S+) "
 )
 """A command typed at a prompt: what follows belongs to another run."""
@@ -154,6 +175,16 @@ class ProgressReader:
             self._finished = self._find_finish()
         return self._finished or None
 
+    def says_done(self) -> bool:
+        """The trainer itself says that it is done, not only a launcher or wrapper that it ended with 0."""
+        kept = self._digest.kept
+        rows = kept[max(0, len(kept) - FINISH_LINES) :]
+        lows = (text[:1000].lower() for _, text in rows)
+        own = (_WRAPPED.sub(" ", low) for low in lows if any(w in low for w in _FINISH_WORDS))
+        return any(
+            _FINISHED.search(low) and not _UNDONE.search(_NO_FAILURE.sub("", low)) for low in own
+        )
+
     def _find_finish(self) -> int:
         # a bar that is full is the end of the work it counts, not work that follows the end
         running = (p for p in self.before(2**62) if p.training and not p.full)
@@ -165,6 +196,8 @@ class ProgressReader:
                 break
             low = text[:1000].lower()
             if not any(word in low for word in _FINISH_WORDS) or not _FINISHED.search(low):
+                continue
+            if _UNDONE.search(_NO_FAILURE.sub("", low)):
                 continue
             if _is_source(make_line(self._digest.file, number, text, self._digest.year)):
                 continue
@@ -246,6 +279,10 @@ class ProgressReader:
                 return True
         return self._recognised_steps_after(number) >= SURVIVED_STEPS
 
+    def goes_on_after(self, number: int) -> bool:
+        """Several steps follow line `number`."""
+        return self._steps_go_on(number)
+
     def trains(self) -> bool:
         """Some step format that the metrics room knows is in this log, with steps that advance."""
         return self._recognised_steps_after(0) >= 2
@@ -261,14 +298,7 @@ class ProgressReader:
         """
         if len(self._digest.kept) - self._digest.position(number) - 1 < 2:
             return 0  # nothing follows: no need to read the steps of thousands of dead ranks
-        if self._steps is None:
-            from firstfault_tools.metrics.sources.steps import parse_steps
-
-            series = parse_steps(self._digest.kept)
-            self._steps = series.line, series.step
-            if len(set(series.step)) < 2:
-                self._steps = count_on(self._digest.kept)
-        lines, steps = self._steps
+        lines, steps = self.recognised_steps()
         first = bisect_right(lines, number)
         highest = max(steps[:first], default=-1)
         later: set[int] = set()
@@ -278,6 +308,17 @@ class ProgressReader:
                 if len(later) >= SURVIVED_STEPS:
                     break
         return len(later)
+
+    def recognised_steps(self) -> tuple[array[int], array[int]]:
+        """Line numbers and counters of all step lines, by the metrics room's formats."""
+        if self._steps is None:
+            from firstfault_tools.metrics.sources.steps import parse_steps
+
+            series = parse_steps(self._digest.kept)
+            self._steps = series.line, series.step
+            if len(set(series.step)) < 2:
+                self._steps = count_on(self._digest.kept)
+        return self._steps
 
     def _walk(self, positions: range) -> Iterator[Progress]:
         for position in positions:
@@ -308,7 +349,7 @@ def read_progress(number: int, text: str) -> Progress | None:
     training = _METRIC.search(text) is not None
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
-        return Progress(number, text, int(step["step"]), None, training)
+        return Progress(number, text, int(step["step"].replace(",", "")), None, training)
     epoch = "train_runtime" not in text and _EPOCH.search(text) is not None
     if training and (_DICT.search(text) or step is not None or epoch):
         return Progress(number, text, None, None, True)
@@ -318,9 +359,11 @@ def read_progress(number: int, text: str) -> Progress | None:
     tick = _TICK.search(text)
     if tick is not None:
         return Progress(number, text, int(tick["tick"] or tick["row"] or tick["epoch"]), None, True)
-    count = _COUNT.search(text)
+    units = _COUNT_OF_UNITS.search(text)
+    count = units or _COUNT.search(text)
     if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
-        return Progress(number, text, int(count["done"]), int(count["total"]), False)
+        trains = units is not None and not counts_preparation(text)
+        return Progress(number, text, int(count["done"]), int(count["total"]), trains)
     return None
 
 

@@ -18,7 +18,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.traceback import Traceback
 
 ERRNO = expression(r"\[Errno (?P<number>1|11|12|23|24)\]")
@@ -55,7 +55,7 @@ _GLIBC = expression(r"GLIBC_(\d\.\d{1,2})")
 _LIBC = expression(
     r"(?i)\bldd \([^)]*\) (\d\.\d{1,2})\b|\b(?:g?libc)\b[ \w]{0,12}[-:= ]{1,3}(?:glibc[- ])?(\d\.\d{1,2})\b"
 )
-_HOST_ALONE = expression(r"(?=[\w.-]*[a-z])[A-Za-z][\w.-]{1,62}\s*$")
+_HOST_ALONE = expression(r"(?=[\w.-]{0,62}[a-z])[A-Za-z][\w.-]{1,62}\s*$")
 LEAST_ALIKE, LOOKED_BACK, LOOKED_AFTER = 4, 40, 60
 
 
@@ -221,7 +221,7 @@ def _read_libraries(
         told = _LIBC.search(row[1])
         if told is None or "not found" in row[1]:
             continue
-        where = host.get(label) or read_speaker(row[1])[0].host or ""
+        where = host.get(label) or read_prefix(row[1])[0].host or ""
         (old if _version(_told(told)) < needed else new).setdefault(where, (_told(told), row))
     if not old:
         return "", []

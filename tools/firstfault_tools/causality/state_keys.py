@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.kind_pages import page_of_kind
 
-KIND = "signature.state-dict-keys-mismatch"
-SHAPES = ("signature.state-dict-vocab-mismatch", "signature.state-dict-size-mismatch")
 LEAST_SHAPES = 3
 _SHAPE = expression(
     r"size mismatch for [\w.]+: copying a param with shape torch\.Size\(\[([\d, ]+)\]\) from checkpoint, the shape in "
@@ -61,7 +61,7 @@ _BOTH = expression(
     r"(?i)\bmissing[_ ]keys?['\"]?\s*[:=]\s*(?P<missing>\[[^\]]{0,40000}\]|\d+).{0,40}?\bunexpected[_ ]keys?['\"]?\s*[:=]\s*(?P<extra>\[[^\]]{0,40000}\]|\d+)"
 )
 _ONE = expression(
-    r"(?i)\b(?P<which>missing|unexpected)[_ ]keys?['\"]?\s*(?:\(\d+\))?\s*[:=]\s*(?P<keys>\[[^\]]{0,40000}\]|\d+)"
+    r"(?i)\b(?P<which>missing|unexpected)[_ ]keys?['\"]?\s{0,9}(?:\(\d{1,9}\)\s{0,9})?[:=]\s{0,9}(?P<keys>\[[^\]]{0,40000}\]|\d+)"
 )
 
 
@@ -153,7 +153,7 @@ def _describe_left_out(
         category=Category.CHECKPOINT,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
-        page="state-dict-keys-mismatch",
+        page=page_of_kind("checkpoint.names_differ"),
         facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
     )
 
@@ -162,11 +162,11 @@ def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
     """The findings, with the prefix named on a mismatch of keys that is only one."""
     out = []
     for finding in findings:
-        if finding.kind == KIND and finding.evidence:
+        if finding.has(FindingRole.KEYS_MISMATCH) and finding.evidence:
             told = _explain(incident, finding)
             if told is not None:
                 finding = replace(finding, title=f"{finding.title.split(': ')[0]}: {told}")
-        elif finding.kind in SHAPES and finding.evidence:
+        elif finding.has(FindingRole.SHAPES_MISMATCH) and finding.evidence:
             told = _explain_shapes(incident, finding)
             if told is not None:
                 finding = replace(
@@ -238,7 +238,7 @@ def _explain(incident: LogIncident, finding: Finding) -> str | None:
 def _common_prefix(missing: Sequence[str], extra: Sequence[str]) -> tuple[str, str]:
     """(prefix, side that carries it), or two empty strings."""
     for long, short, side in ((missing, extra, "model"), (extra, missing, "file")):
-        match = re.match(r"(?:\w+\.){1,3}", long[0])
+        match = re.match(r"(?:\w{1,80}\.){1,3}", long[0])
         if match is None:
             continue
         parts = match[0].split(".")[:-1]

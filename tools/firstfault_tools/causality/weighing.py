@@ -8,62 +8,26 @@ belongs to another job.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from firstfault_tools.causality.chain import DEPTH, WEAKEST
+from firstfault_tools.causality.aftermath import weigh_aftermath
+from firstfault_tools.causality.alive import weigh_declared
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.interruption import subordinate_interrupts
-from firstfault_tools.causality.seats.pods import family_of, pod_of
+from firstfault_tools.causality.kills import weigh_kills
+from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.correlation.relations import decide, relate, rows_of
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.log.speaker import read_speaker
-
-_CONNECTIONS = expression(
-    r"^signature\.(?:rendezvous-(?:connection|closed|timeout)|store-connect-timeout|nccl-bootstrap-connect|"
-    r"mpi-daemon-lost|connection-reset|monitored-barrier-peer|ray-node-dead|k8s-node-not-ready)$|"
-    r"^kubernetes\.node_not_ready$"
-)
-"""A set-up fault where the run never trained; a consequence where it had been running."""
-
-_NODE_LOSSES = expression(
-    r"^(?:signature\.(?:slurm-node-failure|k8s-node-not-ready|ray-node-dead|mpi-daemon-lost|dlrover-node-event|slurm-requeued|"
-    r"kubeflow-replica-failed|slurm-step-ended|slurm-cancelled)|slurm\.node_fail|kubernetes\.node_\w+|ray\.node_\w+)"
-)
-"""Reports of an upper layer that a node is gone: they say that, never why."""
+from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.placement.pods import family_of, pod_of
 
 ODD_VERSION = "ranks.odd_version"
-_PORT, _RESTART = "signature.master-port-in-use", "signature.elastic-restart"
-_ECHOES = (43, 45)
-"""Xids that the driver writes when a process that failed is cleaned up."""
-
-_SILENT = ("signature.weights-newly-initialized-body",)
-"""Faults that end no program: where one raised an error of its own, that error ended it."""
-
-_CRASHES = ("signature.segfault", "signature.heap-corruption")
-"""A crash of native code says what kind of code it was only where a stack is shown."""
-
-_ABORT = "signature.cpp-abort"
-_ABORTS = (_ABORT, "signature.native-abort-unnamed")
-_LATE = (
-    "signature.cuda-illegal-memory-access",
-    "signature.cuda-library-execution-failed",
-)
-"""Crash whose Python stack is that of whoever met it later, not of the code that crashed."""
-
-_ACCESSES = (
-    "signature.cuda-illegal-memory-access",
-    "signature.cuda-misaligned-address",
-    "signature.cuda-launch-refused",
-)
-_UNKNOWN = "signature.cuda-unknown-error"
-"""At the start the driver is not ready; in a running job it is what is left of any fault below CUDA."""
-
 _WORKS = expression(
     r"/torch/optim/|/autograd/|\b(?:backward|training_step|train_epoch|train_one_epoch)$"
 )
-_WORKER_STOPPED = "signature.dataloader-worker-terminated"
-_OF_A_WORKER = "signature.dataloader-worker-exited"
 _PASS = expression(r"(?i)\bepoch[ :=#\[(]{0,3}(?P<epoch>\d{1,5})\b|\bTrain: (?P<timm>\d{1,5}) \[")
 PASSES = 2
 """Number of an epoch from which on all samples were read before."""
@@ -73,17 +37,6 @@ PASS_LINES = 200
 
 _BLOCKING = expression(r"^\W{0,4}(?:export |env )?CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1")
 """Launches were made one by one: the stack is that of the kernel. A hint to set it begins no line."""
-
-_REFUSALS = ("signature.permission-denied", "signature.process-limit-reached")
-"""Refusals that name rights or a limit; what was refused, and after how many, stands around them."""
-
-_LIMITS = (
-    "signature.disk-full",
-    "signature.system-library-old",
-    "signature.too-many-open-files",
-    "signature.process-limit-reached",
-)
-"""Limits reached whose value a pasted check may show."""
 
 _REPORTED = expression(
     r"ProcessGroup(?:NCCL|Gloo|HCCL)|[Ww]atchdog|NCCL (?:error|communicator|operation)|[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout"
@@ -111,85 +64,207 @@ _EARLIER = expression(
 )
 """A report about the attempt before this one: history, not what ended this one."""
 
-_HOST_FAULTS = (Category.HARDWARE, Category.OOM)
-_POD_KINDS = ("kubernetes.", "signature.k8s-")
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What a finding is weighed beside: the logs, and all findings as the tools left them."""
+
+    incident: LogIncident
+    findings: Sequence[Finding]
+    trained: bool
 
 
-def weigh_findings(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def weigh_findings(
+    incident: LogIncident, findings: Sequence[Finding], trail: Trail | None = None
+) -> list[Finding]:
     """The findings with the levels that they have beside each other."""
-    trained = any(reader.trained() for reader in incident.progress.values())
-    out: list[Finding] = []
-    told = any(map(_tells, findings))
-    for finding in subordinate_interrupts(findings):
-        if finding.kind == WEAKEST and told:
-            continue
-        level = finding.level
-        if level not in (Level.CAUSE, Level.FAILURE):
-            out.append(finding)
-            continue
-        lost = trained and _CONNECTIONS.search(finding.kind) is not None
-        if (
-            lost
-            or (_NODE_LOSSES.search(finding.kind) and _explained(finding, findings))
-            or (finding.facts.get("xid") in _ECHOES and _raised_by_program(findings))
-            or (finding.kind == _PORT and _left_by_attempt(finding, findings))
-        ):
-            level = Level.SYMPTOM
-        elif finding.kind in _SILENT and _raised_by_program(
-            f for f in findings if f is not finding
-        ):
-            level = Level.CONTEXT
-        elif finding.kind == _ABORT and (what := _read_abort(incident, finding)):
-            if _REPORTED.search(what) or _is_told_below(finding, findings):
-                level = Level.TEARDOWN
-            elif "what():" in what:
-                said = " ".join(what.partition("what():")[2].split())[:160]
-                finding = replace(finding, title=f"{finding.title}: {said}")
-        elif _is_history(finding) or (
-            finding.kind.startswith(_POD_KINDS)
-            and (_is_foreign(incident, finding) or _says_less(finding, findings))
-        ):
-            level = Level.CONTEXT
-        elif finding.category is Category.SCHEDULER and any(f.kind == _WORKER_STOPPED for f in findings):  # fmt: skip
-            finding = replace(
-                finding,
-                title=f"{finding.title}; the signal (SIGTERM) reached the DataLoader workers as well, which ended in the middle of "
-                "a step and took their ranks down before a checkpoint was saved",
-            )
-        if finding.kind == ODD_VERSION and finding.host:
-            finding = _turn_round(finding, findings)
-        if finding.kind in _REFUSALS or finding.kind.startswith("traceback."):
-            finding = _explain_refusal(incident, finding)
-        if finding.kind in _LIMITS:
-            from firstfault_tools.causality.refused_objects import name_pasted_limit
-
-            finding = name_pasted_limit(incident, finding)
-        if finding.kind in _ACCESSES:
-            from firstfault_tools.causality.wrong_address import explain_access
-
-            finding = explain_access(incident, finding)
-            level = finding.level if finding.level is Level.CAUSE else level
-        if finding.kind == _UNKNOWN and (trained or _in_running_work(incident, finding)):
-            finding = replace(
-                finding,
-                title="CUDA reported an unknown error in the middle of the run; whoever reports it (the watchdog, a later "
-                "call) only met it: a driver crash, a fault of a GPU or a faulty kernel can be the reason, and what is here "
-                "does not tell which: the kernel log (dmesg, Xid) and a rerun with CUDA_LAUNCH_BLOCKING=1 would",
-                category=None,
-                rank=None,
-                page="illegal-memory-access",
-            )
-        if finding.kind in (*_CRASHES, *_ABORTS):
-            finding = _place_crash(incident, finding, trained)
-        if (
-            finding.kind in _LATE
-            and level is not Level.CAUSE
-            and trained
-            and not _where_is_known(incident, findings)
-        ) or (finding.kind == _OF_A_WORKER and _samples_passed(incident, finding)):
-            finding = replace(finding, category=None, rank=_rank_shown(incident, finding))
-        out.append(replace(finding, level=level) if level is not finding.level else finding)
+    trail = trail or Trail()
+    findings = trail.run(_MET_AT_STOP, partial(_tear_down, incident), findings)
+    situation = _Situation(incident, findings, incident.trained)
+    given = frozenset({"trained"} if situation.trained else ())
+    out = [
+        _weigh(situation, f, given, trail) if f.level in (Level.CAUSE, Level.FAILURE) else f
+        for f in relate("sums", findings, trail)
+    ]
+    for rule, work in _PASSES:
+        out = trail.run(rule, partial(work, incident, trail=trail), out)
     return out
+
+
+def _weigh(situation: _Situation, finding: Finding, given: frozenset[str], trail: Trail) -> Finding:
+    """One finding after the first rule that sets its level, and after all that say more of it."""
+    weighed = decide(rows_of("levels", given), finding, situation.findings, trail) or finding
+    for rule, apply in _LEVELS:
+        if weighed is not finding:
+            break
+        weighed = apply(situation, finding)
+        trail.note(rule, finding, weighed)
+    if weighed is finding:
+        weighed = decide(rows_of("stops", given), finding, situation.findings, trail) or finding
+    for rule, apply in _WORDINGS:
+        before, weighed = weighed, apply(situation, weighed)
+        trail.note(rule, before, weighed)
+    return weighed
+
+
+_DESTROYS = expression(r"\(function destroy\w*\)|\bdestructor\b|~\w+\(\)")
+DESTROY_LINES = 4
+"""Lines round an error of CUDA in which an object that is taken down is named."""
+
+_MET_AT_STOP = Rule("met-while-taken-down", Relation.EXPLAINS, "the scheduler stopped the job, and the error was met while the objects of the process were taken down")  # fmt: skip
+
+
+def _tear_down(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+    """Errors of CUDA that the end of a stopped process met are part of its clean-up."""
+    if not any(f.has(FindingRole.STOPPED) for f in findings):
+        return list(findings)
+    return [
+        replace(f, level=Level.TEARDOWN)
+        if f.has(FindingRole.ON_GPU) and _met_on_destroy(incident, f)
+        else f
+        for f in findings
+    ]
+
+
+def _met_on_destroy(incident: LogIncident, finding: Finding) -> bool:
+    place = finding.evidence[0] if finding.evidence else None
+    digest = next((d for d in incident.digests if place is not None and d.file == place.file), None)
+    if place is None or digest is None:
+        return False
+    at = digest.position(place.line)
+    near = digest.kept[max(0, at - DESTROY_LINES) : at + DESTROY_LINES]
+    return any(_DESTROYS.search(text) for _, text in near)
+
+
+def _weigh_nameless_loss(_situation: _Situation, finding: Finding) -> Finding:
+    lost = finding.has(FindingRole.DECLARED_LOST) and finding.category is Category.COMMUNICATION
+    nameless = lost and finding.rank is None and not finding.host
+    return replace(finding, level=Level.SYMPTOM) if nameless else finding
+
+
+def _weigh_port(situation: _Situation, finding: Finding) -> Finding:
+    left = finding.has(FindingRole.PORT_TAKEN) and _left_by_attempt(finding, situation.findings)
+    return replace(finding, level=Level.SYMPTOM) if left else finding
+
+
+def _weigh_abort(situation: _Situation, finding: Finding) -> Finding:
+    if not finding.has(FindingRole.UNCAUGHT_EXCEPTION):
+        return finding
+    what = _read_abort(situation.incident, finding)
+    if what and (_REPORTED.search(what) or _is_told_below(finding, situation.findings)):
+        return replace(finding, level=Level.TEARDOWN)
+    if "what():" in what:
+        said = " ".join(what.partition("what():")[2].split())[:160]
+        return replace(finding, title=f"{finding.title}: {said}")
+    return finding
+
+
+def _weigh_history(_situation: _Situation, finding: Finding) -> Finding:
+    return replace(finding, level=Level.CONTEXT) if _is_history(finding) else finding
+
+
+def _weigh_foreign_pod(situation: _Situation, finding: Finding) -> Finding:
+    foreign = finding.has(FindingRole.OF_POD) and _is_foreign(situation.incident, finding)
+    return replace(finding, level=Level.CONTEXT) if foreign else finding
+
+
+def _weigh_row_of_pod(situation: _Situation, finding: Finding) -> Finding:
+    less = finding.has(FindingRole.OF_POD) and _says_less(finding, situation.findings)
+    return replace(finding, level=Level.CONTEXT) if less else finding
+
+
+def _turn_version_round(situation: _Situation, finding: Finding) -> Finding:
+    odd = finding.kind == ODD_VERSION and finding.host
+    return _turn_round(finding, situation.findings) if odd else finding
+
+
+def _name_refused(situation: _Situation, finding: Finding) -> Finding:
+    asked = finding.has(FindingRole.REFUSAL) or finding.kind.startswith("traceback.")
+    return _explain_refusal(situation.incident, finding) if asked else finding
+
+
+def _name_limit(situation: _Situation, finding: Finding) -> Finding:
+    if not finding.has(FindingRole.LIMIT_REACHED):
+        return finding
+    from firstfault_tools.causality.refused_objects import name_pasted_limit
+
+    return name_pasted_limit(situation.incident, finding)
+
+
+def _name_access(situation: _Situation, finding: Finding) -> Finding:
+    if not finding.has(FindingRole.GPU_ACCESS):
+        return finding
+    from firstfault_tools.causality.wrong_address import explain_access
+
+    return explain_access(situation.incident, finding)
+
+
+def _doubt_unknown_error(situation: _Situation, finding: Finding) -> Finding:
+    if not finding.has(FindingRole.UNKNOWN_GPU_ERROR):
+        return finding
+    if not situation.trained and not _in_running_work(situation.incident, finding):
+        return finding
+    return replace(
+        finding,
+        title="CUDA reported an unknown error in the middle of the run; whoever reports it (the watchdog, a later "
+        "call) only met it: a driver crash, a fault of a GPU or a faulty kernel can be the reason, and what is here "
+        "does not tell which: the kernel log (dmesg, Xid) and a rerun with CUDA_LAUNCH_BLOCKING=1 would",
+        category=None,
+        rank=None,
+        page="illegal-memory-access",
+    )
+
+
+def _name_crash(situation: _Situation, finding: Finding) -> Finding:
+    native = finding.has(FindingRole.NATIVE_CRASH)
+    return _place_crash(situation.incident, finding, situation.trained) if native else finding
+
+
+def _doubt_late_error(situation: _Situation, finding: Finding) -> Finding:
+    incident = situation.incident
+    late = finding.has(FindingRole.LATE_ERROR) and finding.level is not Level.CAUSE
+    late = late and situation.trained and not _where_is_known(incident, situation.findings)
+    return _open_category(incident, finding) if late else finding
+
+
+def _doubt_worker(situation: _Situation, finding: Finding) -> Finding:
+    incident = situation.incident
+    exited = finding.has(FindingRole.WORKER_EXITED) and _samples_passed(incident, finding)
+    return _open_category(incident, finding) if exited else finding
+
+
+def _open_category(incident: LogIncident, finding: Finding) -> Finding:
+    return replace(finding, category=None, rank=_rank_shown(incident, finding))
+
+
+_Apply = Callable[[_Situation, Finding], Finding]
+_LEVELS: tuple[tuple[Rule, _Apply], ...] = (
+    (Rule("loss-without-a-name", Relation.ECHOES, "it says that another process is gone, not which one or why"), _weigh_nameless_loss),
+    (Rule("port-left-by-an-attempt", Relation.EXPLAINS, "another failure brought about the restart after which the port was still taken"), _weigh_port),
+    (Rule("abort-told-elsewhere", Relation.REPEATS, "what the uncaught exception was stands beside the abort"), _weigh_abort),
+    (Rule("history", Relation.CONTRADICTS, "its lines tell of an attempt before this one"), _weigh_history),
+    (Rule("pod-of-another-job", Relation.CONTRADICTS, "the pod belongs to another job than the pods that wrote the logs"), _weigh_foreign_pod),
+    (Rule("row-beside-its-event", Relation.REPEATS, "an event or description of the same pod gives the reason"), _weigh_row_of_pod),
+)  # fmt: skip
+"""Rules that set a level and that data cannot state; the first that holds decides."""
+
+_WORDINGS: tuple[tuple[Rule, _Apply], ...] = (
+    (Rule("odd-version-works", Relation.CONTRADICTS, "the host with another version works, the others fail"), _turn_version_round),
+    (Rule("refused-object-named", Relation.REFINES, "what was refused stands around the error"), _name_refused),
+    (Rule("limit-named", Relation.REFINES, "a pasted check shows the limit"), _name_limit),
+    (Rule("wrong-address-named", Relation.REFINES, "shapes, devices or code around the error say what was addressed"), _name_access),
+    (Rule("unknown-error-in-a-run", Relation.CONTRADICTS, "CUDA had started long before: whoever reports the error only met it"), _doubt_unknown_error),
+    (Rule("crash-placed", Relation.REFINES, "the stack below the crash says where it was"), _name_crash),
+    (Rule("late-error-opened", Relation.CONTRADICTS, "launches are asynchronous and no Xid was read: the stack is that of whoever met the error later"), _doubt_late_error),
+    (Rule("worker-after-one-pass", Relation.CONTRADICTS, "the data went through before: no one sample crashes the worker"), _doubt_worker),
+)  # fmt: skip
+"""Rules that say more, or less, of a finding; all are asked."""
+
+_PASSES = (
+    (Rule("kill-for-memory-told-whole", Relation.EXPLAINS, "growth before the kill and the time limit after it belong to it"), weigh_kills),
+    (Rule("declared-lost-and-alive", Relation.CONTRADICTS, "the process goes on working after it was declared lost"), weigh_declared),
+    (Rule("aftermath-of-a-stop", Relation.EXPLAINS, "complaints while a stop is carried out, and attempts that are over, follow from it"), weigh_aftermath),
+)  # fmt: skip
 
 
 def _read_abort(incident: LogIncident, finding: Finding) -> str:
@@ -277,7 +352,7 @@ def _turn_round(finding: Finding, findings: Sequence[Finding]) -> Finding:
         and f.level in (Level.CAUSE, Level.FAILURE)
         and f.kind != ODD_VERSION
         for e in f.evidence
-        if (host := read_speaker(e.text)[0].host)
+        if (host := read_prefix(e.text)[0].host)
     }
     if not failing or finding.host in failing:
         return finding
@@ -294,17 +369,6 @@ def _is_history(finding: Finding) -> bool:
     """Every line of it tells of an attempt before this one."""
     told = finding.evidence[:3]
     return bool(told) and all(_EARLIER.search(e.text[:500]) for e in told)
-
-
-def _raised_by_program(findings: Iterable[Finding]) -> bool:
-    """A process itself reported an error that is more than a lost connection."""
-    return any(
-        f.level in (Level.CAUSE, Level.FAILURE)
-        and f.kind.startswith(("signature.", "traceback."))
-        and f.category not in (None, Category.COMMUNICATION, Category.SCHEDULER)
-        and not f.facts.get("survived")
-        for f in findings
-    )
 
 
 def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Finding:
@@ -324,7 +388,7 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
                 title=f"{finding.title}; it came after the run had finished, while the process shut down: a crash of the "
                 "clean-up, which costs nothing that was saved before",
             )
-        if finding.kind in _ABORTS:
+        if finding.has(FindingRole.ABORT):
             return finding
         frames = [m for text in rows[min(at, STACK_LINES) :] if (m := _CRASH_FRAME.search(text))]
         own = [m for m in frames if not m["path"].startswith("<frozen importlib")]
@@ -360,32 +424,15 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
     return replace(finding, category=None) if trained and not shown else finding
 
 
-def _tells(finding: Finding) -> bool:
-    """It says more of the end than that there was one."""
-    deep = DEPTH[finding.level] <= DEPTH[Level.SYMPTOM] and finding.kind != WEAKEST
-    return deep and not finding.facts.get("survived")
-
-
-def _explained(report: Finding, findings: Sequence[Finding]) -> bool:
-    """Something of the host itself (power, kernel, memory) is known that is not later than the report."""
-    for other in findings:
-        if other.level not in (Level.CAUSE, Level.FAILURE) or other.category not in _HOST_FAULTS:
-            continue
-        if other.facts.get("survived"):
-            continue
-        if report.host and other.host and not _same_host(report.host, other.host):
-            continue
-        if report.time is not None and other.time is not None and other.time > report.time + 600:
-            continue
-        return True
-    return False
-
-
 def _left_by_attempt(port: Finding, findings: Sequence[Finding]) -> bool:
     """The port is taken after a restart of the workers, which another failure before it brought about."""
     place = port.evidence[0]
     begun = [
-        e.line for f in findings if f.kind == _RESTART for e in f.evidence if e.file == place.file
+        e.line
+        for f in findings
+        if f.has(FindingRole.RESTART)
+        for e in f.evidence
+        if e.file == place.file
     ]
     restart = max((n for n in begun if n < place.line), default=None)
     return restart is not None and any(
@@ -394,11 +441,6 @@ def _left_by_attempt(port: Finding, findings: Sequence[Finding]) -> bool:
         for f in findings
         if f is not port
     )
-
-
-def _same_host(one: str, other: str) -> bool:
-    short = [name.split(".")[0].lower().removesuffix("-bmc") for name in (one, other)]
-    return short[0] == short[1]
 
 
 def _says_less(row: Finding, findings: Sequence[Finding]) -> bool:
@@ -422,7 +464,7 @@ def _is_foreign(incident: LogIncident, finding: Finding) -> bool:
     name = name or next((n for e in finding.evidence[:1] if (n := pod_of(e.text))), None)
     if name is None:
         return False
-    own = {base for base, _ in incident.seating.pods}
+    own = {base for base, _ in incident.placement.pods}
     family = family_of(name)
     # a collector may leave out the job's name: worker-3 for job-a-worker-3
     return bool(own) and not any(

@@ -18,7 +18,6 @@ from firstfault_tools.causality.attribution import (
 )
 from firstfault_tools.causality.ending import read_ending
 from firstfault_tools.causality.exceptions import (
-    GENERIC,
     classify_traceback,
     describe_origin,
     describe_traceback,
@@ -36,12 +35,21 @@ from firstfault_tools.causality.odd_ranks.odd_one import (
     OddOne,
     find_odd_one,
     find_unlike_zero,
-    name_ranks,
 )
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+)
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.digest import Hit
 from firstfault_tools.log.exits import Exit
+from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.signature import Signature, fill_template
 from firstfault_tools.log.traceback import Traceback
 
@@ -49,16 +57,6 @@ if TYPE_CHECKING:
     from firstfault_tools.causality.explanations import Explanation
 
 EVIDENCE_PER_FINDING = 4
-SETTINGS_TELL = (
-    "index-out-of-bounds-assert",
-    "class-label-out-of-range",
-    "cuda-device-side-assert",
-)
-"""Signatures of faults without a stack of which a printed setting tells the reason."""
-
-MISSING_FILE = "file-not-found"
-"""The signature of a path that is not there; whose path it is shows the code that asked for it."""
-
 _RAISED = frozenset(
     (
         *(Category.CODE_BUG, Category.DATA, Category.CHECKPOINT),
@@ -82,7 +80,7 @@ OWN_CODES = range(3, 124)
 """Codes that neither Python (1, 2), a shell (124 to 127) nor a signal gives."""
 
 _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
-    4: ("died of an illegal instruction (SIGILL, signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, "segfault"),
+    4: ("died of an illegal instruction (SIGILL, signal 4): a binary built for another CPU", Category.ENVIRONMENT, Level.FAILURE, page_of_kind("stacks.fatal_error")),
     7: (
         "died of SIGBUS (signal 7, bus error); why is not in this log: a full /dev/shm, a memory-mapped file cut "
         "short or gone, a disk error under it and bad host memory all look like this",
@@ -91,7 +89,7 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
     8: (
         "died of SIGFPE (signal 8, arithmetic exception such as an integer division by zero in native code); which "
         "library is not in this log, only a native stack or a core dump names it",
-        None, Level.FAILURE, "segfault",
+        None, Level.FAILURE, page_of_kind("stacks.fatal_error"),
     ),
     9: (
         "was killed by SIGKILL (signal 9) from outside; who sent it is not in this log: the kernel's OOM killer, a "
@@ -101,7 +99,7 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
     11: (
         "crashed with SIGSEGV (signal 11, segmentation fault) in native code; which library is not in this log, "
         "only a native stack names it",
-        None, Level.FAILURE, "segfault",
+        None, Level.FAILURE, page_of_kind("stacks.fatal_error"),
     ),
 }  # fmt: skip
 """What a signal says by itself: words, category, level and page."""
@@ -109,15 +107,6 @@ _TOLD: dict[int, tuple[str, Category | None, Level, str | None]] = {
 
 _WORK_LOST = (Category.CHECKPOINT, Category.ENVIRONMENT, Category.DATA)
 """Categories whose faults at the end of a run cost its result, though the run says that it finished."""
-
-_OF_THE_SAVE = frozenset({"state-gather-timeout"})
-"""Signatures of a wait that comes after the end of the training steps, while the model is saved."""
-
-_STANDS = frozenset({"no-labels-found", "adapter-keys-missing"})
-"""Signatures of what the whole run lacks: steps go on without it, and are worth nothing."""
-
-_OF_DEATHS = ("exit-", "segfault")
-"""Signatures that know the death of a process by its signal alone."""
 
 
 def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
@@ -130,7 +119,7 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
         for h in d.hits
         if _holds(incident, signature := incident.signatures.signatures[h.index])
         and signature.level is not Level.CONTEXT
-        and signature.id not in GENERIC
+        and FindingRole.BARE_EXCEPTION not in signature.roles
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
@@ -157,12 +146,13 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
     """One finding per signature whose conditions hold in the incident."""
     grouped: dict[int, list[Hit]] = defaultdict(list)
     ignored = ignored_lines(incident)
+    by_signal = incident.signatures.with_role(FindingRole.DEATH_BY_SIGNAL)
     deaths = {(e.line.file, e.line.number) for e in incident.exits if e.signal in UNEXPLAINED}
     for digest in incident.digests:
         for hit in digest.hits:
             # what a launcher says of a death by signal is told once, by exit_findings
             told = (hit.line.file, hit.line.number) in deaths
-            if told and incident.signatures.signatures[hit.index].id.startswith(_OF_DEATHS):
+            if told and hit.index in by_signal:
                 continue
             if (hit.line.file, hit.line.number) not in ignored or not _speaks_of_code(
                 incident.signatures.signatures[hit.index]
@@ -171,7 +161,7 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
     out = []
     for index, hits in grouped.items():
         signature = incident.signatures.signatures[index]
-        if not _holds(incident, signature) or signature.id in GENERIC:
+        if not _holds(incident, signature) or FindingRole.BARE_EXCEPTION in signature.roles:
             continue
         if sum(d.hit_counts.get(index, 0) for d in incident.digests) < signature.at_least:
             continue
@@ -212,9 +202,9 @@ def _goes_on(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bo
 
 def _got_over(incident: LogIncident, hit: Hit) -> bool:
     signature = incident.signatures.signatures[hit.index] if hit.index >= 0 else None
-    if signature is not None and signature.id in _STANDS:
+    if signature is not None and FindingRole.STANDS in signature.roles:
         return False
-    if signature is not None and signature.id in _OF_THE_SAVE:
+    if signature is not None and FindingRole.SAVING_WAIT in signature.roles:
         # the last step is done and the ranks waited in vain after it: what was trained is lost
         return not any(w.timed_out for w in incident.work)
     if incident.survived(hit.line):
@@ -244,18 +234,23 @@ def _from_hits(
     ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
     named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdecimal()]
     values["who"] = name_ranks(named or ranks)
+    if len(set(named)) > 1 and "{who}" in signature.root_cause:
+        # a title that names all who report it leaves out what they differ in
+        values.update({k: "" for k in lead.captures if len({h.captures.get(k) for h in hits}) > 1})
     values.setdefault("rank", rank if rank is not None else "")
-    values.setdefault("host", lead.line.speaker.host or "")
+    values.setdefault("host", lead.line.place.host or "")
     category = signature.category
     title = fill_template(signature.root_cause, values)
     raised = _raised_at(incident, lead) if signature.level in (Level.CAUSE, Level.FAILURE) else None
+    origin = ""
     if raised is not None:
-        missing_file = signature.id == MISSING_FILE
+        missing_file = FindingRole.MISSING_FILE in signature.roles
         if missing_file or (signature.level is Level.FAILURE and _speaks_of_code(signature)):
             worker = find_worker(incident, raised) is not None
             category = classify_traceback(raised, in_worker=worker)
         if missing_file or category in _RAISED:
-            title += describe_origin(incident, raised)
+            origin = describe_origin(incident, raised)
+            title += origin
     why = _explain_hit(incident, signature, lead, raised)
     if why is not None:
         title = why.complete(title, known=True)
@@ -273,14 +268,18 @@ def _from_hits(
         gpu=lead.captures.get("gpu") or lead.captures.get("pci"),
         time=lead.line.time,
         page=(why.page if why is not None else None) or signature.page,
+        roles=signature.roles,
+        origin=origin,
+        strength=Strength(len(signature.needs), min(map(len, signature.patterns))),
         facts={
             **lead.captures,
             "count": sum(d.hit_counts.get(lead.index, 0) for d in incident.digests),
             "ranks": ranks,
             "told_by": max(len(ranks), len(processes_of(hits))),
             "survived": survived,
+            "raised": origin != "",
+            "captured": sum(map(bool, lead.captures.values())),
             "starts_at": first_place(incident, lead.line)[2],
-            "specificity": 1000 * len(signature.needs) + min(map(len, signature.patterns)),
             "explains": {str(c): weight for c, weight in signature.explains.items()},
         },
     )
@@ -291,7 +290,7 @@ def _explain_hit(
 ) -> Explanation | None:
     """The reason that values, code or settings tell of a fault which a signature knows."""
     if signature.level not in (Level.CAUSE, Level.FAILURE) or not (
-        raised is not None or signature.id in SETTINGS_TELL
+        raised is not None or FindingRole.TOLD_BY_SETTINGS in signature.roles
     ):
         return None
     # few logs raise an exception: its kinds are read for those only

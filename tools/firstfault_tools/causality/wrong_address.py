@@ -14,7 +14,15 @@ from math import prod
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -24,7 +32,6 @@ MOST_INDEX = 2**31 - 1
 MOST_GRID = 65_535
 """Blocks of a grid in its y and z dimension."""
 
-REFUSED = "signature.cuda-launch-refused"
 MOST_LINES = 20_000
 SOURCE_LINES = 30
 """Distance of two lines of one excerpt of source."""
@@ -57,9 +64,9 @@ _ON_FIRST = expression(r"(?i)\bGPU ?0\b.{0,60}?\b(?P<pids>\d{3,8}\b.*)")
 
 def explain_access(incident: LogIncident, fault: Finding) -> Finding:
     """The finding of an illegal access with its reason, where the logs show one."""
-    if fault.facts.get("survived") or not fault.evidence:
+    if fault.survived or not fault.evidence:
         return fault
-    refused = fault.kind == REFUSED
+    refused = fault.has(FindingRole.LAUNCH_REFUSED)
     return (
         _find_oversize(incident, fault)
         or (_find_long_grid(incident, fault) if refused else None)
@@ -113,7 +120,7 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
 
 
 def _outcome(fault: Finding) -> str:
-    if fault.kind == REFUSED:
+    if fault.has(FindingRole.LAUNCH_REFUSED):
         return "asks for a grid that is impossible, hence the refused launch"
     return "reads or writes outside the tensor, hence the illegal memory access"
 
@@ -239,5 +246,6 @@ def _describe(fault: Finding, title: str, lines: Sequence[Line]) -> Finding:
         category=Category.CODE_BUG,
         confidence=Confidence.LIKELY,
         evidence=(*(line.evidence() for line in lines), *fault.evidence[:2]),
-        facts={**fault.facts, "specificity": 2000},
+        facts={**fault.facts},
+        strength=Strength(Together.SETTING),
     )

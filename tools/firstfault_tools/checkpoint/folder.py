@@ -1,7 +1,7 @@
 """Is this checkpoint whole, how was it split, and what does loading it elsewhere need?
 
 Works on a listing alone. Formats: Megatron `torch` (mp_rank_*), Megatron `torch_dist`, PyTorch DCP,
-DeepSpeed, Hugging Face. A claim needs a file: what a listing cannot show is said to be open.
+DeepSpeed, Hugging Face (safetensors), Orbax. A claim needs a file: what a listing cannot show is said to be open.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from statistics import median
 from types import MappingProxyType
 
+from firstfault_tools.checkpoint.cut_files import (
+    CUT_SIZE,
+    SAME_SIZE,
+    check_sizes,
+    compare_tensor_ranks,
+)
 from firstfault_tools.checkpoint.listing import Entry
+from firstfault_tools.expressions import expression
 
 
 class Format(StrEnum):
@@ -26,6 +32,7 @@ class Format(StrEnum):
     DCP = "torch_dcp"
     DEEPSPEED = "deepspeed"
     HUGGINGFACE = "huggingface"
+    ORBAX = "orbax"
     UNKNOWN = "unknown"
 
 
@@ -74,6 +81,8 @@ class Folder:
     facts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
+ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt", "_METADATA"})
+WEIGHTS_ONLY = "no trainer_state.json: weights only, not a training checkpoint"
 TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
 _STEP_FOLDER = r"(iter_\d{7}|release|global_step_?\d+|checkpoint-\d+|step-\d+|epoch=\d+[^/]*)"
 
@@ -82,6 +91,7 @@ _STEP_FOLDER = r"(iter_\d{7}|release|global_step_?\d+|checkpoint-\d+|step-\d+|ep
 def _compiled() -> Mapping[str, re.Pattern[str]]:
     source = {
         "step": rf"(?:^|/){_STEP_FOLDER}(?:/|$)",
+        "orbax": r"(?:^|/)(\d{1,12}(?:\.orbax-checkpoint-tmp[^/]{0,60})?)/",
         "digits": r"(\d+)",
         "mp": r"(?:^|/)mp_rank_(\d{2,3})(?:_(\d{3}))?(?:_(\d{3}))?/([^/]+)$",
         "shard": r"(?:^|/)__(\d+)_(\d+)\.distcp$",
@@ -92,14 +102,21 @@ def _compiled() -> Mapping[str, re.Pattern[str]]:
         "hf_part": r"(?:^|/)(model|pytorch_model)-(\d{5})-of-(\d{5})\.(safetensors|bin)$",
         "hf_rng": r"(?:^|/)rng_state_(\d+)\.pth$",
     }
-    return {name: re.compile(pattern) for name, pattern in source.items()}
+    return {name: expression(pattern) for name, pattern in source.items()}
 
 
-def inspect_folder(entries: Sequence[Entry], contents: Mapping[str, str] | None = None) -> Folder:
-    """Inspect a listing. contents: text of small files by path or name (trackers, indexes)."""
+def inspect_folder(
+    entries: Sequence[Entry], contents: Mapping[str, str] | None = None, *, hidden: bool = False
+) -> Folder:
+    """Inspect a listing. contents: text of small files by path or name (trackers, indexes).
+
+    hidden: the listing shows names that begin with a dot; one such name shows it as well.
+    """
     contents = contents or {}
+    hidden = hidden or any("/." in f"/{entry.path}" for entry in entries)
     groups: dict[str, list[Entry]] = defaultdict(list)
-    step = _compiled()["step"]
+    orbax = any(entry.path.rsplit("/", 1)[-1] in ORBAX_FILES for entry in entries)
+    step = _compiled()["orbax" if orbax else "step"]
     tracker_path = None
     for entry in entries:
         name = entry.path.rsplit("/", 1)[-1]
@@ -112,8 +129,9 @@ def inspect_folder(entries: Sequence[Entry], contents: Mapping[str, str] | None 
     loose = groups.pop("", [])
     if not groups and loose:
         groups["."] = loose
-    checkpoints = [_inspect(name, files, contents) for name, files in groups.items()]
+    checkpoints = [_inspect(name, files, contents, hidden) for name, files in groups.items()]
     checkpoints = [_compare_siblings(saved, checkpoints) for saved in checkpoints]
+    checkpoints = [_compare_sizes(saved, checkpoints, groups) for saved in checkpoints]
     checkpoints.sort(key=lambda saved: (saved.step is None, -(saved.step or 0), saved.name))
     found_format = {saved.format for saved in checkpoints}
     sizes = {entry.path: entry.size for entry in entries}
@@ -122,15 +140,34 @@ def inspect_folder(entries: Sequence[Entry], contents: Mapping[str, str] | None 
     problems = []
     if tracker and tracker.problem:
         problems.append(tracker.problem)
+    problems += [
+        f"{saved.name} is incomplete: {saved.problems[0]}"
+        for saved in checkpoints[:1]
+        if complete and saved.state is State.INCOMPLETE and not (tracker and tracker.problem)
+    ]
     if not complete:
-        problems.append("no checkpoint here is shown to be complete")
+        weights = [saved for saved in checkpoints if WEIGHTS_ONLY in saved.open_questions]
+        problems.append(
+            "only weights here: they load for inference or a new run, no run resumes from them"
+            if weights and not any(saved.problems for saved in weights)
+            else f"no checkpoint here is shown to be complete{_say_why(checkpoints)}"
+        )
     return Folder(
         tuple(checkpoints), tracker, complete[0].name if complete else None, tuple(problems),
         MappingProxyType({"files": len(entries), "checkpoints": len(checkpoints)}),
     )  # fmt: skip
 
 
-def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str]) -> Saved:
+def _say_why(checkpoints: Sequence[Saved]) -> str:
+    if not checkpoints:
+        return ""
+    newest = checkpoints[0]
+    why = (*newest.problems, *newest.open_questions)
+    where = "" if newest.name == "." else f"{newest.name}: "
+    return f": {where}{why[0]}" if why else ""
+
+
+def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str], hidden: bool) -> Saved:
     names = {entry.path.rsplit("/", 1)[-1] for entry in files}
     patterns = _compiled()
     problems: list[str] = []
@@ -148,14 +185,21 @@ def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str]) -> 
     elif any(patterns["shard"].search(entry.path) for entry in files):
         megatron = "common.pt" in names or "metadata.json" in names
         kind = Format.MEGATRON_DIST if megatron else Format.DCP
-        resharding = _inspect_shards(files, names, megatron, problems, open_questions, parallelism)
+        resharding = _inspect_shards(
+            files, names, megatron, hidden, problems, open_questions, parallelism
+        )
     elif _looks_huggingface(names):
         kind = Format.HUGGINGFACE
         resharding = _inspect_huggingface(files, names, contents, problems, open_questions,
                                           parallelism)  # fmt: skip
+    elif names & ORBAX_FILES:
+        kind = Format.ORBAX
+        resharding = _inspect_orbax(name, names, problems)
     else:
         open_questions.append("no file name of a known layout")
-    _check_sizes(files, problems)
+    if any(entry.path.endswith("-unfinished") for entry in files):
+        problems.append("a marker file ends in -unfinished: the asynchronous save did not finish")
+    check_sizes(files, problems)
     state = State.COMPLETE
     if problems:
         state = State.INCOMPLETE
@@ -188,24 +232,35 @@ def _compare_siblings(saved: Saved, others: Sequence[Saved]) -> Saved:
     return saved
 
 
-def _check_sizes(files: Sequence[Entry], problems: list[str]) -> None:
-    """Empty files, and shards far smaller than their siblings."""
-    families: dict[str, list[Entry]] = defaultdict(list)
-    for entry in files:
-        if entry.size == 0:
-            problems.append(f"{entry.path} is empty")
-        elif entry.size is not None:
-            families[re.sub(r"\d+", "#", entry.path.rsplit("/", 1)[-1])].append(entry)
-    for family, members in families.items():
-        if len(members) < 4 or family.startswith("__"):
+def _compare_sizes(
+    saved: Saved, others: Sequence[Saved], groups: Mapping[str, Sequence[Entry]]
+) -> Saved:
+    """A file far smaller than its namesake in a checkpoint of the same layout was cut off."""
+    if saved.state is State.INCOMPLETE:
+        return saved
+    mine = _sizes_inside(saved.name, groups)
+    for other in others:
+        if other is saved or other.format is not saved.format or other.state is State.INCOMPLETE:
             continue
-        middle = median(member.size or 0 for member in members)
-        if middle < 1 << 20:
-            continue
-        # Pipeline stages differ, but a rank a tenth of its siblings was cut off.
-        for member in members:
-            if (member.size or 0) < middle / 10:
-                problems.append(f"{member.path} is a tenth of its siblings or less: cut off?")
+        theirs = _sizes_inside(other.name, groups)
+        shares = {
+            path: mine[path] / theirs[path] for path in mine.keys() & theirs.keys() if theirs[path]
+        }
+        short = sorted(path for path, share in shares.items() if share < CUT_SIZE)
+        if short and any(share >= SAME_SIZE for share in shares.values()):
+            problem = (
+                f"{saved.name}/{short[0]} has {shares[short[0]]:.0%} of the size it has in {other.name}: "
+                "cut off while written"
+            )
+            return replace(saved, state=State.INCOMPLETE, problems=(*saved.problems, problem))
+    return saved
+
+
+def _sizes_inside(name: str, groups: Mapping[str, Sequence[Entry]]) -> dict[str, int]:
+    skip = 0 if name == "." else len(name) + 1
+    return {
+        entry.path[skip:]: entry.size for entry in groups.get(name, ()) if entry.size is not None
+    }
 
 
 def _missing(seen: set[int], count: int) -> list[int]:
@@ -218,11 +273,16 @@ def _inspect_legacy(
     """mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt, and distrib_optim.pt with a distributed optimizer."""
     pattern = _compiled()["mp"]
     ranks: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    stages: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
     for entry in files:
         match = pattern.search(entry.path)
         if match:
             key = tuple(int(part) for part in match.groups()[:3] if part is not None)
             ranks[key].add(match[4])
+            if entry.size:
+                stages[(*key[1:], match[4])].append(entry)
+    for members in stages.values():
+        compare_tensor_ranks(members, problems)
     width = max(len(key) for key in ranks)
     names = (("tensor",), ("tensor", "pipeline"), ("tensor", "pipeline", "expert"))[width - 1]
     sizes = [1 + max(key[axis] if axis < len(key) else 0 for key in ranks) for axis in range(width)]
@@ -250,7 +310,7 @@ def _inspect_legacy(
 
 
 def _inspect_shards(
-    files: Sequence[Entry], names: set[str], megatron: bool, problems: list[str],
+    files: Sequence[Entry], names: set[str], megatron: bool, hidden: bool, problems: list[str],
     open_questions: list[str], parallelism: dict[str, int],
 ) -> str:  # fmt: skip
     """__RANK_PART.distcp, an index in .metadata written last, Megatron's common.pt and metadata.json."""
@@ -258,11 +318,10 @@ def _inspect_shards(
     # Ranks that hold nothing unique leave no file: gaps in the numbers prove nothing.
     matches = [pattern.search(entry.path) for entry in files]
     parallelism["writers"] = 1 + max(int(match[1]) for match in matches if match)
-    hidden_listed = any(entry.path.rsplit("/", 1)[-1].startswith(".") for entry in files)
     if ".metadata" not in names:
         if ".metadata.tmp" in names:
             problems.append(".metadata.tmp was never renamed: the save was cut off before its end")
-        elif hidden_listed:
+        elif hidden:
             problems.append(".metadata is missing: it is written last, so the save did not finish")
         else:
             open_questions.append(
@@ -324,6 +383,17 @@ def _inspect_deepspeed(
     )
 
 
+def _inspect_orbax(name: str, names: set[str], problems: list[str]) -> str:
+    """Orbax writes into a temporary folder and renames it when every process is done."""
+    if ".orbax-checkpoint-tmp" in name:
+        problems.append(
+            "the folder was never renamed from its temporary name: the save was cut off"
+        )
+    elif "_CHECKPOINT_METADATA" not in names and "_METADATA" not in names:
+        problems.append("neither _CHECKPOINT_METADATA nor _METADATA: the save did not finish")
+    return "Resharded on load: any mesh works with the same tree of arrays."
+
+
 def _looks_huggingface(names: set[str]) -> bool:
     pattern = _compiled()["hf_part"]
     known = {
@@ -368,8 +438,10 @@ def _inspect_huggingface(
     if "trainer_state.json" in names and not {"optimizer.pt", "optimizer.bin"} & names:
         open_questions.append("no optimizer.pt: a resume would start with fresh optimizer states")
     if "trainer_state.json" not in names:
-        open_questions.append("no trainer_state.json: weights only, not a training checkpoint")
-    return "Weights load anywhere; optimizer.pt is whole, so any data-parallel size can resume."
+        open_questions.append(WEIGHTS_ONLY)
+    if {"optimizer.pt", "optimizer.bin"} & names:
+        return "Weights load anywhere; optimizer.pt is whole, so any data-parallel size can resume."
+    return "Weights load anywhere; no optimizer states lie here."
 
 
 def _inspect_tracker(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 MAX_ENTRIES = 2_000_000
 MAX_TEXT = 256 * 1024 * 1024
@@ -28,13 +29,13 @@ class Entry:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    long_line = re.compile(
+    long_line = expression(
         r"^([-dlspbc])[-rwxsStTlL+.@]{9,11}\s+\d+\s+\S+\s+(?:\S+\s+)?(\d+)\s+"
         r"(?:[A-Z][a-z]{2}\s+\d{1,2}\s+(?:\d{1,2}:\d{2}|\d{4})|\d{4}-\d{2}-\d{2}\s+\S+(?:\s+[+-]\d{4})?)"
         r"\s+(.+)$"
     )
-    sized = re.compile(r"^(\d{1,18})\s+(\S.*)$")
-    bucket = re.compile(r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\s+(\d{1,18}) (\S.*)$")
+    sized = expression(r"^(\d{1,18})\s+(\S.*)$")
+    bucket = expression(r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\s+(\d{1,18}) (\S.*)$")
     return long_line, sized, bucket
 
 

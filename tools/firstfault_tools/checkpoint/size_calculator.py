@@ -52,8 +52,13 @@ def run_size(
         parameters, content=kind, bytes_per_parameter=bytes_per_parameter, writers=writers,
         bandwidth_gbs=bandwidth_gbs, per_writer_gbs=per_writer_gbs, keep=keep,
     )  # fmt: skip
+    wait = "" if found.write_seconds is None else f", written in {found.write_seconds:.0f} s"
     return {
         "schema": "firstfault.checkpoint-size/1",
+        "sentence": f"A checkpoint of {parameters / 1e9:.2f} billion parameters at "
+        f"{found.bytes_per_parameter:g} bytes each is {found.total_bytes / GB:.1f} GB{wait}; {keep} kept "
+        f"take {found.retained_bytes / GB:.1f} GB.",
+        "assumptions": [] if bytes_per_parameter else [f"content {kind}: state it with --content"],
         "parameters": parameters,
         "bytes_per_parameter": found.bytes_per_parameter,
         "total_gb": round(found.total_bytes / GB, 3),

@@ -21,6 +21,7 @@ from typing import Any
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
 MAX_LINES = 200_000
 _NAME = r"((?:NCCL|TORCH|PYTORCH|GLOO|CUDA|FI|TP|DEEPSPEED)_[A-Z0-9_]{2,60})"
@@ -239,10 +240,10 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding
     if not shown or not (incident.has_peers or len(incident.hosts_seen) > 1):
         return []
     deep = (Level.CAUSE, Level.FAILURE)
-    if any(f.level in deep and not f.facts.get("survived") for f in findings):
+    if any(f.level in deep and not f.survived for f in findings):
         return []
     hang = next(_find_hang(incident), None)
-    if hang is None or any(r.trained() for r in incident.progress.values()):
+    if hang is None or incident.trained:
         return []
     for name, pattern, why in _HANGS:
         for digest, number, text in shown:
@@ -296,10 +297,24 @@ def read(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(findings, {"settings": {s.name: s.value for s in settings[:500]}})
 
 
+SIGNS = (
+    "name:.sh",
+    "name:.bash",
+    "name:.sbatch",
+    "name:.slurm",
+    "name:.env",
+    "name:.yaml",
+    "name:.yml",
+    "name:.conf",
+    "name:.json",
+    "name:env",
+)
+
 READER = Reader(
     name="environment",
     summary="NCCL and torch environment variables: invented, dead, renamed and harmful ones",
     recognise=recognise,
     read=read,
     owns=False,
+    role=Role.CONFIGURATION,
 )

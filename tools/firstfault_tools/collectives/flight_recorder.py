@@ -305,6 +305,8 @@ def _summary(blame: Blame, dumps: Mapping[int, Dump]) -> dict[str, Json]:
     }
 
 
+SIGNS = ("pg_config", "profiling_name", "comm_lib_version", "nccl_version")
+
 READER = Reader(
     name="flight_recorder",
     summary="PyTorch flight-recorder dumps: which rank broke which collective, and where",

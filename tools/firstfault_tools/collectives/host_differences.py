@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.environment import known_variables
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
@@ -37,19 +38,13 @@ _UNREACHED = expression(
     r"[Cc]onnect(?:ion)? to (?P<address>\d+\.\d+\.\d+\.\d+)<\d+> (?:failed|returned)|"
     r"onnect.{0,200}remote=\[?(?:::ffff:)?(?P<remote>\d+\.\d+\.\d+\.\d+)\]?:\d"
 )
+_VERSION = expression(
+    r"(?:NCCL version |nvidia-nccl-cu\d\d==)(?P<version>\d{1,2}\.\d{1,2}\.\d{1,2})(?!\d)"
+)
 _CONTAINER = expression(r"^[0-9a-f]{12}$")
 DOCKER_BRIDGE, AWS_DEFAULT = 17, 31
 """Docker takes its networks from 172.17.0.0/16 on; 172.31.0.0/16 is the usual network of a cloud."""
 MOST_NODES_LISTED = 512
-_FAILED = (
-    "signature.gloo-",
-    "signature.nccl-",
-    "signature.ib-",
-    "collective.",
-    "nccl.last_error",
-    "signature.watchdog",
-    "signature.store-",
-)
 _NETWORKS = {"IB": "InfiniBand/RoCE", "Socket": "TCP sockets", "OFI": "libfabric"}
 _BY_NETWORK = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN"})
 """Variables that choose the network, told beside it where a host sets them."""
@@ -58,13 +53,47 @@ _BY_NETWORK = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN"})
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """One finding where hosts that failed together started NCCL in different ways."""
     staged = _without_rdma(incident)
-    live = [f for f in findings if not f.facts.get("survived") and f.level is not Level.CONTEXT]
-    if not any(f.kind.startswith(_FAILED) for f in live):
+    live = [f for f in findings if not f.survived and f.level is not Level.CONTEXT]
+    if not any(f.has(FindingRole.TRANSPORT) for f in live):
         return staged
+    incident = incident.suspects
     wrong = _same_address(incident) or _bridge_address(incident) or _other_subnet(incident)
     if wrong is not None:
         return [wrong, *staged]
-    return [*_compare(incident), *staged]
+    other = _other_version(incident)
+    return [*([other] if other is not None else _compare(incident)), *staged]
+
+
+def _other_version(incident: LogIncident) -> Finding | None:
+    """Hosts that name different versions of NCCL: by its banner, in an exception, as an installed package."""
+    told: dict[str, dict[str, Line]] = defaultdict(dict)
+    for count, (digest, number, text) in enumerate(
+        incident.lines_with(("NCCL version ", "nvidia-nccl-cu"))
+    ):
+        if count >= MOST_LINES:
+            break
+        for match in _VERSION.finditer(text[:1000]):
+            line = make_line(digest.file, number, text, digest.year)
+            own = _HOST.search(text[:600])
+            host = own["host"] if own is not None else line.place.host
+            if host is not None:
+                told[host].setdefault(match["version"], line)
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for host, versions in told.items():
+        if len(versions) == 1:  # a host that names several has them in several environments
+            hosts[next(iter(versions))].append(host)
+    if len(hosts) < 2:
+        return None
+    groups = sorted(hosts.items(), key=lambda row: len(row[1]))
+    named = "; ".join(f"{version} on {', '.join(own[:4])}" for version, own in groups[:4])
+    alone = groups[0][1][0] if len(groups[0][1]) == 1 < len(groups[-1][1]) else None
+    return _describe(
+        f"the hosts run different versions of NCCL: {named}; what two versions exchange when they connect does not fit "
+        "together, so install the same build of PyTorch (or the same image) on all of them",
+        [told[own[0]][version] for version, own in groups[:4]],
+        alone,
+        "mixed-software-versions",
+    )
 
 
 def _compare(incident: LogIncident) -> list[Finding]:
@@ -270,7 +299,7 @@ def _read(
             continue
         line = make_line(digest.file, number, text, digest.year)
         own = _HOST.search(text[:600])
-        host = own["host"] if own is not None else line.speaker.host
+        host = own["host"] if own is not None else line.place.host
         if host is None:
             continue
         if told is not None:

@@ -10,9 +10,17 @@ import re
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import keep_marked
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 GATE = ("Last error:",)
 LOOK_BACK, MOST = 80, 64
@@ -60,15 +68,16 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 confidence=Confidence.LIKELY,
                 evidence=(Evidence(file, number, told),),
                 page="nccl-error-classes",
-                facts={"survived": False, "starts_at": start, "specificity": 1000},
+                facts={"survived": False, "starts_at": start},
+                strength=Strength(Together.TWO_LINES),
             ),
         )
     return ()
 
 
 def _label(text: str) -> str:
-    return re.sub(r"\d{2,}", "#", text[: read_speaker(text)[1]])
+    return re.sub(r"\d{2,}", "#", text[: read_prefix(text)[1]])
 
 
 def _body(text: str) -> str:
-    return text[read_speaker(text)[1] :]
+    return text[read_prefix(text)[1] :]

@@ -153,7 +153,7 @@ def _join(
     survey: Survey, number: int, line: str, key: tuple[str, str], found: re.Match[str]
 ) -> Stage:
     rank, size = int(found["rank"]), int(found["size"])
-    identity = found["id"] or f"size {size}"
+    identity = found["id"] or _begun_as(survey, rank, size) or f"size {size}"
     comm = survey.communicators.setdefault(identity, Communicator(size))
     largest = max(c.size for c in survey.communicators.values())
     if size == largest:
@@ -164,6 +164,12 @@ def _join(
         return Stage.COMPLETE
     comm.began[rank] = (number, line, key[0])
     return Stage.INIT_STARTED
+
+
+def _begun_as(survey: Survey, rank: int, size: int) -> str | None:
+    """The communicator that a rank began last; the line of its completion may leave out the id."""
+    begun = (i for i, c in survey.communicators.items() if c.size == size and rank in c.began)
+    return next((i for i in reversed(list(begun)) if rank not in survey.communicators[i].completed), None)  # fmt: skip
 
 
 def report(survey: Survey) -> tuple[Finding, ...]:
@@ -208,6 +214,7 @@ def _stopped(survey: Survey) -> list[Finding]:
             "ranks_began": len(comm.began),
             "ranks_expected": comm.size,
             "absent_ranks": absent[:64],
+            "communicator": identity,
         }
         findings.append(
             Finding(
@@ -294,7 +301,7 @@ def _differences(survey: Survey) -> list[Finding]:
     return [
         Finding(
             kind="nccl.environment_differs",
-            title=f"NCCL is configured differently from host to host: {parts}",
+            title=f"NCCL is configured differently from host to host (a mismatch): {parts}",
             level=Level.CAUSE if proven else unproven,
             category=Category.ENVIRONMENT,
             confidence=Confidence.CONFIRMED if proven else Confidence.POSSIBLE,

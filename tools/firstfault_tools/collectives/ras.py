@@ -284,13 +284,17 @@ def _lag_finding(
             "expected_operation": lag.expected,
             "confirmed_by_second_query": stands,
             "next": "" if stands else "run `ncclras -v` again ten seconds later and compare",
+            **({} if stands or not ranks else {"explains": {"stalled": 0.6}}),
         },
     )
 
+
+SIGNS = ('"communicators"', "Job summary", "Comms")
 
 READER = Reader(
     name="nccl_ras",
     summary="Answers of NCCL's RAS service (ncclras): dead, silent and lagging ranks",
     recognise=recognise,
     read=read,
+    series=True,
 )

@@ -33,6 +33,9 @@ _TIMEOUTS = expression(r"Encountered (\d{1,9}) communication timeouts?")
 _GROUP = expression(
     r"^\s*(\d{1,6})\s+(\d+)\s+(\d+)\s+([\d-]+)\s+(\d+)\s+(\d+)\s+([A-Z]+)\s+([A-Z ]+)$"
 )
+_EXCERPT = expression(r"(?m)^\s*Group\s+Comms\s+Nodes\s+Ranks\b")
+EXCERPT_BYTES = 4096
+"""What people paste begins at the table of communicators, without the summary above it."""
 _VERSION = expression(r"NCCL version (\S+)")
 _MISSING_COMMA = expression(r'([}\]"\w])(\s*\n\s*")')
 
@@ -86,7 +89,10 @@ def looks_like_ras(head: bytes) -> bool:
     """Whether the first bytes are an answer of RAS, text or JSON."""
     if head.lstrip()[:1] == b"{":
         return b'"communicators"' in head and b'"nccl_version"' in head
-    return b"Job summary\n=====" in head.replace(b"\r", b"") and b"Processes" in head
+    head = head.replace(b"\r", b"")
+    if b"Job summary\n=====" in head:
+        return b"Processes" in head
+    return _EXCERPT.search(head[:EXCERPT_BYTES].decode("utf-8", "replace")) is not None
 
 
 def parse_ras(data: bytes, name: str) -> list[RasReport]:
@@ -117,7 +123,7 @@ def _parse_text(text: str, name: str) -> Iterator[RasReport]:
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VERSION.search(line):
             version, version_line = found[1], number
-        if line.startswith("Job summary"):
+        if line.startswith("Job summary") or (report is None and _EXCERPT.match(line)):
             if report is not None:
                 yield report
             report = RasReport(name, version_line or number, version)
@@ -139,6 +145,10 @@ def _parse_text(text: str, name: str) -> Iterator[RasReport]:
         elif (found := _PROCESS.match(line)) and comm is None:
             target = report.dead if block == "DEAD" else report.missing
             target.append((number, line.strip(), Place(found[3], int(found[1]), found[2])))
+        elif comm is None and _OPERATION.search(line):
+            # an excerpt that leaves the communicator's own line out
+            comm = report.communicators.setdefault("0", Communicator("0"))
+            operation = _communicator_line(comm, block, operation, number, line)
         elif comm is not None and line.strip():
             operation = _communicator_line(comm, block, operation, number, line)
     if report is not None:

@@ -55,7 +55,7 @@ def load_remedies() -> tuple[Remedy, ...]:
     raw = json.loads((Path(__file__).parent / "remedies.json").read_text(encoding="utf-8"))
     return tuple(
         Remedy(
-            re.compile(row["setting"], re.IGNORECASE),
+            expression(row["setting"], re.IGNORECASE),
             row["means"],
             Category(row["category"]),
             row["page"],

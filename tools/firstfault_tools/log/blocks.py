@@ -41,8 +41,8 @@ def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[
         offset = _seek_line(stream, start, end)
         if offset is None:
             return
-        rest = b""
-        while end is None or offset < end:
+        rest, begun = b"", offset  # where the line that comes next begins, NULs before it included
+        while end is None or begun < end:
             chunk = stream.read(BLOCK)
             if not chunk:
                 break
@@ -51,7 +51,7 @@ def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[
                 block = b"".join((rest, memoryview(chunk)[:cut]))  # copied once
                 yield offset, block
                 offset += len(block)
-                rest = chunk[cut:]
+                rest, begun = chunk[cut:], offset
                 continue
             data = rest + chunk
             cut = data.rfind(b"\n") + 1
@@ -66,13 +66,19 @@ def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[
                 yield offset, data[:cut]
                 rest = data[cut:]
                 offset += cut
+                begun = offset
+            elif not data.strip(b"\0"):
+                # what copytruncate leaves before the next line; it may be longer than any line
+                offset += len(data)
+                rest = b""
             elif len(data) >= LONGEST:
                 yield offset, data
                 skipped, rest = _skip_line(stream)
                 offset += len(data) + skipped
+                begun = offset
             else:
                 rest = data
-        if rest and (end is None or offset < end):
+        if rest and (end is None or begun < end):
             yield offset, rest
 
 

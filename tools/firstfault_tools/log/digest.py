@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from firstfault_tools.findings import Evidence
 from firstfault_tools.log.kept import KeptLines, Run
-from firstfault_tools.log.speaker import Speaker
+from firstfault_tools.log.place import NOWHERE, Place
 
 MARKS_PER_KIND = 20_000
 
@@ -36,7 +36,7 @@ class Line:
     file: str
     number: int
     text: str
-    speaker: Speaker = field(default_factory=Speaker)
+    place: Place = NOWHERE
     body: int = 0
     time: float | None = None
 
@@ -47,7 +47,7 @@ class Line:
     def evidence(self) -> Evidence:
         """This line as a quotable place."""
         return Evidence(
-            self.file, self.number, self.text, self.speaker.rank, self.speaker.host, self.time
+            self.file, self.number, self.text, self.place.rank, self.place.host, self.time
         )
 
 
@@ -86,8 +86,11 @@ class FileDigest:
     marked: Mapping[Mark, tuple[int, ...]] = field(default_factory=dict)
     ranks: Mapping[int, RankTrace] = field(default_factory=dict)
     redactions: Mapping[str, int] = field(default_factory=Counter)
-    name_rank: int | None = None
-    """Rank that the file's name gives (rank3.log, worker-12.out), for files of one rank each."""
+    locals: Mapping[int, RankTrace] = field(default_factory=dict)
+    """Local ranks that torchrun's labels name where they stand without a rank of the job."""
+
+    name_place: Place = NOWHERE
+    """What the path of the log tells (rank3.log, node2/attempt_0/5/stderr.log)."""
 
     offsets: Sequence[tuple[int, int]] = ()
     """(lines before, byte offset) of places in the raw file, about one a MiB, to seek by line."""
@@ -97,6 +100,11 @@ class FileDigest:
 
     hit_limit: int = 96
     """Hits kept per signature, besides the first of every rank."""
+
+    @property
+    def name_rank(self) -> int | None:
+        """Rank that the log's name gives, for logs of one rank each."""
+        return self.name_place.rank
 
     def lines_after(self, number: int, limit: int) -> Iterator[tuple[int, str]]:
         """Kept lines that follow line `number`, at most `limit`, stopping at a gap."""
@@ -131,7 +139,7 @@ def trim_hits(hits: Sequence[Hit], limit: int) -> tuple[Hit, ...]:
     out = []
     for hit in hits:
         counts[hit.index] += 1
-        key = (hit.index, hit.line.speaker.rank)
+        key = (hit.index, hit.line.place.rank)
         if counts[hit.index] <= limit or key not in ranks:
             out.append(hit)
         ranks.add(key)
@@ -148,15 +156,6 @@ def merge_parts(one: FileDigest, other: FileDigest) -> FileDigest:
         )[:MARKS_PER_KIND]
         for mark in dict.fromkeys((*one.marked, *other.marked))
     }
-    ranks = dict(one.ranks)
-    for rank, trace in other.ranks.items():
-        known = ranks.get(rank)
-        ranks[rank] = RankTrace(
-            rank,
-            known.first if known is not None else trace.first + shift,
-            trace.last + shift,
-            trace.lines + (known.lines if known is not None else 0),
-        )
     moved = (replace(h, line=replace(h.line, number=h.line.number + shift)) for h in other.hits)
     return replace(
         one,
@@ -168,11 +167,27 @@ def merge_parts(one: FileDigest, other: FileDigest) -> FileDigest:
         hit_counts=dict(Counter(one.hit_counts) + Counter(other.hit_counts)),
         conditions=one.conditions | other.conditions,
         marked=marked,
-        ranks=dict(sorted(ranks.items())),
+        ranks=_merge_traces(one.ranks, other.ranks, shift),
+        locals=_merge_traces(one.locals, other.locals, shift),
         redactions=dict(Counter(one.redactions) + Counter(other.redactions)),
         offsets=(*one.offsets, *((lines + shift, offset) for lines, offset in other.offsets)),
         sampled=one.sampled | other.sampled,
     )
+
+
+def _merge_traces(
+    one: Mapping[int, RankTrace], other: Mapping[int, RankTrace], shift: int
+) -> dict[int, RankTrace]:
+    traces = dict(one)
+    for rank, trace in other.items():
+        known = traces.get(rank)
+        traces[rank] = RankTrace(
+            rank,
+            known.first if known is not None else trace.first + shift,
+            trace.last + shift,
+            trace.lines + (known.lines if known is not None else 0),
+        )
+    return dict(sorted(traces.items()))
 
 
 def _shift_runs(kept: KeptLines, shift: int) -> Iterator[Run]:

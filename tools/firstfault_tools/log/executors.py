@@ -11,13 +11,18 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.log.digest import FileDigest, merge_parts
-from firstfault_tools.log.narrowing import NARROW_BYTES, possible_patterns, read_telling_lines
+from firstfault_tools.log.narrowing import (
+    NARROW_BYTES,
+    WARM_NARROW_BYTES,
+    index_patterns,
+    read_telling_lines,
+)
 from firstfault_tools.log.plan import Part, pack_batches
 from firstfault_tools.log.scan import scan_part
 from firstfault_tools.log.signature import SignatureSet
@@ -32,11 +37,25 @@ CONNECT_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
+class Scanning:
+    """How far a scan is. Sizes in bytes; hits: lines that matched a signature so far."""
+
+    done: int
+    total: int
+    lines: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workers:
-    """jobs: processes, 0 to choose by size. cluster: address of a Dask scheduler, or None."""
+    """jobs: processes, 0 to choose by size. cluster: address of a Dask scheduler, or None.
+
+    tell: called when a batch is done, with how far the scan is.
+    """
 
     jobs: int = 0
     cluster: str | None = None
+    tell: Callable[[Scanning], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +80,32 @@ def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers)
         jobs = workers.jobs or choose_jobs(sum(p.end - p.start for p in parts))
         jobs = min(jobs, len(batches))
         outcomes = _in_pool(batches, signatures, jobs) if jobs > 1 else _here(batches, signatures)
-    return merge_outcomes(outcomes)
+    return merge_outcomes(
+        outcomes if workers.tell is None else _count(outcomes, batches, workers.tell)
+    )
+
+
+def _count(
+    outcomes: Iterable[Sequence[Outcome]],
+    batches: Sequence[Sequence[Part]],
+    tell: Callable[[Scanning], None],
+) -> Iterator[Sequence[Outcome]]:
+    """The outcomes as they come, each batch told when it is done."""
+    sizes = [sum(p.end - p.start for p in batch) for batch in batches]
+    done = lines = hits = 0
+    for size, outcome in zip(sizes, outcomes, strict=True):
+        digests = [d for _, d in outcome if isinstance(d, FileDigest)]
+        done += size
+        lines += sum(d.lines_total for d in digests)
+        hits += sum(sum(d.hit_counts.values()) for d in digests)
+        tell(Scanning(done, sum(sizes), lines, hits))
+        yield outcome
 
 
 def _fit_signatures(parts: Sequence[Part], signatures: SignatureSet) -> SignatureSet:
     """The signatures, less the patterns that logs as short as these cannot match."""
     total = sum(p.end - p.start for p in parts)
-    if total > NARROW_BYTES or not signatures.pays_to_narrow:
+    if total > (WARM_NARROW_BYTES if signatures.is_compiled else NARROW_BYTES):
         return signatures
     try:
         telling = read_telling_lines(parts)
@@ -75,7 +113,7 @@ def _fit_signatures(parts: Sequence[Part], signatures: SignatureSet) -> Signatur
         return signatures
     if telling is None:
         return signatures
-    return signatures.narrow(possible_patterns(telling, signatures.patterns))
+    return signatures.narrow(index_patterns(signatures.patterns).find_possible(telling))
 
 
 def choose_jobs(total: int) -> int:

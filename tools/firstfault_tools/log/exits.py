@@ -109,7 +109,7 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
         return Exit(line, code or 1, host=match["host"], task=task)
     match = _SIGNALLED.search(text)
     if match is not None:
-        return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host, int(match["pid"]))  # fmt: skip
+        return Exit(line, -int(match["signal"]), line.place.rank, None, line.place.host, int(match["pid"]))  # fmt: skip
     match = _MPI.search(text)
     if match is not None and int(match["signal"]):
         return Exit(line, -int(match["signal"]), int(match["rank"]), None, match["host"], int(match["pid"]) or None)  # fmt: skip
@@ -117,17 +117,17 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
     if match is not None:
         number = match["signal"] and getattr(signal, match["signal"], None)
         code = -int(number) if number else int(match["code"] or 1)
-        return Exit(line, code, None, int(match["local"] or match["quiet"]), line.speaker.host)
+        return Exit(line, code, None, int(match["local"] or match["quiet"]), line.place.host)
     match = _PADDLE.search(text)
     if match is not None:
         rank = int(match["rank"] or match["container"])
-        return Exit(line, int(match["code"] or 1), rank, None, line.speaker.host)
+        return Exit(line, int(match["code"] or 1), rank, None, line.place.host)
     match = _PYTHON.search(text) or _SYSTEMD.search(text)
     if match is not None:
-        return Exit(line, -int(match["signal"]), line.speaker.rank, None, line.speaker.host)
+        return Exit(line, -int(match["signal"]), line.place.rank, None, line.place.host)
     match = _LAUNCH.search(text) or _KUBE.search(text)
     if match is not None:
-        return Exit(line, int(match["code"]), line.speaker.rank, None, line.speaker.host)
+        return Exit(line, int(match["code"]), line.place.rank, None, line.place.host)
     return None
 
 

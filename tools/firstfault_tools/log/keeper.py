@@ -124,10 +124,8 @@ class Keeper:
             if not data:
                 return
         if secret or self.wrapped or not is_plain(data):
-            texts = tuple(
-                secrets.redact(normalise(line), self.redactions)
-                for line in data.removesuffix(b"\n").split(b"\n")
-            )
+            plain = (normalise(line) for line in data.removesuffix(b"\n").split(b"\n"))
+            texts = tuple(secrets.redact_lines(plain, self.redactions))
             run = Run(first, texts)
         else:
             run = Run(first, data)

@@ -44,7 +44,9 @@ _JSON_ERROR_KEYS = (
 
 
 def strip_ansi(data: bytes) -> bytes:
-    """Remove terminal escape sequences from raw bytes."""
+    """Remove terminal escape sequences from raw bytes, and NULs: a cut log or a stretch of UTF-16 leaves them."""
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
     return _ANSI.sub(b"", data) if b"\x1b" in data else data
 
 
@@ -77,8 +79,10 @@ def _with_json_context(row: dict[str, object], text: str) -> str:
     host = _first_text(row, ("host", "hostname", "node", "node_name", "pod"))
     if host and " " not in host:
         head.append(f"{host}:")
-    for key in ("rank", "global_rank"):
-        if str(row.get(key, "")).isdecimal():
+    local = next((k for k in ("local_rank", "localrank", "lrank") if _is_number(row, k)), None)
+    for key in ("rank", "global_rank", "grank"):
+        if _is_number(row, key):
+            head += [f"[default{row[local]}]:"] if local is not None else []
             head.append(f"[rank{row[key]}]:")
             break
     level = _first_text(row, ("level", "levelname", "severity"))
@@ -90,6 +94,10 @@ def _with_json_context(row: dict[str, object], text: str) -> str:
         if isinstance(row.get(key), str) and row[key]
     ]
     return " | ".join([" ".join([*head, text]), *tail])
+
+
+def _is_number(row: dict[str, object], key: str) -> bool:
+    return str(row.get(key, "")).isdecimal()
 
 
 def _first_text(row: dict[str, object], keys: tuple[str, ...]) -> str:
@@ -135,14 +143,19 @@ def is_plain(block: bytes) -> bool:
     return _ORPHAN_BYTES.search(block) is None
 
 
+def cut_line(raw: bytes) -> bytes:
+    """The bytes of a raw line that are looked at: NULs, of which a cut log leaves megabytes, do not count."""
+    if b"\0" in raw:
+        raw = raw.replace(b"\0", b"")
+    return raw[: MAX_LINE * 4]
+
+
 def normalise(raw: bytes) -> str:
     """The text of one raw line: decoded, without colours, bars collapsed, JSON unwrapped.
 
     Undecodable bytes become U+FFFD, control characters become spaces, overlong lines are cut.
     """
-    if len(raw) > MAX_LINE * 4:
-        raw = raw[: MAX_LINE * 4]
-    text = strip_ansi(raw).decode("utf-8", errors="replace").rstrip("\r\n")
+    text = strip_ansi(cut_line(raw)).decode("utf-8", errors="replace").rstrip("\r\n")
     if text.startswith("{"):
         text = unwrap_json(text)
     if "\r" in text:

@@ -1,21 +1,28 @@
-"""Which patterns can a short text match at all? A look at its literals, cheaper than compiling all.
+"""Which patterns can a short text match at all? A look at its literals, cheaper than trying all.
 
 Compiling every pattern of every signature takes a tenth of a second; a log of a few hundred lines can
-match a handful. Whatever could match stays: a pattern is left out only where the text holds none of
+match a handful. Nor does a process that has them compiled try all of them on a short text: the automaton
+of thousands of patterns grows by states with every text that is new to it, a tenth of a second a log and
+half a gigabyte in the end. Whatever could match stays: a pattern is left out only where the text holds none of
 the literals that its every match holds one of.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from firstfault_tools.log.blocks import read_blocks
 from firstfault_tools.log.line import normalise, strip_ansi
-from firstfault_tools.log.literals import Literal, required_literals
+from firstfault_tools.log.literals import required_literals
 from firstfault_tools.log.plan import Part
 
 NARROW_BYTES = 24 * 1024 * 1024
 """Logs up to this size are read for it; those that say much that differs are given up early."""
+
+WARM_NARROW_BYTES = 2 * 1024 * 1024
+"""The same, where all patterns are compiled already."""
 
 MOST_TELLING_BYTES = 384 * 1024
 """Above this, looking for the literals costs as much as compiling the patterns."""
@@ -51,21 +58,41 @@ def read_telling_lines(parts: Iterable[Part]) -> bytes | None:
     return b"\n".join(lines)
 
 
-def possible_patterns(telling: bytes, patterns: Sequence[str]) -> tuple[int, ...]:
-    """Indices of the patterns that may match some of the `telling` lines, in order."""
-    grams = {telling[at : at + _GRAM] for at in range(len(telling) - _GRAM + 1)}
+class PatternIndex:
+    """Patterns by the literals that a match needs, looked up by both ends of a literal."""
 
-    def holds(literal: Literal) -> bool:
-        words, any_case = literal
-        if any_case and not words.isascii():
-            return True
-        wanted = _fold(words.encode())
-        if len(wanted) >= _GRAM and not (wanted[:_GRAM] in grams and wanted[-_GRAM:] in grams):
-            return False
-        return wanted in telling
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._always: list[int] = []
+        self._plain: list[tuple[bytes, int]] = []
+        self._by_head: dict[bytes, list[tuple[bytes, bytes, int]]] = defaultdict(list)
+        for index, pattern in enumerate(patterns):
+            literals = required_literals(pattern)
+            # folding the case of other scripts is not that of ASCII
+            if literals is None or any(n and not words.isascii() for words, n in literals):
+                self._always.append(index)
+                continue
+            for words, _ in literals:
+                self._add(_fold(words.encode()), index)
 
-    return tuple(
-        index
-        for index, pattern in enumerate(patterns)
-        if (literals := required_literals(pattern)) is None or any(map(holds, literals))
-    )
+    def _add(self, literal: bytes, index: int) -> None:
+        if len(literal) < _GRAM:
+            self._plain.append((literal, index))
+        else:
+            self._by_head[literal[:_GRAM]].append((literal[-_GRAM:], literal, index))
+
+    def find_possible(self, telling: bytes) -> tuple[int, ...]:
+        """Indices of the patterns that may match some of the `telling` lines, in order."""
+        grams = {telling[at : at + _GRAM] for at in range(len(telling) - _GRAM + 1)}
+        found = set(self._always)
+        found.update(index for literal, index in self._plain if literal in telling)
+        for head in self._by_head.keys() & grams:
+            for tail, literal, index in self._by_head[head]:
+                if index not in found and tail in grams and literal in telling:
+                    found.add(index)
+        return tuple(sorted(found))
+
+
+@lru_cache(maxsize=4)
+def index_patterns(patterns: tuple[str, ...]) -> PatternIndex:
+    """The index of a set of patterns, made once a process."""
+    return PatternIndex(patterns)

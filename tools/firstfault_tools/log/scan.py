@@ -14,7 +14,7 @@ from pathlib import Path
 
 from firstfault_tools.log import secrets
 from firstfault_tools.log.blocks import LineCounter, read_blocks
-from firstfault_tools.log.census import Census, rank_of_name, read_label
+from firstfault_tools.log.census import Census, read_label
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import (
     MARKS_PER_KIND,
@@ -27,10 +27,10 @@ from firstfault_tools.log.digest import (
 )
 from firstfault_tools.log.gate import Gate, OpenGate
 from firstfault_tools.log.keeper import Keeper
-from firstfault_tools.log.line import MAX_LINE, normalise, strip_ansi
+from firstfault_tools.log.line import cut_line, normalise, strip_ansi
 from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, describe_log, share_budget
+from firstfault_tools.log.prefix import read_file_name, read_prefix
 from firstfault_tools.log.signature import Matches, Signature, SignatureSet
-from firstfault_tools.log.speaker import read_speaker
 
 OFFSET_EVERY = 1024 * 1024
 SETTLED_HITS = 10
@@ -64,12 +64,12 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
         r"(?i)\brank[ =:]{1,3}\d+.{0,60}\bpid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,60}\brank(?:_?id)?[ =:]{1,3}\d|"
         r"\bhost[ =:]{1,2}\S{1,60} pid[ =:]{1,3}\d|\bpid[ =:]{1,3}\d+.{0,40}\bhost\b",
     ),
-    # A PCI address with its domain; the rank before it is read by the roster. Without the domain every
+    # A PCI address with its domain; the rank before it is read by the placement table. Without the domain every
     # time of day begins like one, which costs a third of the speed.
     (Mark.SEAT, r"(?i)[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b"),
     (
         Mark.WORLD,
-        r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node|num_gpus|num_processes|local[_-]rank[= ][1-9]|\bprocess \d+/\d+",
+        r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node|num_gpus|num_processes|device mesh with|local[_-]rank[= ][1-9]|\bprocess \d+/\d+",
     ),
 )
 
@@ -151,7 +151,8 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
         marked={mark: tuple(sorted(set(lines))) for mark, lines in scan.marked.items()},
         ranks=census.traces(),
         redactions=dict(redactions),
-        name_rank=rank_of_name(part.name),
+        locals=census.local_traces(),
+        name_place=read_file_name(part.name),
         offsets=offsets,
         sampled=frozenset(sampled),
         hit_limit=part.budget.hits,
@@ -208,7 +209,7 @@ def _visit(scan: _Scan, at: int, raw: bytes, opened: bytes | None = None) -> Non
         text = normalise(raw)
         found = scan.signatures.match(text.encode())
     else:
-        found = scan.signatures.match(raw[: 4 * MAX_LINE])
+        found = scan.signatures.match(cut_line(raw))
     if found is None:
         if opened is not None and scan.opened is not None:
             scan.opened.note_vain(opened, ())
@@ -258,7 +259,7 @@ def _note_hits(
             continue
         news = True
         line = line or make_line(scan.part.name, at, text, scan.part.year)
-        key = (index, line.speaker.rank)
+        key = (index, line.place.rank)
         if count <= scan.part.budget.hits or key not in scan.ranks:
             scan.hits.append(Hit(index, line, captures))
             scan.ranks.add(key)
@@ -303,6 +304,6 @@ def _sample(scan: _Scan, opened: OpenGate, block: bytes, number: int) -> None:
 
 
 def make_line(name: str, number: int, text: str, year: int) -> Line:
-    """Line with its speaker and time read."""
-    speaker, body = read_speaker(text)
-    return Line(name, number, text, speaker, body, read_time(text, year))
+    """Line with the place of its writer and its time read."""
+    place, body = read_prefix(text)
+    return Line(name, number, text, place, body, read_time(text, year))

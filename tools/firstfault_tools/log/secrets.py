@@ -2,156 +2,280 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from firstfault_tools.expressions import expression
-
-# A value after its name: quotes may be escaped, as in a JSON text inside a JSON text.
-_IS = r"\\{0,3}[\"']?\s{0,40}[:=]\s{0,40}\\{0,3}[\"']?"
-_NAMED = (
-    r"(?:[_-]|(?<=[\"']))pwd(?![\"']?\s{0,9}[:=]\s{0,9}[\"']?[/.~])|passw(?:or)?d|passwd|passphrase|client[_-]?secret|secret(?:[_-]?(?:access[_-]?)?key)?"
-    r"|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|(?:access|auth|api|hf|hub|refresh|session|id|bot|github|gitlab|ngc)[_-]?token"
+from firstfault_tools.expressions import expression, make_encodable
+from firstfault_tools.log.secret_shapes import (
+    SHAPES,
+    compile_linear,
+    kind_of_token,
+    place_of,
+    token_pattern,
+)
+from firstfault_tools.log.secret_values import (
+    Strength,
+    Value,
+    is_random,
+    is_secret,
+    is_told_harmless,
+    judge_name,
+    read_value,
 )
 
-# kind -> pattern; where a pattern has a group `secret`, only that part is replaced. Every repetition
-# that can start at many places of a line is bounded, so that no line costs more than linear time.
-_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("aws_access_key", r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"),
-    (
-        "aws_secret_key",
-        r"(?i)aws[_-]?(?:secret|session)[a-z_-]{0,40}(?:" + _IS + r"|\s{1,40})"
-        r"(?P<secret>[A-Za-z0-9/+=]{30,2000})",
-    ),
-    ("google_api_key", r"\bAIza[0-9A-Za-z_-]{35}\b"),
-    (
-        "azure_key",
-        r"(?i)\b(?:AccountKey|SharedAccessKey|sig)=(?P<secret>[A-Za-z0-9+/%]{20,200}={0,2})",
-    ),
-    (
-        "signed_url",
-        r"(?i)\bX-(?:Amz|Goog)-(?:Signature|Security-Token|Credential)=(?P<secret>[^&\s\"'<]{8,4000})",
-    ),
-    ("huggingface_token", r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}\b"),
-    ("openai_key", r"\bsk-(?:proj-|ant-|or-)?[A-Za-z0-9_-]{20,}\b"),
-    ("github_token", r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})\b"),
-    ("gitlab_token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    ("slack_token", r"\b(?:xox[abeprs]|xapp)-[A-Za-z0-9-]{10,}"),
-    ("slack_webhook", r"hooks\.slack\.com/services/(?P<secret>[A-Za-z0-9/]{20,})"),
-    (
-        "service_token",
-        r"\b(?:nvapi-[A-Za-z0-9_-]{20,}|dapi[0-9a-f]{32}\b|npm_[A-Za-z0-9]{36}\b"
-        r"|pypi-[A-Za-z0-9_-]{50,}|SG\.[A-Za-z0-9_-]{16,40}\.[A-Za-z0-9_-]{30,60}"
-        r"|[sr]k_live_[A-Za-z0-9]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}|dop_v1_[0-9a-f]{40,})",
-    ),
-    ("service_token", r"discord(?:app)?\.com/api/webhooks/(?P<secret>\d{5,30}/[\w-]{30,200})"),
-    (
-        "tracker_key",
-        r"(?i)\b(?:wandb|comet|neptune|mlflow|clearml|swanlab)[a-z_]*(?:key|token|secret|password)"
-        + _IS
-        + r"(?P<secret>[A-Za-z0-9_.+/=-]{16,})",
-    ),
-    (
-        "tracker_key",
-        r"\bwandb(?:_v1_|\s{1,9}login\s{1,9}(?:--[\w-]{1,40}\s{1,9}){0,4})(?P<secret>\w{20,200})",
-    ),
-    (
-        "jwt",
-        r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{5,}",
-    ),
-    ("bearer", r"(?i)\bbearer\s{1,40}(?P<secret>[A-Za-z0-9._~+/-]{12,}=*)"),
-    (
-        "basic_auth",
-        r"(?i)\bauthorization" + _IS + r"(?:basic|token|apikey|negotiate)\s{1,40}"
-        r"(?P<secret>[A-Za-z0-9+/._~-]{8,}=*)",
-    ),
-    (
-        "basic_auth",
-        r"[\"']auth\\{0,3}[\"']\s{0,9}:\s{0,9}\\{0,3}[\"'](?P<secret>[A-Za-z0-9+/]{12,}=*)",
-    ),
-    (
-        "cookie",
-        r"(?i)\b(?:set-)?cookie\\{0,3}[\"']?:\s{0,9}[\"']?(?P<secret>[^\s=;,]{1,100}=.{4,4000})",
-    ),
-    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@<]{0,100}:(?P<secret>[^\s/]{1,200})@"),
-    ("url_password", r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[A-Za-z0-9_-]{20,200})@"),
-    ("private_key", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<secret>.*)"),
-    (
-        "password",
-        r"(?i)(?:" + _NAMED + r")\\{0,3}[\"']?\s{0,40}[:=]\s{0,40}"
-        r"\\{0,3}(?P<quote>[\"'])(?P<secret>(?!<redacted|-----BEGIN)(?:(?!\\{0,3}(?P=quote)).){4,200})",
-    ),
-    (
-        "password",
-        r"(?i)\b[\w.-]{0,40}(?:"
-        + _NAMED
-        + r")"
-        + _IS
-        + r"(?P<secret>(?!<redacted|-----BEGIN)[^\s\"',;&)}\]]{6,200})",
-    ),
-    (
-        "password",
-        r"(?i)(?<![\w-])--?(?:[a-z0-9]{1,20}[_-]){0,3}(?:passw(?:or)?d|passwd|secret|api[_-]?key)"
-        r"\s{1,40}[\"']?(?P<secret>(?!<redacted|-----BEGIN)[^\s\"'-][^\s\"']{5,200})",
-    ),
-    (
-        "password",
-        r"\b(?:sshpass|(?:docker|podman|nerdctl)\s{1,9}login)\b[^\n]{0,200}?\s-p\s{0,9}[\"']?(?P<secret>[^\s\"'-][^\s\"']{3,200})",
-    ),
-    (
-        "password",
-        r"\b(?:curl|wget)\b[^\n]{0,300}?\s(?:-u|--user|--proxy-user)[ =]{0,9}[\"']?[^\s:\"']{1,100}:(?P<secret>[^\s\"']{4,200})",
-    ),
-    (
-        "password",
-        r"\blogin\s{1,9}\S{1,100}\s{1,9}password\s{1,9}(?P<secret>\S{4,200})",
-    ),
-    (
-        "password",
-        r"(?i)(?:(?<![\w-])--?(?:(?:hf|hub|auth|access|api|use-auth)[_-])?token(?:\s{1,40}|=)|(?<![\w-])token"
-        + _IS
-        + r")[\"']?"
-        r"(?P<secret>(?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])[A-Za-z0-9._~+/=-]{16,400})",
-    ),
+_KEYWORD = r"(?:passw|passphrase|passcode|pwd|secret|token|jwt|cred|key|auth|sig|pass|session|sid|salt|hmac|otp|dockerconfigjson)"
+_NAMED = r"(?P<name>[\w.-]*" + _KEYWORD + r"[\w-]*)(?P<is>\\*[\"'\]]{0,2}\s*(?::=|=>|[:=]{1,2})\s*)"
+_OPTION = (
+    r"(?:^|[\s\"'\[,(])--?(?P<name>[\w-]*" + _KEYWORD + r"[\w-]*)(?P<is>[\"']?,?\s+|[\"']\s*,\s*)"
 )
-_COMPILED = tuple((kind, expression(pattern)) for kind, pattern in _PATTERNS)
-# A line that holds none of these, in lower case, holds no secret of a kind above. Substrings are
-# looked for many times faster than one pattern of alternatives.
-_HINTS = (
-    "akia", "asia", "abia", "acca", "aiza", "hf_", "api_org_", "sk-", "ghp_", "gho_", "ghu_", "ghs_",
-    "ghr_", "github_pat", "glpat-", "xox", "xapp-", "hooks.slack", "discord", "eyj", "nvapi-", "dapi",
-    "npm_", "pypi-", "sg.", "k_live_", "hvs.", "hvb.", "dop_v1_", "wandb", "private key", "://",
-    "bearer", "auth", "cookie", "aws", "signature", "credential", "secret", "token", "key", "passw",
-    "passphrase", "sig=", "pwd", "sshpass", "login", "curl", "wget",
-)  # fmt: skip
+_SPACED = r"(?P<name>\b\w*" + _KEYWORD + r"\w*)(?P<is>\s+(?:(?:is|was|set to)\s*:?\s+)?)"
+_PAIR = (
+    r"\bname\\*[\"']?\s*[:=]\s*\\*[\"']?(?P<name>[\w.-]+)(?P<is>\\*[\"']?[,;]?\s*\\*[\"']?value\\*[\"']?\s*[:=]\s*)"
+    r"|\bkey\\*[\"']?\s*=\s*\\*[\"'](?P<name2>[\w.-]+)(?P<is2>\\*[\"']\s+value\s*=\s*)"
+)
+_NETRC = r"^\s*password\s+(?P<secret>\S{4,200})\s*$"
+_AWAITS = (
+    r"\bname\\*[\"']?\s*[:=]\s*\\*[\"']?(?P<env>[\w.-]+)\\*[\"']?,?\s*$"
+    r"|(?P<name>[\w.-]*" + _KEYWORD + r"[\w-]*)(?:\\*[\"']?\s*[:=]\s*[>|\\-]{0,2}|\s*\\)\s*$"
+    r"|\b(?P<asked>password|passphrase|api key|token|hit enter)\b[^\n]{0,80}:\s*$"
+)
+_GIVEN = r"\bvalue\\*[\"']?\s*[:=]\s*"
+_ALONE = r"^\s*(?:\[[^\]]{1,60}\]:?\s*)?(?:- )?\\*[\"']?(?P<value>[^\s\"']{4,})\\*[\"']?[,;]?\s*$"
+_TRACKERS = ("wandb", "comet", "neptune", "mlflow", "clearml", "swanlab")
 _KEY_BODY = expression(r"^[A-Za-z0-9+/]{60,76}={0,2}$")
 _KEY_TAIL = expression(r"^(?:[A-Za-z0-9+/]{40,59}|[A-Za-z0-9+/]{8,59}={1,2})$")
 """The last line of a printed key, which is shorter."""
 _KEY_BODY_AT_END = expression(r"(?<=[\s:])[A-Za-z0-9+/]{60,76}={0,2}$")
-_HARMLESS = expression(
-    r"(?i)^(?:none|null|true|false|\*+|x{4,}|<[^>]*>|\$\{?\w+\}?|os\.environ.*|\.{3})$"
-)
-_TOKEN_COUNT = expression(r"^[\d.,]+$")
+_PORT = expression(r"\d{1,5}(?:/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A secret: where it stands and of which kind it is."""
+
+    start: int
+    end: int
+    kind: str
 
 
 def redact(text: str, counts: Counter[str] | None = None) -> str:
     """`text` with every secret replaced by `<redacted:kind>`; `counts` is raised by kind."""
-    if _KEY_BODY.match(text) or (_KEY_TAIL.match(text) and _is_mixed(text)):
-        if counts is not None:
-            counts["private_key"] += 1
-        return "<redacted:private_key>"
-    if len(text) > 60 and " " not in text[-60:] and _is_key_body(text):
-        if counts is not None:
-            counts["private_key"] += 1
-        text = _KEY_BODY_AT_END.sub("<redacted:private_key>", text)
-    lower = text.lower()
-    if not any(hint in lower for hint in _HINTS):
+    text = make_encodable(text)
+    if "\n" in text:
+        return "\n".join(redact_lines(text.split("\n"), counts))
+    if _KEY_BODY.match(text) or _KEY_TAIL.match(text):
+        if _is_mixed(text):
+            return _hide(text, [_Found(0, len(text), "private_key")], counts)
+    elif len(text) > 60 and " " not in text[-60:] and _is_key_body(text):
+        body = _KEY_BODY_AT_END.search(text)
+        if body is not None:
+            found = _Found(body.start(), body.end(), "private_key")
+            text = _hide(text, [found], counts)
+    if not _may_hold(text):
         return text
-    for kind, pattern in _COMPILED:
-        text = pattern.sub(partial(_replace, kind, counts), text)
-    return text
+    return _hide(text, _merge(found for find in _FINDERS for found in find(text)), counts)
+
+
+def redact_lines(lines: Iterable[str], counts: Counter[str] | None = None) -> Iterator[str]:
+    """Lines that follow one another: a name may stand on one and its value on the next."""
+    awaited, in_key = Strength.NONE, False
+    for line in map(make_encodable, lines):
+        if in_key and "-----" not in line and line.strip():
+            yield _hide(line, [_Found(0, len(line), "private_key")], counts)
+            continue
+        value = _awaited_value(line, awaited)
+        if value is not None:
+            line = _hide(line, [_Found(value.start, value.end, "password")], counts)
+        elif line.strip():
+            awaited = _judge_end(line)
+        shown = redact(line, counts)
+        if value is not None:
+            awaited = Strength.NONE
+        in_key = "PRIVATE KEY" in line and "-----BEGIN" in line and "-----END" not in line
+        yield shown
+
+
+def redact_field(name: str, text: str) -> str:
+    """The text of one field of a structured object: its name counts too."""
+    text = make_encodable(text)
+    strength = judge_name(name)
+    if strength >= Strength.MEDIUM and is_secret(strength, text, Value(0, len(text), True)):
+        return f"<redacted:{_kind_of(name, text)}>"
+    return redact(text)
+
+
+def scan_patterns() -> tuple[str, ...]:
+    """Coarse google-re2 patterns of lines that may hold a secret, for one pass over a whole file."""
+    return _coarse()
+
+
+@cache
+def _coarse() -> tuple[str, ...]:
+    value = r"\\*[\"'\]]{0,2}\s*(?::=|=>|[:=]{1,2})\s*\\*[\"'`]?"
+    return (
+        token_pattern().replace("?P<secret>", "?:"),
+        *(pattern.replace("?P<secret>", "?:") for _, pattern in SHAPES),
+        r"PRIVATE KEY(?: BLOCK)?-----",
+        r"(?i)(?:passw|pwd|secret|token|key|auth|jwt|cred|pass)[\w-]*(?:\\*[\"']?\s*[:=]\s*[>|\\-]{0,2}|\s*\\)\s*$",
+        r"(?i)(?:passw|passphrase|passcode|pwd|pass|secret|private_?-?key|api_?-?key|access_?-?key|[a-z]key|dockerconfigjson)[\w-]*" + value + r"[^\s\"'][^\"'\n]{3}",
+        r"(?i)(?:token|jwt|cred|key|auth|sig|session|sid|salt|hmac|otp)[\w-]*" + value + r"[^\s\"']{8}",
+        r"(?i)--?[\w-]*(?:passw|passphrase|secret|token|key|auth|pass|pwd|jwt|cred)[\w-]*[\"']?,?\s*[\"']?[^\s\"'-][^\s\"']{3}",
+        r"(?i)(?:passw|passphrase|pwd|secret|token|key)\w*\s+(?:(?:is|was|set to)\s*:?\s+)?[\"']?[^\s\"']{4}",
+        r"(?i)\bname\\*[\"']?\s*[:=]\s*\\*[\"']?[\w.-]*(?:passw|pwd|secret|token|key|auth|jwt|cred|pass)",
+        r"(?i)\b(?:password|passphrase|api key|token|hit enter)\b[^\n]{0,80}:\s*$",
+    )  # fmt: skip
+
+
+def _may_hold(text: str) -> bool:
+    return _gate().search(text) is not None
+
+
+@cache
+def _gate() -> Any:
+    return compile_linear("|".join(f"(?:{p})" for p in _coarse()))
+
+
+def _find_tokens(text: str) -> Iterator[_Found]:
+    for match in compile_linear(token_pattern()).finditer(text):
+        if kind := kind_of_token(match["secret"]):
+            yield _Found(*place_of(match, "secret"), kind)
+
+
+def _find_shapes(text: str) -> Iterator[_Found]:
+    for kind, pattern in SHAPES:
+        for match in compile_linear(pattern).finditer(text):
+            start, end = place_of(match, "secret")
+            if not _is_word(kind, text[start:end]):
+                yield _Found(start, end, kind)
+
+
+def _is_word(kind: str, secret: str) -> bool:
+    """What fills the shape and is no secret: a port, a word of a sentence, a placeholder."""
+    if "<redacted" in secret:
+        return True
+    if kind == "url_password":
+        return (_PORT.match(secret) is not None and "/" in secret) or _is_placeholder(secret)
+    if kind in ("basic_auth", "bearer"):
+        return (
+            not any(c.isdigit() or c in "=+/." for c in secret) and len(secret) < 24
+        ) or _is_placeholder(secret)
+    return _is_placeholder(secret)
+
+
+def _is_placeholder(secret: str) -> bool:
+    return not is_secret(Strength.STRONG, secret, Value(0, len(secret), True))
+
+
+def _find_named(text: str) -> Iterator[_Found]:
+    for pattern, spaced in ((_PAIR, False), (_NAMED, False), (_OPTION, True), (_SPACED, True)):
+        last: Value | None = None
+        for match in compile_linear(pattern, True).finditer(text):
+            found = match.groupdict()
+            more = "" if found["name"] is not None else "2"
+            name, sign = found[f"name{more}"], found[f"is{more}"]
+            end = place_of(match, f"is{more}")[1]
+            strength = judge_name(name)
+            if strength and last is not None and not last.quoted and last.start < end < last.end:
+                value: Value | None = Value(end, last.end, False)  # a long chain is read once
+            else:
+                value = read_value(text, end) if strength else None
+            last = value or last
+            if value is None or not is_secret(strength, text, value, ":" in sign or spaced):
+                continue
+            if strength is Strength.WEAK and is_told_harmless(
+                text[max(0, (at := place_of(match, f"name{more}")[0]) - 24) : at]
+            ):
+                continue
+            said = text[value.start : value.end]
+            if pattern is _SPACED and not _is_made_up(said, bool(sign.strip())):
+                continue
+            if pattern is _OPTION and (
+                said.startswith("-") or (strength < Strength.STRONG and not is_random(said))
+            ):
+                continue
+            if "token" in name.lower() and strength is Strength.STRONG and said.isdigit():
+                continue
+            yield _Found(value.start, value.end, _kind_of(name, said))
+    line = compile_linear(_NETRC).search(text)
+    if line is not None:
+        start, end = place_of(line, "secret")
+        if is_secret(Strength.STRONG, text, Value(start, end, False)):
+            yield _Found(start, end, "password")
+
+
+def _is_made_up(said: str, told: bool) -> bool:
+    """What stands behind a bare name: random, or, where a verb tells of it, at least with a digit."""
+    if told:
+        return len(said) >= 6 and any(map(str.isdigit, said)) and any(map(str.isalpha, said))
+    return len(said) >= 20 and is_random(said)
+
+
+_FINDERS: tuple[Callable[[str], Iterator[_Found]], ...] = (_find_tokens, _find_shapes, _find_named)
+
+
+def _kind_of(name: str, said: str) -> str:
+    lower = name.lower()
+    if any(t in lower for t in _TRACKERS):
+        return "tracker_key"
+    if "aws" in lower and ("secret" in lower or "session" in lower):
+        return "aws_secret_key"
+    if lower.startswith(("x-amz", "x-goog")):
+        return "signed_url"
+    if lower in ("accountkey", "sharedaccesskey", "sig") or "azure" in lower:
+        return "azure_key"
+    return "basic_auth" if lower == "auth" else "password"
+
+
+def _judge_end(line: str) -> Strength:
+    """Strength of a name at the end of a line whose value is still to come."""
+    found = compile_linear(_AWAITS, True).search(line)
+    if found is None:
+        return Strength.NONE
+    if found["asked"]:
+        return Strength.MEDIUM
+    return judge_name(found["env"] or found["name"] or "")
+
+
+def _awaited_value(line: str, strength: Strength) -> Value | None:
+    if strength is Strength.NONE:
+        return None
+    given = compile_linear(_GIVEN, True).search(line)
+    if given is not None:
+        value = read_value(line, given.end())
+        strength = max(strength, Strength.MEDIUM)
+    else:
+        alone = compile_linear(_ALONE).search(line)
+        value = Value(*place_of(alone, "value"), False) if alone else None
+        strength = min(strength, Strength.MEDIUM)
+    return value if value is not None and is_secret(strength, line, value) else None
+
+
+def _merge(found: Iterable[_Found]) -> list[_Found]:
+    """In order of place; where some meet, the one found first gives the kind of all."""
+    out: list[_Found] = []
+    first = 0
+    for order, one in sorted(enumerate(found), key=lambda o: o[1].start):
+        if out and one.start < out[-1].end:
+            met = out.pop()
+            kind = one.kind if order < first else met.kind
+            one = _Found(met.start, max(met.end, one.end), kind)
+            order = min(order, first)
+        first = order
+        out.append(one)
+    return out
+
+
+def _hide(text: str, found: Iterable[_Found], counts: Counter[str] | None) -> str:
+    pieces, at = [], 0
+    for one in found:
+        if counts is not None:
+            counts[one.kind] += 1
+        pieces += [text[at : one.start], f"<redacted:{one.kind}>"]
+        at = one.end
+    return "".join([*pieces, text[at:]])
 
 
 def _is_key_body(text: str) -> bool:
@@ -166,43 +290,3 @@ def _is_key_body(text: str) -> bool:
 def _is_mixed(body: str) -> bool:
     """Small and capital letters and digits, as in base64 and no digest."""
     return all(any(map(test, body)) for test in (str.islower, str.isupper, str.isdigit))
-
-
-def _replace(kind: str, counts: Counter[str] | None, match: re.Match[str]) -> str:
-    whole = match[0]
-    if "secret" not in match.re.groupindex:
-        secret, start, end = whole, 0, len(whole)
-    else:
-        secret = match["secret"]
-        start, end = match.start("secret") - match.start(), match.end("secret") - match.start()
-    if not secret or "<redacted" in secret or _HARMLESS.match(secret):
-        return whole
-    if "token" in whole.lower() and _TOKEN_COUNT.match(secret):
-        return whole
-    if counts is not None:
-        counts[kind] += 1
-    return f"{whole[:start]}<redacted:{kind}>{whole[end:]}"
-
-
-def scan_patterns() -> tuple[str, ...]:
-    """Coarse google-re2 patterns of lines that may hold a secret, for one pass over a whole file."""
-    return (
-        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b|AIza[0-9A-Za-z_-]{35}",
-        r"\b(?:hf|api_org)_[A-Za-z0-9]{20}|\bsk-[A-Za-z0-9_-]{20}|\bgh[pousr]_[A-Za-z0-9]{30}",
-        r"github_pat_[A-Za-z0-9_]{30}|glpat-[A-Za-z0-9_-]{20}|(?:xox[abeprs]|xapp)-[A-Za-z0-9-]{10}",
-        r"\b(?:nvapi-[A-Za-z0-9_-]{20}|dapi[0-9a-f]{32}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50})",
-        r"\b(?:[sr]k_live_[A-Za-z0-9]{16}|hv[sb]\.[A-Za-z0-9_-]{20}|dop_v1_[0-9a-f]{40}|SG\.[\w-]{16})",
-        r"discord(?:app)?\.com/api/webhooks/|\bwandb(?:_v1_\w{20}|\s+login\s)",
-        r"(?i)\bX-(?:Amz|Goog)-(?:Signature|Security-Token|Credential)=|\bcookie[\"']?:",
-        r"hooks\.slack\.com/services/|eyJ[A-Za-z0-9_-]{10,}\.eyJ|PRIVATE KEY-----",
-        r"(?i)bearer\s+[A-Za-z0-9._~+/-]{12}|authorization[\"']?\s*[:=]|[\"']auth\\*[\"']\s*:",
-        r"://[^\s:/@]{0,100}:[^\s/@]{1,200}@|://[A-Za-z0-9_-]{20,200}@|(?i:AccountKey|SharedAccessKey|sig)=",
-        r"(?i)(?:secret|passw(?:or)?d|passphrase|(?:api|access|private)[_-]?key"
-        r"|(?:access|auth|api|hf|hub|refresh|session|id|bot|github|gitlab|ngc)[_-]?token)[a-z_-]*"
-        r"\\*[\"']?\s*[:=]\s*\\*[\"']?[^\s\"']{4}",
-        r"(?i)aws[_-]?(?:secret|session)[a-z_-]*[\"'\s:=]+[a-z0-9/+=]{30}",
-        r"(?i)--?[a-z_-]*(?:passw(?:or)?d|token|api[_-]?key|secret)\s+[\"']?[^\s\"'-][^\s\"']{5}",
-        r"\b(?:sshpass|login)\b.{0,200}\s-p|\blogin\s.{1,100}\spassword\s|\b(?:curl|wget)\b.*\s(?:-u|--user|--proxy-user)[ =]",
-        r"(?i)(?:[_-]|[\"'])pwd[\"']?\s*[:=]\s*[\"']?[^\s\"'/.~]{4}",
-        r"(?i)\btoken\\*[\"']?\s*[:=]\s*\\*[\"']?[a-z0-9._~+/=-]{16}",
-    )

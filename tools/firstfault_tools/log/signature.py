@@ -7,22 +7,27 @@ line by line. For short logs the set holds only what they can match (narrowing.p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Complaint, Level
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.log.gate import GateBook
-from firstfault_tools.log.literals import read_literals, write_literals
+from firstfault_tools.log.literals import read_literals, required_literals, write_literals
 
-_FIELDS = ("title", "category", "level", "rank", "patterns", "root_cause", "page")
+_FIELDS = ("title", "category", "level", "patterns", "root_cause", "page")
 
-MOST_NARROWINGS = 2
-"""Short logs after which a process that goes on compiles the whole set once and for all."""
+WHOLE_MEMORY, NARROW_MEMORY = 512 << 20, 32 << 20
+"""Bytes that the automaton of all patterns may take, and of those that one text may match."""
+
+NARROWED_SETS = 8
+"""Narrowed sets that a process keeps: the logs of one job need the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Signature:
     next: tuple[NextArtefact, ...]
     at_least: int = 1
     """Matching lines below which it is no hit: a notice that one event a line makes a fault in numbers."""
+    roles: frozenset[FindingRole] = frozenset()
+    """What is true of the line beside level and category; rules ask for it and name no signature."""
     explains: Mapping[Complaint, float] = field(default_factory=dict)
     """Complaints that the line accounts for where it is no fault by itself, with `Finding.explains`'s weight."""
 
@@ -67,7 +74,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
             title=str(row["title"]),
             category=Category(row["category"]) if row["category"] else None,
             level=Level(row["level"]),
-            rank_is_speaker=row["rank"] == "line",
+            rank_is_speaker=row.get("rank") == "line",
             patterns=tuple(map(str, row["patterns"])),
             unless=tuple(map(str, row.get("unless") or ())),
             needs=tuple(map(str, row.get("needs") or ())),
@@ -79,6 +86,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
                 for n in row.get("next") or ()
             ),
             at_least=int(row.get("at_least") or 1),
+            roles=frozenset(map(FindingRole, row.get("roles") or ())),
             explains={Complaint(k): float(v) for k, v in (row.get("explains") or {}).items()},
         )
     except (ValueError, TypeError, KeyError) as error:
@@ -97,7 +105,13 @@ def _read_file(file: Path) -> dict[str, Any]:
     row = read_yaml(file.read_text(encoding="utf-8"))
     if not isinstance(row, dict):
         raise UnreadableArtefact(f"{file}: expected one mapping; see CONTRIBUTING.md")
-    row.pop("samples", None)
+    if not row.get("source"):
+        raise UnreadableArtefact(
+            f"{file}: field 'source' is missing: name the issue, document or run in which the line was seen"
+        )
+    # who reads or prunes the files wants these, a diagnosis does not
+    for name in ("samples", "source", "versions"):
+        row.pop(name, None)
     conditions = (*(row.get("needs") or ()), *(row.get("without") or ()))
     row["literals"] = write_literals(map(str, (*(row.get("patterns") or ()), *conditions)))
     return row
@@ -127,6 +141,18 @@ class SignatureSet:
     only: tuple[int, ...] | None = None
     """Indices of the patterns that are tried, None for all."""
 
+    def with_role(self, role: FindingRole) -> frozenset[int]:
+        """Indices of the signatures that play a part."""
+        return self._by_role.get(role, frozenset())
+
+    @cached_property
+    def _by_role(self) -> Mapping[FindingRole, frozenset[int]]:
+        found: dict[FindingRole, set[int]] = {}
+        for index, signature in enumerate(self.signatures):
+            for role in signature.roles:
+                found.setdefault(role, set()).add(index)
+        return {role: frozenset(own) for role, own in found.items()}
+
     @cached_property
     def conditions(self) -> tuple[str, ...]:
         """Every `needs` and `without` pattern, without repeats, in order."""
@@ -155,17 +181,12 @@ class SignatureSet:
 
     def narrow(self, only: tuple[int, ...]) -> SignatureSet:
         """This set for texts that only the patterns `only` can match."""
-        self._narrowings.append(len(only))
         return replace(self, only=only)
 
     @property
-    def pays_to_narrow(self) -> bool:
-        """Whether the whole set is not compiled, and so few logs came that it need not be."""
-        return "_set" not in self.__dict__ and len(self._narrowings) < MOST_NARROWINGS
-
-    @cached_property
-    def _narrowings(self) -> list[int]:
-        return []
+    def is_compiled(self) -> bool:
+        """A long log came before, so that all patterns are compiled."""
+        return "_sets" in self.__dict__
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
@@ -173,20 +194,21 @@ class SignatureSet:
         return tuple(i for i, s in enumerate(self.signatures) for _ in s.patterns)
 
     @cached_property
-    def _set(self) -> Any:
-        import re2
+    def _sets(self) -> tuple[tuple[Any, Sequence[int]], ...]:
+        """Compiled sets, each with the indices of its patterns.
 
-        options = re2.Options()
-        options.max_mem = 512 << 20
-        options.log_errors = False
-        options.encoding = re2.Options.Encoding.LATIN1
-        compiled = re2.Set.SearchSet(options)
+        Of a narrowed set those that every text may match are one of their own, which is compiled once.
+        """
         patterns = self.patterns
-        for index in range(len(patterns)) if self.only is None else self.only:
-            # (?m) lets ^ and $ mean lines when a whole block is tried at once
-            compiled.Add(f"(?m:{patterns[index]})".encode())
-        compiled.Compile()
-        return compiled
+        if self.only is None:
+            return ((_compile_set(patterns, WHOLE_MEMORY), range(len(patterns))),)
+        always = [i for i in self.only if required_literals(patterns[i]) is None]
+        told = [i for i in self.only if required_literals(patterns[i]) is not None]
+        return tuple(
+            (_compile_narrowed(tuple(patterns[i] for i in some)), some)
+            for some in (always, told)
+            if some
+        )
 
     @cached_property
     def _compiled(self) -> dict[str, re.Pattern[str]]:
@@ -196,17 +218,15 @@ class SignatureSet:
         """Compiled `re` form of one pattern, made at first use."""
         found = self._compiled.get(pattern)
         if found is None:
-            found = re.compile(pattern)
+            found = expression(pattern, short=0)
             self._compiled[pattern] = found
         return found
 
     def match(self, text: bytes) -> Matches | None:
         """What a line or block matches; None for nothing, the usual case."""
-        found = self._set.Match(text)
+        found = [places[i] for compiled, places in self._sets for i in compiled.Match(text) or ()]
         if not found:
             return None
-        if self.only is not None:
-            found = [self.only[i] for i in found]
         owners = self.owners
         conditions_end = len(owners) + len(self.conditions)
         return Matches(
@@ -229,6 +249,26 @@ class SignatureSet:
             if match is not None:
                 return {k: v.strip() for k, v in match.groupdict().items() if v is not None}
         return None
+
+
+def _compile_set(patterns: Iterable[str], memory: int) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.max_mem = memory
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    compiled = re2.Set.SearchSet(options)
+    for pattern in patterns:
+        # (?m) lets ^ and $ mean lines when a whole block is tried at once
+        compiled.Add(f"(?m:{pattern})".encode())
+    compiled.Compile()
+    return compiled
+
+
+@lru_cache(maxsize=NARROWED_SETS)
+def _compile_narrowed(patterns: tuple[str, ...]) -> Any:
+    return _compile_set(patterns, NARROW_MEMORY)
 
 
 def fill_template(template: str, values: Mapping[str, object]) -> str:

@@ -103,7 +103,7 @@ class Traceback:
 
     @property
     def rank(self) -> int | None:
-        return self.told_rank if self.told_rank is not None else self.line.speaker.rank
+        return self.told_rank if self.told_rank is not None else self.line.place.rank
 
     @property
     def user_frame(self) -> Frame | None:
@@ -143,8 +143,8 @@ def _headless(digest: FileDigest) -> list[int]:
         line = make_line(digest.file, number, text, digest.year)
         if _FRAME.match(line.message) is None:
             continue
-        before = last.get(line.speaker.key)
-        last[line.speaker.key] = number
+        before = last.get(line.place.key)
+        last[line.place.key] = number
         if before is None or number - before > MAX_BETWEEN_FRAMES:
             starts.append(number)
     return starts[:MAX_TRACEBACKS]
@@ -168,9 +168,9 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     box: BoxReader | None = None
     for number, text in digest.lines_after(start, MAX_LINES):
         line = make_line(digest.file, number, text, digest.year)
-        if line.speaker.key != head.speaker.key and not _continues(line, head):
+        if line.place.key != head.place.key and not _continues(line, head):
             continue
-        body = line.message if line.speaker.key == head.speaker.key else text
+        body = line.message if line.place.key == head.place.key else text
         stripped = body.strip()
         if not stripped or set(stripped) <= {"^", "~", " "}:
             continue
@@ -227,14 +227,14 @@ def _is_ignored(digest: FileDigest, head: Line, position: int) -> bool:
     """The stream of the traceback announced it as an exception that is ignored."""
     for number, text in reversed(digest.kept[max(0, position - LINES_TO_IGNORED) : position]):
         line = make_line(digest.file, number, text, digest.year)
-        if line.speaker.key == head.speaker.key:
+        if line.place.key == head.place.key:
             return _IGNORED.search(line.message) is not None
     return False
 
 
 def _continues(line: Line, head: Line) -> bool:
     """An unlabelled line inside a labelled stream still belongs to it when only the label is lost."""
-    return head.speaker.rank is None and head.speaker.pid is None and line.speaker.rank is None
+    return head.place.rank is None and head.place.pid is None and line.place.rank is None
 
 
 def _is_exception(match: re.Match[str], body: str, indent: int) -> bool:

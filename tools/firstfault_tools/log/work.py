@@ -71,7 +71,7 @@ def _read_line(line: Line) -> WorkReport | None:
     if work is None and status is None:
         return _read_hccl(line)
     group = _GROUP.search(text)
-    rank = line.speaker.rank
+    rank = line.place.rank
     if rank is None:
         body = _BODY_RANK.search(text)
         if body is None and group is None:
@@ -100,10 +100,10 @@ def _read_line(line: Line) -> WorkReport | None:
 def _read_hccl(line: Line) -> WorkReport | None:
     """Ascend's HCCL gave up waiting: for a peer's socket (EI0006), or for its record in a collective (EI0002)."""
     code = _HCCL.search(line.text)
-    if code is None or line.speaker.rank is None:
+    if code is None or line.place.rank is None:
         return None
     op = "an HCCL connection" if code[1] == "6" else "an HCCL collective"
-    return WorkReport(line.speaker.rank, "", line, timed_out=True, op=op)
+    return WorkReport(line.place.rank, "", line, timed_out=True, op=op)
 
 
 def _int(text: str | None) -> int | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
-from firstfault_tools.memory.estimate import GIB, Fit
+from firstfault_tools.memory.estimate import GIB, Fit, Moment, StepMemory
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
@@ -35,12 +37,15 @@ class Change:
     cost: str
     side_effects: str
     flag: str
+    reason: str = ""
+    """The terms that move most, from the peak before to the peak after."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     name: str
-    setup: Callable[[TrainingSetup], TrainingSetup]
+    fields: Mapping[str, Any]
+    """Fields of the setup that it sets."""
     cost: str
     side_effects: str = ""
     throughput_cost: float | None = None
@@ -48,24 +53,29 @@ class _Candidate:
 
 
 def rank_changes(
-    shape: Architecture, setup: TrainingSetup, card: Card | None = None, scale: float = 1.0
+    shape: Architecture,
+    setup: TrainingSetup,
+    card: Card | None = None,
+    scale: float = 1.0,
+    step: StepMemory | None = None,
+    beside: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Change, ...]:
     """All applicable single changes: those that fit first, then by memory saved.
 
     scale: calibration of the dynamic terms, applied to both sides of each difference.
+    step: the estimate as it is, where it has been made. beside: what stands there through the whole step.
     """
-    before = estimate_step(shape, setup).peak.total / GIB
+    peak = (step or estimate_step(shape, setup)).peak
+    before = peak.total / GIB
     found: list[Change] = []
     for candidate in _list_candidates(shape, setup):
         try:
-            changed = candidate.setup(setup)
-            if changed == setup:
-                continue
-            step = estimate_step(shape, changed)
+            changed = setup.vary(candidate.fields)
+            other = estimate_step(shape, changed)
         except InvalidParameter:
             continue
-        verdict = judge(step, changed, card)
-        after = step.peak.total / GIB
+        verdict = judge(other.with_terms(beside), changed, card)
+        after = other.peak.total / GIB
         found.append(
             Change(
                 name=candidate.name,
@@ -76,9 +86,26 @@ def rank_changes(
                 cost=candidate.cost,
                 side_effects=candidate.side_effects,
                 flag=candidate.flag,
+                reason=_explain_difference(peak, other.peak),
             )
         )
     return tuple(sorted(found, key=lambda change: (not change.fits, -change.saved_gib)))
+
+
+def _explain_difference(before: Moment, after: Moment) -> str:
+    """The two terms that move most, e.g. `optimizer 11.2 to 0.0, gradients 5.6 to 2.8 GiB`."""
+    names = {*before.terms, *after.terms}
+    moved = {name: after.terms.get(name, 0) - before.terms.get(name, 0) for name in names}
+    largest = sorted(moved, key=lambda name: -abs(moved[name]))[:2]
+    parts = [
+        f"{name} {before.terms.get(name, 0) / GIB:.1f} to {after.terms.get(name, 0) / GIB:.1f}"
+        for name in largest
+        if abs(moved[name]) >= GIB // 20
+    ]
+    if not parts:
+        return "no term moves by more than 0.05 GiB"
+    where = "" if before.phase is after.phase else f"; the peak moves to the {after.phase}"
+    return ", ".join(parts) + " GiB" + where
 
 
 def _list_candidates(shape: Architecture, setup: TrainingSetup) -> Iterator[_Candidate]:
@@ -92,7 +119,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.recompute is not Recompute.FULL:
         yield _Candidate(
             "full activation recomputation",
-            lambda s: replace(s, recompute=Recompute.FULL),
+            {"recompute": Recompute.FULL},
             "one more forward: about +33 % compute",
             "results unchanged",
             1 / 3,
@@ -104,7 +131,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
         flash = setup.attention is not Attention.EAGER
         yield _Candidate(
             "selective recomputation of the attention core",
-            lambda s: replace(s, recompute=Recompute.SELECTIVE),
+            {"recompute": Recompute.SELECTIVE},
             "a few percent of compute",
             "does next to nothing here: flash attention keeps no score matrix"
             if flash
@@ -115,7 +142,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.attention is Attention.EAGER:
         yield _Candidate(
             "flash attention instead of written-out scores",
-            lambda s: replace(s, attention=Attention.SDPA),
+            {"attention": Attention.SDPA},
             "none: faster",
             "needs half precision; returns no attention weights",
             -0.1,
@@ -124,9 +151,10 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.micro_batch > 1:
         yield _Candidate(
             "half the micro-batch, twice the accumulation",
-            lambda s: replace(
-                s, micro_batch=max(1, s.micro_batch // 2), micro_batches=s.micro_batches * 2
-            ),
+            {
+                "micro_batch": max(1, setup.micro_batch // 2),
+                "micro_batches": setup.micro_batches * 2,
+            },
             "smaller matmuls, usually 0 to 15 %",
             "same global batch; gradients then stand through the forward",
             0.05,
@@ -135,7 +163,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if not setup.loss_fused:
         yield _Candidate(
             "fused or chunked cross-entropy",
-            lambda s: replace(s, loss_fused=True, loss_bytes=0.0),
+            {"loss_fused": True, "loss_bytes": 0.0},
             "about none",
             "logits are no longer returned",
             0.0,
@@ -144,7 +172,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.sequence >= 2048:
         yield _Candidate(
             "half the sequence length",
-            lambda s: replace(s, sequence=s.sequence // 2),
+            {"sequence": setup.sequence // 2},
             "none per token",
             "changes the training data: shorter context",
             0.0,
@@ -157,7 +185,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.states.step_lists:
         yield _Candidate(
             "fused optimizer step",
-            lambda s: replace(s, optimizer="adamw_fused"),
+            {"optimizer": "adamw_fused"},
             "none: faster",
             "same update up to rounding",
             0.0,
@@ -166,7 +194,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.states.moments == 2 and not megatron:
         yield _Candidate(
             "8-bit Adam moments",
-            lambda s: replace(s, optimizer="adamw_8bit"),
+            {"optimizer": "adamw_8bit"},
             "small",
             "quantised moments: watch the loss; checkpoints change format",
             0.02,
@@ -175,7 +203,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.states.moments and not setup.offload_optimizer:
         yield _Candidate(
             "optimizer states in host memory",
-            lambda s: replace(s, offload_optimizer=True),
+            {"offload_optimizer": True},
             "large: a transfer of all states every step",
             "needs the host memory",
             None,
@@ -184,7 +212,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.precision in (Precision.AMP, Precision.FP16_AMP) and not setup.lora_rank:
         yield _Candidate(
             "bf16 weights and optimizer throughout",
-            lambda s: replace(s, precision=Precision.BF16),
+            {"precision": Precision.BF16},
             "none: faster",
             "small updates are lost to rounding: convergence may suffer",
             0.0,
@@ -192,7 +220,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if megatron and ranks > 1 and not setup.distributed_optimizer:
         yield _Candidate(
             "distributed optimizer",
-            lambda s: replace(s, distributed_optimizer=True),
+            {"distributed_optimizer": True},
             "about none (reduce-scatter and all-gather replace the all-reduce)",
             "checkpoints hold sharded states",
             0.01,
@@ -201,7 +229,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if not megatron and ranks > 1 and setup.sharding in (Sharding.NONE, Sharding.DDP):
         yield _Candidate(
             "ZeRO-1: optimizer states split over the data-parallel ranks",
-            lambda s: replace(s, sharding=Sharding.ZERO1),
+            {"sharding": Sharding.ZERO1},
             "about none",
             "checkpoints hold sharded states",
             0.02,
@@ -209,7 +237,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if ranks > 1 and setup.sharding not in (Sharding.FSDP, Sharding.ZERO3):
         yield _Candidate(
             "FSDP (ZeRO-3): weights, gradients and states split over the data-parallel ranks",
-            lambda s: replace(s, sharding=Sharding.FSDP, distributed_optimizer=False),
+            {"sharding": Sharding.FSDP, "distributed_optimizer": False},
             "weights gathered twice a step: little inside a node, more across",
             "sharded checkpoints; layers stand unsharded two at a time",
             0.1,
@@ -217,7 +245,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if not setup.lora_rank and setup.states.moments and not megatron:
         yield _Candidate(
             "LoRA, rank 16 on all linear layers",
-            lambda s: replace(s, lora_rank=16),
+            {"lora_rank": 16},
             "none: faster",
             "trains adapters only: another result",
             0.0,
@@ -226,7 +254,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
     if setup.lora_rank and not setup.quantized_bits:
         yield _Candidate(
             "QLoRA: the frozen base in NF4",
-            lambda s: replace(s, quantized_bits=4),
+            {"quantized_bits": 4},
             "dequantisation in every matmul",
             "base weights are rounded to 4 bits",
             0.3,
@@ -240,7 +268,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if megatron and setup.tensor > 1 and not setup.sequence_parallel:
         yield _Candidate(
             "sequence parallelism",
-            lambda s: replace(s, sequence_parallel=True),
+            {"sequence_parallel": True},
             "none (all-gather and reduce-scatter replace the all-reduce)",
             "",
             0.0,
@@ -249,14 +277,13 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if megatron and setup.data % 2 == 0:
         yield _Candidate(
             f"tensor parallelism {setup.tensor * 2} with sequence parallelism",
-            lambda s: replace(
-                s,
-                tensor=s.tensor * 2,
-                sequence_parallel=True,
-                expert_tensor=s.expert_tensor if shape.experts else 0,
-                micro_batches=s.micro_batches * 2,
-                pad_vocab=0,
-            ),
+            {
+                "tensor": setup.tensor * 2,
+                "sequence_parallel": True,
+                "expert_tensor": setup.expert_tensor if shape.experts else 0,
+                "micro_batches": setup.micro_batches * 2,
+                "pad_vocab": 0,
+            },
             "more communication in every layer; keep it inside the NVLink domain",
             more + "; needs resharding of the checkpoint",
             0.1,
@@ -264,7 +291,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
         )
         yield _Candidate(
             f"pipeline parallelism {setup.pipeline * 2}",
-            lambda s: replace(s, pipeline=s.pipeline * 2, micro_batches=s.micro_batches * 2),
+            {"pipeline": setup.pipeline * 2, "micro_batches": setup.micro_batches * 2},
             "pipeline bubble (p-1)/m grows",
             "does not shrink the first stage's activations: it holds p micro-batches in flight; "
             + more,
@@ -274,7 +301,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if megatron and setup.pipeline > 1:
         yield _Candidate(
             f"interleaved schedule, {setup.virtual * 2} chunks a stage",
-            lambda s: replace(s, virtual=s.virtual * 2),
+            {"virtual": setup.virtual * 2},
             "smaller bubble: faster",
             "VPP raises memory: more chunks in flight",
             -0.05,
@@ -283,7 +310,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if setup.data % 2 == 0 and setup.sequence % 2 == 0 and megatron:
         yield _Candidate(
             f"context parallelism {setup.context * 2}",
-            lambda s: replace(s, context=s.context * 2, micro_batches=s.micro_batches * 2),
+            {"context": setup.context * 2, "micro_batches": setup.micro_batches * 2},
             "key-value exchange in every attention",
             more,
             0.08,
@@ -292,7 +319,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if shape.experts and setup.expert * 2 <= shape.experts:
         yield _Candidate(
             f"expert parallelism {setup.expert * 2}",
-            lambda s: replace(s, expert=s.expert * 2),
+            {"expert": setup.expert * 2},
             "all-to-all over more ranks",
             "divides expert weights only: EP does not divide expert activations",
             0.1,
@@ -302,7 +329,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
     if sharded:
         yield _Candidate(
             "twice the data-parallel ranks (twice the GPUs)",
-            lambda s: replace(s, world=s.world * 2),
+            {"world": setup.world * 2},
             "twice the GPUs",
             "shards of the states halve; activations stay",
             0.0,

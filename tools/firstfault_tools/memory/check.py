@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.memory.configuration import Draft, Run, build_run, read_int
-from firstfault_tools.memory.configuration_huggingface import list_families, read_optimizer
+from firstfault_tools.memory.configuration_huggingface import (
+    list_families,
+    read_huggingface,
+    read_optimizer,
+)
 from firstfault_tools.memory.estimate import GIB, Phase, StepMemory
+from firstfault_tools.memory.rollout import Rollout, size_phases
 from firstfault_tools.memory.verdict import estimate_step
 
 MAX_ROWS = 100_000
@@ -101,16 +107,37 @@ def _choose(name: str, value: object, table: Mapping[str, str]) -> str:
 
 def read_row(row: Mapping[str, Any]) -> Run:
     """The run a row describes. Raises InvalidParameter naming the field that is wrong."""
+    if isinstance(row.get("config"), Mapping):
+        return _read_config_row(row)
     family = str(row.get("arch", "llama")).lower()
     assumed = []
     if family not in list_families():
         assumed.append(f"arch {family[:40]} read as a Llama-like model")
     shape: dict[str, Any] = {**list_families().get(family, {}), "family": family}
+    shape.pop("config", None)
     for key, name in _SIZES.items():
         if row.get(key) is not None:
             shape[name] = read_int(key, row[key])
     if "tied" in row:
         shape["tied"] = bool(row["tied"])
+    setup = _read_setup(row)
+    # GPT-2 configurations keep a table of 1024 positions unless the sequence needs more.
+    extra = {"max_positions": max(1024, setup["sequence"])}
+    return build_run(Draft(shape, setup, tuple(assumed), "row", extra))
+
+
+def _read_config_row(row: Mapping[str, Any]) -> Run:
+    """A row whose model is a whole config.json."""
+    draft = read_huggingface(row["config"], "row")
+    return build_run(draft.merge(Draft({}, _read_setup(row))))
+
+
+_LORA = expression(r"lora(\d{1,4})")
+
+
+def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
+    optimizer = str(row.get("optimizer", "adamw_fused"))
+    lora = _LORA.fullmatch(optimizer)
     setup: dict[str, Any] = {
         "sequence": read_int("seq", row.get("seq")),
         "micro_batch": read_int("mbs", row.get("mbs", 1)),
@@ -128,7 +155,7 @@ def read_row(row: Mapping[str, Any]) -> Run:
             },
         ),
         "sharding": _choose("parallel", row.get("parallel", "none"), _PARALLEL),
-        "optimizer": read_optimizer(str(row.get("optimizer", "adamw_fused"))),
+        "optimizer": read_optimizer("adamw_fused" if lora else optimizer),
         "world": max(1, read_int("world", row.get("world", 1))),
     }
     for key in ("lora_rank", "lora_r"):
@@ -137,9 +164,40 @@ def read_row(row: Mapping[str, Any]) -> Run:
     for key in ("accumulation", "grad_accum", "micro_batches"):
         if row.get(key):
             setup["micro_batches"] = read_int(key, row[key])
-    # GPT-2 configurations keep a table of 1024 positions unless the sequence needs more.
-    extra = {"max_positions": max(1024, setup["sequence"])}
-    return build_run(Draft(shape, setup, tuple(assumed), "row", extra))
+    if lora or row.get("lora"):
+        setup["lora_rank"] = int(lora[1]) if lora else read_int("lora", row["lora"])
+    targets = row.get("lora_targets")
+    if targets:
+        setup["lora_targets"] = targets if isinstance(targets, str) else ",".join(targets)
+    if row.get("rollouts"):
+        setup["micro_batches"] = max(
+            1, read_int("rollouts", row["rollouts"]) // setup["micro_batch"]
+        )
+    for key in ("dora", "activation_offload"):
+        if row.get(key):
+            setup[key] = True
+    if row.get("fp8"):
+        setup["fp8_inputs"] = True
+    if row.get("image_patches"):
+        # Rows tell the side of a square image.
+        setup["image_patches"] = read_int("image_patches", row["image_patches"]) ** 2
+    if row.get("freeze_vision"):
+        setup["tower_frozen"] = True
+    if row.get("experts") == "eager":
+        setup["experts_loop"] = True
+    setup["compiled"] = bool(row.get("compile"))
+    setup["loss_eager"] = row.get("compile") == "blocks"
+    for key in (
+        "framework",
+        "quantized_bits",
+        "double_quant",
+        "offload_optimizer",
+        "offload_parameters",
+    ):
+        if row.get(key):
+            setup[key] = row[key]
+    setup["host_pinned"] = bool(row.get("pin"))
+    return setup
 
 
 def list_phases(step: StepMemory) -> dict[str, float]:
@@ -172,7 +230,17 @@ def score_row(row: Mapping[str, Any]) -> Scored:
     """Predict one row and compare."""
     run = read_row(row)
     step = estimate_step(run.shape, run.setup)
+    phases = list_phases(step)
     predicted = step.peak.total / GIB
+    if row.get("rollouts"):
+        prompt = read_int("prompt", row.get("prompt"))
+        rollout = Rollout(
+            prompt, run.setup.sequence - prompt, read_int("rollouts", row["rollouts"]),
+            engine=int(bool(row.get("engine"))), critic=not row.get("no_critic"),
+        )  # fmt: skip
+        sizes = size_phases(run.shape, run.setup, rollout, step)
+        phases = {name: round(sum(terms.values()) / GIB, 4) for name, terms in sizes.items()}
+        predicted = max(phases.values())
     value = _read_measured(row)
     error = None if value is None else predicted / value - 1
     setup = run.setup
@@ -186,7 +254,7 @@ def score_row(row: Mapping[str, Any]) -> Scored:
         round(predicted, 4),
         value,
         round(error, 6) if error is not None else None,
-        list_phases(step),
+        phases,
     )
 
 

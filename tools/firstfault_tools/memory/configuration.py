@@ -7,11 +7,12 @@ had to assume. Drafts merge, later ones win, flags last; `build` makes the two o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.memory.architecture import Activation, Architecture, Norm
+from firstfault_tools.memory.architecture import Activation, Architecture, Norm, NormPlace
+from firstfault_tools.memory.rollout import Rollout
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
@@ -20,6 +21,9 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
+
+EVERYDAY_SEQUENCE = 4096
+"""Assumed where nothing names a sequence length: what a model *can* take is not what a run uses."""
 
 _SHAPE_FIELDS = {f.name for f in fields(Architecture)}
 _SETUP_FIELDS = {f.name for f in fields(TrainingSetup)}
@@ -55,6 +59,10 @@ class Run:
     setup: TrainingSetup
     assumed: tuple[str, ...]
     source: str
+    rollout: Rollout | None = None
+    """How answers are generated, where the run is reinforcement learning."""
+    reference: bool = False
+    """A frozen copy stands beside the trained model (DPO)."""
 
 
 def build_run(draft: Draft) -> Run:
@@ -62,20 +70,27 @@ def build_run(draft: Draft) -> Run:
     shape = dict(draft.shape)
     setup = dict(draft.setup)
     assumed = list(draft.assumed)
+    if not shape.get("hidden") and draft.extra.get("model_problem"):
+        raise InvalidParameter("model", str(draft.extra["model_problem"]))
     for name in ("hidden", "layers", "heads", "vocab"):
         if not shape.get(name):
             raise InvalidParameter(
                 name, "is not given by any configuration file or flag; give it or a config.json"
             )
     if not setup.get("sequence"):
-        setup["sequence"] = draft.extra.get("max_positions") or 2048
-        assumed.append(f"sequence length {setup['sequence']}")
+        longest = int(
+            shape.get("positions") or draft.extra.get("max_positions") or EVERYDAY_SEQUENCE
+        )
+        setup["sequence"] = min(longest, EVERYDAY_SEQUENCE)
+        assumed.append(f"sequence length {setup['sequence']}: state it with --sequence")
     if "micro_batch" not in setup:
         setup["micro_batch"] = 1
-        assumed.append("micro-batch 1")
+        assumed.append("micro-batch 1: state it with --micro-batch")
     if not shape.get("ffn") and not shape.get("experts"):
         shape["ffn"] = 4 * shape["hidden"]
         assumed.append(f"MLP width 4h = {shape['ffn']}")
+    shape.setdefault("ffn", 0)
+    _take_framework_defaults(setup, assumed)
     _derive_parallel(draft, setup, assumed)
     if shape.pop("learned_positions", False):
         shape["positions"] = draft.extra.get("max_positions") or setup["sequence"]
@@ -84,7 +99,18 @@ def build_run(draft: Draft) -> Run:
     unknown = (set(shape) - _SHAPE_FIELDS) | (set(setup) - _SETUP_FIELDS)
     if unknown:
         raise InvalidParameter(sorted(unknown)[0], "is no field of a model or a setup")
-    built = Architecture(**_enums(shape, {"norm": Norm, "activation": Activation}))
+    whole = draft.extra.get("parameters")
+    built = Architecture(
+        **_enums(shape, {"norm": Norm, "activation": Activation, "norm_place": NormPlace})
+    )
+    if whole:
+        built = replace(
+            built, extra_parameters=int(whole) - built.parameters + built.extra_parameters
+        )
+    if setup.get("prediction") and built.prediction_layers and built.hybrid is None:
+        built = _add_prediction(built)
+    if built.tower is not None and (setup.get("image_patches") or setup.get("tower_frozen")):
+        built = replace(built, partial="")
     run = TrainingSetup(
         **_enums(
             setup,
@@ -98,13 +124,74 @@ def build_run(draft: Draft) -> Run:
         )
     )
     run.check(built)
-    return Run(built, run, tuple(dict.fromkeys(assumed)), draft.source)
+    return Run(
+        built,
+        run,
+        tuple(dict.fromkeys(assumed)),
+        draft.source,
+        draft.extra.get("rollout"),
+        bool(draft.extra.get("reference")),
+    )
+
+
+PREDICTION = (
+    "each prediction layer's own logits come on top: one more output matrix's work at a time"
+)
+
+
+def _add_prediction(shape: Architecture) -> Architecture:
+    """The model with its prediction layers: whole layers behind the last, and what joins them."""
+    depth = shape.prediction_layers
+    layer = shape.moe_layer_parameters if shape.experts else shape.dense_layer_parameters
+    return replace(
+        shape,
+        layers=shape.layers + depth,
+        extra_parameters=shape.extra_parameters + shape.prediction_parameters - depth * layer,
+        prediction_layers=0,
+        partial=shape.partial or PREDICTION,
+    )
+
+
+def _take_framework_defaults(setup: dict[str, Any], assumed: list[str]) -> None:
+    """What a framework does where nothing is said. torchtitan shards fp32 weights with FSDP2 and
+    computes in bf16 (torchtitan/config/job_config.py: mixed_precision_param, data_parallel_shard_degree
+    = -1); Accelerate and TrainingArguments train in fp32; DeepSpeed keeps an fp32 copy."""
+    framework = str(setup.get("framework") or "huggingface")
+    if framework == "torchtitan":
+        if "precision" not in setup:
+            setup["precision"] = "amp"
+            assumed.append("torchtitan's fp32 shards with bf16 compute: state it with --precision")
+        if "sharding" not in setup:
+            setup["sharding"] = "fsdp"
+            assumed.append(
+                "torchtitan's FSDP2 over all data-parallel ranks: state it with --sharding"
+            )
+    elif "precision" not in setup:
+        assumed.append("pure bf16: state mixed precision with --precision amp (or bf16_master)")
+    if "optimizer" not in setup:
+        assumed.append("fused AdamW: state it with --optimizer")
+    if "recompute" not in setup:
+        assumed.append("no activation recomputation: state it with --recompute full")
+
+
+EVERYDAY_RANKS = 8
+"""Data-parallel ranks assumed where states are split and nothing says over how many: one node's."""
+_SPLITTING = ("zero1", "zero2", "zero3", "fsdp")
 
 
 def _derive_parallel(draft: Draft, setup: dict[str, Any], assumed: list[str]) -> None:
     split = 1
     for name in ("tensor", "pipeline", "context"):
         split *= int(setup.get(name) or 1)
+    if (
+        not setup.get("world")
+        and not draft.extra.get("data")
+        and setup.get("sharding") in _SPLITTING
+    ):
+        setup["world"] = split * EVERYDAY_RANKS
+        assumed.append(
+            f"{setup['world']} GPUs, over which the states are split: state it with --world"
+        )
     if not setup.get("world"):
         setup["world"] = split * int(draft.extra.get("data") or 1)
         if split > 1 and not draft.extra.get("data"):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
 from firstfault_tools.memory.configuration_huggingface import (
     read_huggingface,
@@ -21,10 +22,14 @@ from firstfault_tools.memory.configuration_huggingface import (
 )
 from firstfault_tools.memory.configuration_megatron import (
     find_dump,
-    read_megatron_arguments,
     read_megatron_dump,
+    read_megatron_flags,
 )
+from firstfault_tools.memory.configuration_recipes import read_recipe, read_trainer_flags
+from firstfault_tools.memory.configuration_reinforcement import read_openrlhf, read_verl
+from firstfault_tools.memory.launch_script import list_open, list_words, nest, read_flags
 
+_DOTTED = expression(r"--([a-z_]{2,40})\.([a-z_]{2,60})(?:[= ](?!--)([^\s]{1,200}))?")
 MAX_BYTES = 64 * 1024 * 1024
 MAX_STRUCTURED = 4 * 1024 * 1024
 _AUTO = ("auto", "Auto", None)
@@ -50,14 +55,37 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
         return _read_json(text, name)
     if lower.endswith((".yaml", ".yml")):
         return _read_yaml(text, name)
-    if re.search(r"--[a-z][a-z-]+", text):
-        return read_megatron_arguments(text, name)
-    if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE):
+    if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE) and "--" not in text:
         return read_torchtitan(_load_toml(text, name), name)
+    if re.search(r"--[a-z][a-z-]+|actor_rollout_ref\.", text):
+        return read_launch(text, name)
     raise UnreadableArtefact(
-        f"{name}: not a config.json, Megatron arguments, DeepSpeed JSON, torchtitan TOML or "
-        "Accelerate YAML; pass flags instead"
+        f"{name}: not a config.json, a launch script, Megatron arguments, DeepSpeed JSON, torchtitan TOML or "
+        "a recipe's YAML; pass flags instead"
     )
+
+
+_TRAINER_FLAGS = frozenset({"model_name_or_path", "per_device_train_batch_size"})
+
+
+def read_launch(text: str, name: str = "launch script") -> Draft:
+    """Draft of a command line, or of a script whose variables end in one."""
+    words = list_words(text)
+    flags = read_flags(words)
+    if any(word.lstrip("+").startswith("actor_rollout_ref.") for word in words):
+        draft = read_verl(nest(words), name)
+    elif any("openrlhf" in word for word in words) or "micro_train_batch_size" in flags:
+        draft = read_openrlhf(flags, name)
+    elif re.search(r"--(?:training|parallelism|activation_checkpoint|model)\.[a-z]", text):
+        draft = read_torchtitan(read_dotted_flags(text), name)
+    elif flags.keys() & _TRAINER_FLAGS:
+        draft = read_trainer_flags(flags, name)
+    else:
+        draft = read_megatron_flags(flags, name)
+    if not (missing := list_open(words)):
+        return draft
+    note = f"only the environment holds the values of {', '.join(missing[:6])}: state them as flags"
+    return draft.merge(Draft({}, {}, (note,)))
 
 
 def _read_json(text: str, name: str) -> Draft:
@@ -88,6 +116,11 @@ def _read_yaml(text: str, name: str) -> Draft:
         raise UnreadableArtefact(f"{name}: not valid YAML ({str(error)[:200]})") from None
     if not isinstance(data, dict):
         raise UnreadableArtefact(f"{name}: a YAML mapping is needed")
+    recipe = read_recipe(data, name)
+    if recipe is not None:
+        return recipe
+    if "actor_rollout_ref" in data:
+        return read_verl(data, name)
     if "distributed_type" in data or "fsdp_config" in data or "deepspeed_config" in data:
         return read_accelerate(data, name)
     if "model" in data or "trainer" in data:
@@ -111,6 +144,10 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
     offload = zero.get("offload_optimizer") or {}
     if isinstance(offload, Mapping) and offload.get("device") in ("cpu", "nvme"):
         setup["offload_optimizer"] = True
+        setup["host_pinned"] = bool(offload.get("pin_memory"))
+    parameters = zero.get("offload_param") or {}
+    if isinstance(parameters, Mapping) and parameters.get("device") in ("cpu", "nvme"):
+        setup["offload_parameters"] = True
     micro = config.get("train_micro_batch_size_per_gpu")
     if micro not in _AUTO:
         setup["micro_batch"] = read_int("train_micro_batch_size_per_gpu", micro)
@@ -200,12 +237,21 @@ def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") 
         mode = str(checkpoint["mode"])
         setup["recompute"] = mode if mode in ("full", "selective", "none") else "none"
     if read_bool(_section(config, "compile").get("enable", "")):
-        assumed.append("torch.compile fuses norms and the loss: eager numbers are an upper bound")
+        setup["compiled"] = True
     if "global_batch_size" in training and int(training["global_batch_size"]) > 0:
         extra["global_batch"] = read_int(
             "training.global_batch_size", training["global_batch_size"]
         )
     return Draft(shape, setup, tuple(assumed), source, extra)
+
+
+def read_dotted_flags(text: str) -> Mapping[str, Any]:
+    """torchtitan's command line, `--training.seq_len 8192`, as the sections of its TOML."""
+    found: dict[str, dict[str, Any]] = {}
+    for match in _DOTTED.finditer(text[: 1 << 18]):
+        value = (match[3] or "true").strip("'\"")
+        found.setdefault(match[1], {})[match[2]] = int(value) if value.isdecimal() else value
+    return found
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -218,7 +264,7 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
     setup: dict[str, Any] = {"framework": "huggingface"}
     kind = str(config.get("distributed_type", "NO")).upper()
     mixed = str(config.get("mixed_precision", "no")).lower()
-    setup["precision"] = {"bf16": "amp", "fp16": "fp16_amp", "fp8": "fp8"}.get(mixed, "fp32")
+    setup["precision"] = {"bf16": "amp", "fp16": "fp16_amp", "fp8": "amp"}.get(mixed, "fp32")
     if "num_processes" in config:
         setup["world"] = max(1, read_int("num_processes", config["num_processes"]))
     if kind == "FSDP":
@@ -231,7 +277,8 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
         if read_bool(section.get("fsdp_activation_checkpointing", "")):
             setup["recompute"] = "full"
         if read_bool(section.get("fsdp_offload_params", "")):
-            setup["offload_optimizer"] = True
+            # FSDP steps where its shards are: weights, gradients and moments on the host.
+            setup["offload_optimizer"] = setup["offload_parameters"] = True
     elif kind == "DEEPSPEED":
         section = _section(config, "deepspeed_config")
         setup["framework"] = "deepspeed"
@@ -243,12 +290,19 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
         setup["precision"] = {"bf16": "bf16", "fp16": "fp16"}.get(mixed, "fp32")
         if section.get("offload_optimizer_device") in ("cpu", "nvme"):
             setup["offload_optimizer"] = True
+        if section.get("offload_param_device") in ("cpu", "nvme"):
+            setup["offload_parameters"] = True
         if section.get("gradient_accumulation_steps") not in _AUTO:
             setup["micro_batches"] = read_int(
                 "gradient_accumulation_steps", section["gradient_accumulation_steps"]
             )
     elif kind in ("MULTI_GPU", "DDP"):
         setup["sharding"] = "ddp"
+    mesh = _section(config, "parallelism_config")
+    for key, name in (("tp_size", "tensor"), ("cp_size", "context"), ("sp_size", "context")):
+        size = mesh.get(f"parallelism_config_{key}", mesh.get(key))
+        if isinstance(size, int) and size > 1:
+            setup[name] = size
     return Draft({}, setup, (), source, {})
 
 

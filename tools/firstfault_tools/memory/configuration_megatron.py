@@ -7,13 +7,14 @@ Megatron prints `------------------------ arguments ------------------------` an
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
+from firstfault_tools.memory.architecture import Latent
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.launch_script import list_words, read_flags
 
 DUMP_START = expression(r"-{10,60} arguments -{10,60}")
 DUMP_END = expression(r"-{10,60} end of arguments -{10,60}")
@@ -72,32 +73,16 @@ def find_dump(text: str) -> int:
 
 
 def read_megatron_arguments(text: str, source: str = "command line") -> Draft:
-    """Draft of a Megatron command line; environment variables and the launcher's part are skipped."""
-    try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise InvalidParameter("arguments", f"cannot be split like a shell does: {error}") from None
-    found: dict[str, str] = {}
-    index = 0
-    while index < len(words):
-        word = words[index]
-        index += 1
-        if not word.startswith("--"):
-            continue
-        name, _, value = word[2:].partition("=")
-        if not value:
-            values = []
-            while index < len(words) and not words[index].startswith("--"):
-                values.append(words[index])
-                index += 1
-            # The script's own name ends the launcher's options.
-            stop = next((n for n, v in enumerate(values) if v.endswith(".py")), len(values))
-            value = " ".join(values[:stop]) if values[:stop] else "True"
-        found[name.replace("-", "_")] = value
-    if "nnodes" in found and "nproc_per_node" in found and "world_size" not in found:
-        nodes, each = found["nnodes"], found["nproc_per_node"]
-        if nodes.isdecimal() and each.isdecimal():
-            found["world_size"] = str(int(nodes) * int(each))
+    """Draft of a Megatron command line or a script that ends in one."""
+    return read_megatron_flags(read_flags(list_words(text)), source)
+
+
+def read_megatron_flags(flags: Mapping[str, str], source: str) -> Draft:
+    """Draft of options by name; the launcher's give the world size."""
+    found = dict(flags)
+    nodes, each = found.get("nnodes", "1"), found.get("nproc_per_node", "")
+    if "world_size" not in found and nodes.isdecimal() and each.isdecimal():
+        found["world_size"] = str(int(nodes) * int(each))
     return read_megatron(found, source)
 
 
@@ -172,15 +157,37 @@ def _read_model(
             step = multiple * int(setup.get("tensor", 1))
             setup["pad_vocab"] = -(-vocab // step) * step
     else:
-        assumed.append("vocabulary not in the arguments: give --vocab")
+        shape["vocab"], why = _guess_vocabulary(found)
+        assumed.append(f"vocabulary {shape['vocab']:,} ({why}): state it with --vocab")
     if flag("multi_latent_attention"):
-        raise InvalidParameter(
-            "multi_latent_attention", "is not modelled; no number would be right"
-        )
+        # Defaults of megatron/core/transformer/transformer_config.py, MLATransformerConfig.
+        shape["latent"] = Latent(
+            kv_rank=number("kv_lora_rank") or 512, nope=number("qk_head_dim") or 128,
+            rope=number("qk_pos_emb_head_dim") or 64, value=number("v_head_dim") or 128,
+            q_rank=number("q_lora_rank") or 0,
+        )  # fmt: skip
+        shape["head_dim"] = shape["latent"].key
     dropout = found.get("hidden_dropout", "0.1")
     setup["dropout"] = dropout not in ("0.0", "0", "0.00")
     fused = found.get("attention_backend", "auto").rsplit(".", 1)[-1]
     setup["attention"] = "eager" if fused in ("unfused", "local") else "flash"
+
+
+EVERYDAY_VOCABULARY = 128_256
+"""Assumed where neither size nor tokenizer is named: Llama 3's."""
+
+
+def _guess_vocabulary(found: Mapping[str, str]) -> tuple[int, str]:
+    """From the tokenizer, where its name tells it."""
+    kind, model = found.get("tokenizer_type", ""), found.get("tokenizer_model", "")
+    if kind.startswith("GPT2") or "gpt2" in found.get("vocab_file", ""):
+        return 50_257, "GPT-2's tokenizer"
+    from firstfault_tools.memory.models import find_model
+
+    try:
+        return int(find_model(model).shape["vocab"]), f"that of {model[:60]}"
+    except InvalidParameter:
+        return EVERYDAY_VOCABULARY, "no tokenizer known here is named"
 
 
 def _read_pipeline(
@@ -198,6 +205,9 @@ def _read_pipeline(
                 f"times pipeline ({stages} x {per}) must divide num_layers ({shape['layers']})",
             )
         setup["virtual"] = shape["layers"] // stages // per
+    for key in ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"):
+        if (held := number(key)) is not None:
+            setup[key.split("_")[1] + "_stage_layers"] = held
     setup["sequence_parallel"] = read_bool(found.get("sequence_parallel", "")) and (
         int(setup.get("tensor", 1)) > 1
     )
@@ -216,8 +226,13 @@ def _read_pipeline(
 
 
 def _read_precision(found: Mapping[str, str], setup: dict[str, Any], flag: Any) -> None:
-    if found.get("fp8", "None") not in ("None", "False", ""):
-        setup["precision"] = "fp8"
+    low = {key: found.get(key) or found.get(f"{key}_format", "None") for key in ("fp4", "fp8")}
+    if low["fp4"] not in ("None", "False"):
+        setup["precision"] = "nvfp4"
+        setup["low_weights"] = flag("fp4_param_gather") or flag("fp4_param")
+    elif low["fp8"] not in ("None", "False"):
+        setup["precision"] = "mxfp8" if found.get("fp8_recipe") == "mxfp8" else "fp8"
+        setup["low_weights"] = flag("fp8_param_gather") or flag("fp8_param")
     elif flag("bf16"):
         setup["precision"] = "bf16"
     elif flag("fp16"):
@@ -237,5 +252,6 @@ def _read_precision(found: Mapping[str, str], setup: dict[str, Any], flag: Any) 
     optimizer = found.get("optimizer", "adam")
     setup["optimizer"] = {"sgd": "sgd", "muon": "muon"}.get(optimizer, "adam_fused")
     setup["offload_optimizer"] = flag("optimizer_cpu_offload")
+    setup["activation_offload"] = flag("cpu_offloading") or flag("cpu_offloading_activations")
     if flag("cross_entropy_loss_fusion"):
         setup["loss_fused"] = True

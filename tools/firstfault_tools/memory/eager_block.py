@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firstfault_tools.memory.architecture import Activation, Architecture, Norm
-from firstfault_tools.memory.setup import Attention, TrainingSetup
+from firstfault_tools.memory.architecture import Activation, Architecture, Norm, NormPlace
+from firstfault_tools.memory.compiled_block import replay_compiled_head, replay_compiled_layer
+from firstfault_tools.memory.eager_experts import run_experts
+from firstfault_tools.memory.eager_latent import run_latent_attention
+from firstfault_tools.memory.setup import Attention, LayerSetup
 from firstfault_tools.memory.tape import Span, Tape
 
 
@@ -33,49 +36,78 @@ class EagerTypes:
     quantized: bool = False
 
 
+ADAPTED = {
+    "query": ("q",), "key": ("k",), "value": ("v",), "attention output": ("o",), "query-key-value": ("q", "qkv"),
+    "gate projection": ("gate",), "up projection": ("up",), "down projection": ("down",),
+    "gate and up projection": ("gate_up", "gate", "up"),
+}  # fmt: skip
+"""Short names, without `_proj`, under which each matrix of a layer is targeted."""
+
+
+def is_adapted(targets: str, name: str) -> bool:
+    """Whether an adapter sits on this matrix."""
+    if targets == "all-linear":
+        return True
+    wanted = {part.strip().removesuffix("_proj") for part in targets.split(",")}
+    return bool(wanted & set(ADAPTED.get(name, ())))
+
+
 class EagerBlock:
     """Builds the tapes of one model in one setup."""
 
-    __slots__ = ("_seq", "_setup", "_shape", "_tape", "_tokens", "_types")
+    __slots__ = ("seq", "setup", "shape", "tape", "tokens", "types")
 
-    def __init__(self, shape: Architecture, setup: TrainingSetup, types: EagerTypes) -> None:
-        self._shape = shape
-        self._setup = setup
-        self._types = types
-        self._seq = setup.sequence // setup.context
-        self._tokens = setup.micro_batch * self._seq
-        self._tape = Tape(0)
+    def __init__(self, shape: Architecture, setup: LayerSetup, types: EagerTypes) -> None:
+        self.shape = shape
+        self.setup = setup
+        self.types = types
+        self.seq = setup.sequence
+        self.tokens = setup.micro_batch * self.seq
+        self.tape = Tape(0)
 
     def replay_layer(self, *, moe: bool = False) -> Span:
         """One decoder layer, input and output in the residual's width."""
-        shape, tokens, types = self._shape, self._tokens, self._types
+        if self.setup.compiled:
+            return replay_compiled_layer(self, moe=moe)
+        shape, tokens, types = self.shape, self.tokens, self.types
         stream = tokens * shape.hidden * types.residual
-        self._tape = tape = Tape(stream, "layer input")
-        normed = self._norm(0)
-        branch = self._attention(normed)
+        self.tape = tape = Tape(stream, "layer input")
+        after = shape.norm_place is not NormPlace.PRE
+        before = shape.norm_place is not NormPlace.POST
+        normed = self.norm(0) if before else 0
+        branch = self.attention(normed)
         if shape.parallel_block:
-            second = self._mlp(normed)
+            second = self.mlp(normed)
             middle = tape.run("attention residual", (0, branch), stream, passes=0)
             tape.run("layer output", (middle, second), stream, passes=0)
             return tape.replay()
-        branch = self._drop(branch)
+        branch = self._drop(self.norm(branch) if after else branch)
         middle = tape.run("attention residual", (0, branch), stream, passes=0)
-        normed = self._norm(middle)
-        branch = self._experts(normed) if moe else self._mlp(normed)
-        branch = self._drop(branch)
+        normed = self.norm(middle) if before else middle
+        branch = run_experts(self, normed) if moe else self.mlp(normed)
+        branch = self._drop(self.norm(branch) if after else branch)
         tape.run("layer output", (middle, branch), stream, passes=0)
         return tape.replay()
 
-    def replay_head(self) -> Span:
-        """Final norm, output projection, fp32 logits, log-softmax, loss."""
-        shape, tokens, types = self._shape, self._tokens, self._types
-        self._tape = tape = Tape(tokens * shape.hidden * types.residual, "last hidden state")
-        normed = self._norm(0)
+    def replay_head(self, *, fused: bool, eager: bool) -> Span:
+        """Final norm, output projection, fp32 logits, log-softmax, loss.
+
+        eager: the loss is not compiled with the layers.
+        """
+        if self.setup.compiled and not eager:
+            return replay_compiled_head(self)
+        shape, tokens, types = self.shape, self.tokens, self.types
+        self.tape = tape = Tape(tokens * shape.hidden * types.residual, "last hidden state")
+        normed = self.norm(0)
         elements = tokens * shape.vocab
-        logits = self._linear(normed, shape.hidden, shape.vocab, "logits", adapter=False)
-        if self._setup.loss_fused:
+        logits = self.linear(normed, shape.hidden, shape.vocab, "logits", adapter=False)
+        if fused:
             tape.run("fused loss", (logits,), 4, save=(logits,), back_scratch=tape.size(logits))
             return tape.replay(4)
+        if shape.logit_cap:
+            capped = tape.run("divided logits", (logits,), tape.size(logits))
+            capped = tape.run("capped logits", (capped,), tape.size(logits), save_output=True)
+            logits = tape.run("logits", (capped,), tape.size(logits))
         upcast = logits
         if types.compute != 4:
             upcast = tape.run("fp32 logits", (logits,), elements * 4)
@@ -85,14 +117,14 @@ class EagerBlock:
         tape.run("model output", (loss, logits, normed), 4, passes=0)
         return tape.replay(4)
 
-    def _cast_in(self, tensor: int, width: int, name: str) -> int:
+    def cast_in(self, tensor: int, width: int, name: str) -> int:
         """The input in compute width: a copy where autocast makes one (activations are not cached)."""
-        size = self._tokens * width * self._types.compute
-        if self._tape.size(tensor) == size:
+        size = self.tokens * width * self.types.compute
+        if self.tape.size(tensor) == size:
             return tensor
-        return self._tape.run(f"{name} input", (tensor,), size)
+        return self.tape.run(f"{name} input", (tensor,), size)
 
-    def _linear(
+    def linear(
         self,
         tensor: int,
         inside: int,
@@ -102,9 +134,9 @@ class EagerBlock:
         adapter: bool = True,
         bias: bool = False,
     ) -> int:
-        types, tokens, tape = self._types, self._tokens, self._tape
+        types, tokens, tape = self.types, self.tokens, self.tape
         elements = inside * outside
-        ready = self._cast_in(tensor, inside, name)
+        ready = self.cast_in(tensor, inside, name)
         extra = elements * types.compute if types.cast and not types.quantized else 0
         gradient = scratch = 0
         trains = not types.frozen
@@ -117,11 +149,13 @@ class EagerBlock:
                 scratch += held
         if types.quantized and adapter:
             scratch += elements * types.compute
+        # bitsandbytes' 8-bit matmul keeps its input on the node whether the weight trains or not.
+        keeps = trains or (self.setup.quantized_bits == 8 and adapter)
         out = tape.run(
             name,
             (ready,),
             tokens * outside * types.compute,
-            save=(ready,) if trains else (),
+            save=(ready,) if keeps else (),
             saved_bytes=extra,
             scratch=elements * types.compute if types.quantized and adapter else 0,
             weight_gradient=gradient,
@@ -129,15 +163,21 @@ class EagerBlock:
         )
         if extra:
             tape.add_cast(extra)
-        if types.frozen and types.lora_rank and adapter:
-            return self._adapter(ready, out, inside, outside, name)
+        if (
+            types.frozen
+            and types.lora_rank
+            and adapter
+            and is_adapted(self.setup.lora_targets, name)
+        ):
+            return self._adapter(tensor, out, inside, outside, name)
         return out
 
     def _adapter(self, tensor: int, base: int, inside: int, outside: int, name: str) -> int:
         """PEFT keeps adapters in fp32 and casts their input to it, unless autocast casts it back."""
-        types, tokens, tape = self._types, self._tokens, self._tape
+        types, tokens, tape = self.types, self.tokens, self.tape
         width = types.compute if types.cast else 4
-        if tape.size(tensor) != tokens * inside * width:
+        if types.cast or tape.size(tensor) != tokens * inside * width:
+            # Under autocast it goes to fp32 and back, which is a copy of its own.
             tensor = tape.run(f"{name} adapter input", (tensor,), tokens * inside * width)
         rank = types.lora_rank
         low = tape.run(
@@ -154,14 +194,24 @@ class EagerBlock:
             save=(low,),
             weight_gradient=outside * rank * 4,
         )
+        if self.setup.dora:
+            # peft/tuners/lora/dora.py: the base's result and the adapter's are both kept, each times
+            # a magnitude; the whole matrix stands in fp32 four times while its norm is taken.
+            whole = 4 * inside * outside * 4
+            wide = tokens * outside * width
+            base_part = tape.run(
+                f"{name} scaled base", (base,), wide, save=(base,), scratch=whole, back_scratch=wide
+            )
+            up = tape.run(f"{name} magnitude", (up,), wide, save=(up,), back_scratch=wide)
+            up = tape.run(f"{name} change", (up, base_part), wide, passes=0)
         scaled = tape.run(f"{name} adapter scaled", (up,), tokens * outside * width)
         mixed = tape.run(f"{name} with adapter", (base, scaled), tokens * outside * width, passes=0)
         if width == types.compute:
             return mixed
         return tape.run(name, (mixed,), tokens * outside * types.compute)
 
-    def _norm(self, tensor: int) -> int:
-        shape, tokens, types, tape = self._shape, self._tokens, self._types, self._tape
+    def norm(self, tensor: int) -> int:
+        shape, tokens, types, tape = self.shape, self.tokens, self.types, self.tape
         elements = tokens * shape.hidden
         if shape.norm is Norm.LAYER:
             # One kernel: keeps its input and two fp32 statistics a row.
@@ -172,12 +222,15 @@ class EagerBlock:
                 save=(tensor,),
                 saved_bytes=8 * tokens,
             )
-        return self._rms_norm(tensor, elements, tokens, types.residual)
+        return self.rms_norm(tensor, elements, tokens)
 
-    def _rms_norm(self, tensor: int, elements: int, rows: int, width: int) -> int:
+    def rms_norm(self, tensor: int, elements: int, rows: int) -> int:
         """to(fp32), x * rsqrt(mean(x^2)), back, times the weight: keeps the fp32 input and the
-        normalised value, each once."""
-        tape = self._tape
+        normalised value, each once. The weight multiplies before the way back in wide forms."""
+        tape = self.tape
+        width = tape.size(tensor) // elements
+        result = max(width, self.types.weight)
+        widely = self.shape.norm in (Norm.RMS_WIDE, Norm.RMS_OFFSET)
         wide = tensor
         if width != 4:
             wide = tape.run("norm input in fp32", (tensor,), elements * 4)
@@ -198,56 +251,76 @@ class EagerBlock:
             save=(wide, rate),
             back_scratch=elements * 4,
         )
-        if width != 4:
+        if self.shape.norm is Norm.RMS_T5 and width != 4:
+            # T5 multiplies the half-precision input, which is kept beside its fp32 copy.
+            tape.run("norm input kept", (tensor,), 0, save=(tensor,))
+        if width != 4 and not widely:
             normed = tape.run("normalised", (normed,), elements * width)
-        keep = () if self._types.frozen else (normed,)
-        return tape.run(
-            "norm output", (normed,), elements * width, save=keep, back_scratch=elements * width
+        keep = () if self.types.frozen else (normed,)
+        if widely:
+            result = 4
+        out = tape.run(
+            "norm output", (normed,), elements * result, save=keep, back_scratch=elements * result
         )
+        if widely and width != 4:
+            out = tape.run("norm output", (out,), elements * width)
+        return out
 
     def _drop(self, tensor: int) -> int:
         """Hidden dropout keeps a one-byte mask."""
-        if not self._setup.dropout:
+        if not self.setup.dropout:
             return tensor
-        size = self._tape.size(tensor)
-        elements = self._tokens * self._shape.hidden
-        return self._tape.run("dropout", (tensor,), size, saved_bytes=elements)
+        size = self.tape.size(tensor)
+        elements = self.tokens * self.shape.hidden
+        return self.tape.run("dropout", (tensor,), size, saved_bytes=elements)
 
-    def _attention(self, normed: int) -> int:
-        shape, tokens, types = self._shape, self._tokens, self._types
+    def attention(self, normed: int) -> int:
+        """From the normed input to the output projection."""
+        shape, tokens = self.shape, self.tokens
+        if shape.latent is not None:
+            return run_latent_attention(self, shape.latent, normed)
         h, qw, kw = shape.hidden, shape.query_width, shape.kv_width
+        gate = -1
         if shape.fused_qkv:
-            fused = self._linear(normed, h, qw + 2 * kw, "query-key-value")
-            query = key = value = fused
+            query = key = value = self.linear(normed, h, qw + 2 * kw, "query-key-value")
         else:
-            query = self._linear(normed, h, qw, "query")
-            key = self._linear(normed, h, kw, "key")
-            value = self._linear(normed, h, kw, "value")
+            query = self.linear(normed, h, qw * (2 if shape.attention_gate else 1), "query")
+            if shape.attention_gate:
+                half = self.tape.size(query) // 2
+                gate = self.tape.run("attention gate", (query,), half)
+                query = self.tape.run("query", (query,), half)
+            key = self.linear(normed, h, kw, "key")
+            value = self.linear(normed, h, kw, "value")
+        if shape.query_scaled:
+            query = self.tape.run("scaled query", (query,), self.tape.size(query))
         if shape.qk_norm:
-            query = self._rms_norm(query, tokens * qw, tokens * shape.heads, types.residual)
-            key = self._rms_norm(key, tokens * kw, tokens * shape.kv_heads, types.residual)
-        if not shape.positions:
-            query = self._rotate(query, qw) if not shape.fused_qkv else query
-            key = self._rotate(key, kw) if not shape.fused_qkv else key
-        if shape.fused_qkv and not shape.positions:
-            query = key = value = self._rotate(query, qw + 2 * kw)
-        if self._setup.attention is Attention.EAGER:
-            mixed = self._score_matrix(query, key, value)
+            rows = (1, 1) if shape.qk_norm_full else (shape.heads, shape.kv_heads)
+            query = self.rms_norm(query, tokens * qw, tokens * rows[0])
+            key = self.rms_norm(key, tokens * kw, tokens * rows[1])
+        if not shape.positions and shape.rotary:
+            query = self._rotate(query, qw)
+            key = self._rotate(key, kw)
+        if self.setup.attention is Attention.EAGER:
+            mixed = self.score_matrix(query, key, value)
         else:
             mixed = self._fused_attention(query, key, value)
-        return self._linear(mixed, qw, h, "attention output")
+        if shape.attention_gate:
+            size = self.tape.size(mixed)
+            gate = self.tape.run("gate sigmoid", (gate,), size, save_output=True)
+            mixed = self.tape.run("gated attention", (mixed, gate), size, save=(mixed, gate))
+        return self.linear(mixed, qw, h, "attention output")
 
     def _rotate(self, tensor: int, width: int) -> int:
         """x cos + rotate(x) sin in the residual's width; keeps cos and sin only."""
-        size = self._tokens * width * self._types.residual
-        return self._tape.run("rotated", (tensor,), size, scratch=2 * size, back_scratch=2 * size)
+        size = self.tokens * width * self.types.residual
+        return self.tape.run("rotated", (tensor,), size, scratch=2 * size, back_scratch=2 * size)
 
     def _fused_attention(self, query: int, key: int, value: int) -> int:
         """Flash kernels keep q, k, v, the output and one fp32 log-sum-exp a head and token."""
-        shape, tokens, types, tape = self._shape, self._tokens, self._types, self._tape
+        shape, tokens, types, tape = self.shape, self.tokens, self.types, self.tape
         qw, kw = shape.query_width, shape.kv_width
         grouped = shape.kv_heads != shape.heads
-        if types.compute == 4 and grouped and self._setup.attention is Attention.SDPA:
+        if types.compute == 4 and grouped and self.setup.attention is Attention.SDPA:
             # Neither flash (fp32) nor the memory-efficient kernel (grouped heads) takes this: the
             # math path writes the scores out.
             return self._math_attention(query, key, value)
@@ -256,13 +329,15 @@ class EagerBlock:
             inputs: tuple[int, ...] = (query,)
             save: tuple[int, ...] = (query,)
         else:
-            query = self._cast_in(query, qw, "attention query")
-            key = self._cast_in(key, kw, "attention key")
-            value = self._cast_in(value, kw, "attention value")
+            query = self.cast_in(query, qw, "attention query")
+            key = self.cast_in(key, kw, "attention key")
+            if not shape.fused_qkv:
+                # Fused projections hand the value over as a view, so all of their output is kept.
+                value = self.cast_in(value, kw, "attention value")
             inputs = save = (query, key, value)
         rows = tokens * shape.heads
         wide = 2 * out_size if grouped else 0
-        return tape.run(
+        mixed = tape.run(
             "attention",
             inputs,
             out_size,
@@ -271,28 +346,46 @@ class EagerBlock:
             saved_bytes=4 * rows,
             back_scratch=tokens * qw * 4 + 4 * rows + wide,
         )
+        if shape.joined_rotary:
+            # Queries put together by a concatenation stand head by head, and so does the result:
+            # the output projection reads a copy in token order.
+            mixed = tape.run("attention in token order", (mixed,), out_size)
+        return mixed
 
     def _repeated(self, tensor: int, name: str) -> int:
         """Keys or values copied out to all heads, or made contiguous, for a batched matmul."""
-        size = self._tokens * self._shape.query_width * self._types.compute
-        return self._tape.run(name, (tensor,), size)
+        size = self.tokens * self.shape.query_width * self.types.compute
+        return self.tape.run(name, (tensor,), size)
 
-    def _score_matrix(self, query: int, key: int, value: int) -> int:
-        shape, types, tape = self._shape, self._types, self._tape
-        scores = self._tokens * self._seq * shape.heads
+    def score_matrix(self, query: int, key: int, value: int) -> int:
+        shape, types, tape = self.shape, self.types, self.tape
+        scores = self.tokens * self.seq * shape.heads
         if query == key:
-            third = self._tokens * shape.query_width * types.compute
+            third = self.tokens * shape.query_width * types.compute
             split = tape.run("query-key-value split", (query,), 0)
             query = tape.run("attention query", (split,), third)
             key = tape.run("attention key", (split,), third)
             value = tape.run("attention value", (split,), third)
         else:
-            query = self._cast_in(query, shape.query_width, "attention query")
-            key = self._repeated(key, "repeated keys")
-            value = self._repeated(value, "repeated values")
+            query = self.cast_in(query, shape.query_width, "attention query")
+            grouped = shape.kv_heads != shape.heads
+            key = (
+                self._repeated(key, "repeated keys")
+                if grouped
+                else self.cast_in(key, shape.kv_width, "attention key")
+            )
+            value = (
+                self._repeated(value, "repeated values")
+                if grouped
+                else self.cast_in(value, shape.kv_width, "attention value")
+            )
         half = scores * types.compute
         raw = tape.run("attention scores", (query, key), half, save=(query, key))
         scaled = tape.run("scaled scores", (raw,), half)
+        if shape.score_cap:
+            scaled = tape.run("divided scores", (scaled,), half)
+            scaled = tape.run("capped scores", (scaled,), half, save_output=True)
+            scaled = tape.run("scaled scores", (scaled,), half)
         masked = tape.run("masked scores", (scaled,), scores * types.residual)
         wide = 4 if shape.softmax_upcast or types.residual == 4 else types.compute
         if wide != types.residual:
@@ -303,16 +396,16 @@ class EagerBlock:
         mixed = tape.run(
             "attention mix",
             (weights, value),
-            self._tokens * shape.query_width * types.compute,
+            self.tokens * shape.query_width * types.compute,
             save=(weights, value),
         )
         return tape.run("attention", (mixed,), tape.size(mixed))
 
     def _math_attention(self, query: int, key: int, value: int) -> int:
         """aten::_scaled_dot_product_attention_math on fp32 inputs."""
-        shape, types, tape = self._shape, self._types, self._tape
-        scores = self._tokens * self._seq * shape.heads * types.compute
-        query = tape.run("scaled query", (query,), self._tokens * shape.query_width * types.compute)
+        shape, types, tape = self.shape, self.types, self.tape
+        scores = self.tokens * self.seq * shape.heads * types.compute
+        query = tape.run("scaled query", (query,), self.tokens * shape.query_width * types.compute)
         key = self._repeated(key, "repeated keys")
         key = self._repeated(key, "scaled keys")
         value = self._repeated(value, "repeated values")
@@ -321,28 +414,45 @@ class EagerBlock:
         mixed = tape.run("attention mix", (weights, value), tape.size(query), save=(weights, value))
         return tape.run("attention", (mixed,), tape.size(mixed))
 
-    def _mlp(self, normed: int) -> int:
-        shape = self._shape
+    def mlp(self, normed: int) -> int:
+        shape = self.shape
         h, f = shape.hidden, shape.ffn
-        if shape.gated:
-            gate = self._linear(normed, h, f, "gate projection")
-            active = self._activate(gate, f, self._tokens)
-            up = self._linear(normed, h, f, "up projection")
-            product = self._tape.run(
-                "gated product", (active, up), self._tape.size(up), save=(active, up)
+        if shape.gated and shape.fused_gate_up:
+            both = self.linear(normed, h, 2 * f, "gate and up projection")
+            half = self.tape.size(both) // 2
+            active = self.tape.run("activation", (both,), half, save=(both,))
+            product = self.tape.run("gated product", (active, both), half, save=(active, both))
+        elif shape.gated:
+            gate = self.linear(normed, h, f, "gate projection")
+            active = self.activate(gate, f, self.tokens)
+            up = self.linear(normed, h, f, "up projection")
+            product = self.tape.run(
+                "gated product", (active, up), self.tape.size(up), save=(active, up)
             )
         else:
-            product = self._activate(self._linear(normed, h, f, "up projection"), f, self._tokens)
-        return self._linear(product, f, h, "down projection")
+            product = self.activate(self.linear(normed, h, f, "up projection"), f, self.tokens)
+        if shape.norm is Norm.RMS_T5 and self.types.cast:
+            # T5 keeps its last matrix in fp32 and goes there with its input first.
+            product = self.tape.run("down projection input", (product,), self.tokens * f * 4)
+        return self.linear(product, f, h, "down projection")
 
-    def _activate(self, tensor: int, width: int, rows: int) -> int:
-        types, tape, shape = self._types, self._tape, self._shape
+    def activate(self, tensor: int, width: int, rows: int) -> int:
+        types, tape, shape = self.types, self.tape, self.shape
         elements = rows * width
         size = tape.size(tensor)
         if shape.activation is not Activation.GELU_NEW:
-            squared = shape.activation is Activation.SQUARED_RELU
+            if shape.activation is Activation.RELU:
+                # Its backward reads the result, which the next matmul keeps anyway.
+                return tape.run("activation", (tensor,), size, save_output=True)
+            if shape.activation is not Activation.SQUARED_RELU:
+                return tape.run("activation", (tensor,), size, save=(tensor,))
+            # The square keeps the other's result; pow is an fp32 operation under autocast.
+            wide = elements * (4 if types.cast else types.compute)
+            positive = tape.run("positive part", (tensor,), size, save_output=True)
+            if wide != size:
+                positive = tape.run("positive part in fp32", (positive,), wide)
             return tape.run(
-                "activation", (tensor,), size, save=(tensor,), saved_bytes=size if squared else 0
+                "activation", (positive,), wide, save=(positive,), back_scratch=2 * wide
             )
         # 0.5 x (1 + tanh(c (x + 0.044715 x^3))): pow is an fp32 operation under autocast, and
         # everything after it follows.
@@ -368,66 +478,3 @@ class EagerBlock:
             save=(half, shifted),
             back_scratch=elements * wide - tape.size(half),
         )
-
-    def _experts(self, normed: int) -> int:
-        """Routed experts as grouped matmuls over T x k rows sorted by expert."""
-        shape, types, tape = self._shape, self._types, self._tape
-        tokens, rows = self._tokens, self._tokens * shape.experts_per_token
-        h, f = shape.hidden, shape.expert_ffn
-        self._linear(normed, h, shape.experts, "router", adapter=False)
-        sent = tape.run("tokens sorted by expert", (normed,), rows * h * types.residual)
-        if types.residual != types.compute:
-            sent = tape.run("expert input", (sent,), rows * h * types.compute)
-        inner = f * (2 if shape.gated else 1)
-        first = self._grouped(sent, h * inner, rows * inner, "expert gate and up")
-        if shape.gated:
-            # gate and up are views of one tensor: their gradients meet in a concatenation.
-            part = rows * f * types.compute
-            active = tape.run("expert activation", (first,), part, save=(first,), back_scratch=part)
-            product = tape.run(
-                "expert product", (active,), part, save=(active, first), back_scratch=part
-            )
-        else:
-            product = self._activate(first, f, rows)
-        out = self._grouped(product, f * h, rows * h, "expert down")
-        weighted = tape.run("weighted expert output", (out,), rows * h * 4, save=(out,))
-        ordered = tape.run("expert output in token order", (weighted,), rows * h * 4)
-        total = tape.run("expert sum", (ordered,), tokens * h * 4)
-        if types.residual != 4:
-            total = tape.run("expert sum", (total,), tokens * h * types.residual)
-        if shape.shared_expert_ffn:
-            shared = self._shared_expert(normed)
-            total = tape.run("with shared expert", (total, shared), tape.size(total), passes=0)
-        return total
-
-    def _grouped(self, tensor: int, elements: int, outside: int, name: str) -> int:
-        types, tape = self._types, self._tape
-        elements *= self._shape.experts
-        extra = elements * types.compute if types.cast else 0
-        trains = not types.frozen
-        gradient = elements * types.gradient if trains and types.keeps_gradients else 0
-        scratch = 0
-        if trains:
-            scratch = elements * types.compute if types.cast else 0
-            scratch += 0 if types.keeps_gradients else elements * types.gradient
-        out = tape.run(
-            name,
-            (tensor,),
-            outside * types.compute,
-            save=(tensor,) if trains else (),
-            saved_bytes=extra,
-            weight_gradient=gradient,
-            back_scratch=scratch,
-        )
-        if extra:
-            tape.add_cast(extra)
-        return out
-
-    def _shared_expert(self, normed: int) -> int:
-        shape, tape = self._shape, self._tape
-        h, f = shape.hidden, shape.shared_expert_ffn
-        gate = self._linear(normed, h, f, "shared expert gate")
-        active = tape.run("shared expert activation", (gate,), tape.size(gate), save=(gate,))
-        up = self._linear(normed, h, f, "shared expert up")
-        product = tape.run("shared expert product", (active, up), tape.size(up), save=(active, up))
-        return self._linear(product, f, h, "shared expert down")

@@ -10,24 +10,33 @@ from functools import lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.eager_block import EagerBlock, EagerTypes
+from firstfault_tools.memory.eager_hybrid import replay_hybrid_layers
+from firstfault_tools.memory.eager_special import (
+    encoder_block,
+    replay_pair_layer,
+    replay_state_space_layer,
+)
+from firstfault_tools.memory.eager_tower import replay_tower_layer
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
+    LayerSetup,
     Precision,
     Recompute,
     Sharding,
     TrainingSetup,
 )
-from firstfault_tools.memory.states import MIB, States, size_states
+from firstfault_tools.memory.states import MIB, REDUCE_BUCKET, size_states
 from firstfault_tools.memory.tape import Span
 
 WORKSPACE = 2 * 32 * MIB
 """cuBLAS workspace of Hopper (32 MiB, getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp),
 once for the thread that runs forward and once for the autograd thread."""
 
-REDUCE_BUCKET = 500_000_000
-"""DeepSpeed's default reduce_bucket_size, in elements."""
+LIVE_PARAMETERS = 1_000_000_000
+"""DeepSpeed stage 3 lets this many gathered elements stay (stage3_max_live_parameters, the default of
+deepspeed/runtime/zero/config.py); below it nothing is released between forward and backward."""
 
 
 def estimate_eager(shape: Architecture, setup: TrainingSetup) -> StepMemory:
@@ -73,13 +82,43 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
     )
 
 
+@lru_cache(maxsize=64)
+def _replay_layers(
+    shape: Architecture, layer: LayerSetup, types: EagerTypes
+) -> tuple[tuple[Span, int], ...]:
+    """Runs of like layers in order. Kept: most single changes leave every layer's tensors alone."""
+    block = EagerBlock(shape, layer, types)
+    groups: list[tuple[Span, int]] = []
+    if shape.encoder_layers:
+        source = encoder_block(block)
+        groups.append((replay_pair_layer(source, decoder=False), shape.encoder_layers))
+        groups.append((replay_pair_layer(block, decoder=True), shape.layers))
+    elif shape.hybrid is not None:
+        groups = replay_hybrid_layers(block, shape.hybrid)
+    elif shape.state_space is not None:
+        groups.append((replay_state_space_layer(block, shape.state_space), shape.layers))
+    elif shape.layers - shape.moe_layers:
+        groups.append((block.replay_layer(), shape.layers - shape.moe_layers))
+    if shape.moe_layers and not shape.encoder_layers and shape.hybrid is None:
+        groups.append((block.replay_layer(moe=True), shape.moe_layers))
+    return tuple(groups)
+
+
+@lru_cache(maxsize=64)
+def _replay_head(
+    shape: Architecture, layer: LayerSetup, types: EagerTypes, fused: bool, eager: bool
+) -> Span:
+    return EagerBlock(shape, layer, types).replay_head(fused=fused, eager=eager)
+
+
 class _Step:
     __slots__ = (
         "attention_kept",
+        "every_other",
         "groups",
         "head",
+        "highest",
         "mask",
-        "moments",
         "prefetch",
         "root",
         "setup",
@@ -102,19 +141,26 @@ class _Step:
             length = setup.sequence // setup.context
             self.mask = setup.micro_batch * length * length * self.types.residual
         self.stream = tokens * shape.hidden * self.types.residual
-        block = EagerBlock(shape, setup, self.types)
-        groups: list[tuple[Span, int]] = []
-        if shape.layers - shape.moe_layers:
-            groups.append((block.replay_layer(), shape.layers - shape.moe_layers))
-        if shape.moe_layers:
-            groups.append((block.replay_layer(moe=True), shape.moe_layers))
-        self.groups = groups
-        self.head = block.replay_head()
+        layer = setup.layer
+        self.groups = _replay_layers(shape, layer, self.types)
+        if shape.tower is not None and setup.image_patches and not setup.tower_frozen:
+            tower = replay_tower_layer(EagerBlock(shape, layer, self.types), shape.tower)
+            self.groups = ((tower, shape.tower.layers), *self.groups)
+        self.head = _replay_head(shape, layer, self.types, setup.loss_fused, setup.loss_eager)
         self.attention_kept = 0
         if setup.recompute is Recompute.SELECTIVE and setup.attention is Attention.EAGER:
             scores = tokens * (setup.sequence // setup.context) * shape.heads
             wide = 4 if shape.softmax_upcast or self.types.residual == 4 else self.types.compute
             self.attention_kept = scores * (wide + self.types.compute * (wide != 2))
+        self.every_other = 0
+        titan = setup.framework is Framework.TORCHTITAN and not shape.experts
+        if titan and setup.recompute is Recompute.SELECTIVE:
+            # Selective checkpointing by operation: the layer's input, every other matmul's result
+            # (query, value, gate, down) and attention's are kept, all else is computed again. That was
+            # torchtitan's rule in 2024 and 2025; a later one takes a list of names.
+            self.attention_kept = 0
+            width = 2 * shape.hidden + 2 * shape.query_width + shape.kv_width + shape.ffn
+            self.every_other = tokens * width * self.types.compute
         self.wrapped = gathers_weights(setup)
         largest = max(
             (shape.moe_layer_parameters if shape.moe_layers else 0), shape.dense_layer_parameters
@@ -126,12 +172,20 @@ class _Step:
         keeps = setup.sharding is Sharding.ZERO2 and self.wrapped
         self.spare = self.unit * shape.layers if keeps else 0
         self.prefetch = 0 if keeps else self.unit
-        self.moments: list[Moment] = []
+        if self.wrapped and setup.framework is Framework.DEEPSPEED:
+            live = min(shape.parameters, LIVE_PARAMETERS) * self.types.weight
+            self.unit = self.root = self.prefetch = 0
+            self.spare = live
+        self.highest: dict[Phase, tuple[int, dict[str, int]]] = {}
 
     def kept_by(self, span: Span) -> int:
         """Bytes one layer keeps from its forward to its backward."""
+        if self.setup.activation_offload:
+            return 0
         if self.setup.recompute is Recompute.FULL:
             return self.stream
+        if self.every_other:
+            return min(self.every_other, span.kept)
         return span.kept - self.attention_kept
 
     def base(self) -> dict[str, int]:
@@ -146,12 +200,21 @@ class _Step:
         }
         return {name: size for name, size in terms.items() if size}
 
-    def add(self, phase: Phase, base: dict[str, int], **terms: int) -> int:
-        """Record a moment and return its total."""
-        named = {name.replace("_", " "): size for name, size in terms.items() if size}
-        moment = Moment(phase, base | named)
-        self.moments.append(moment)
-        return moment.total
+    def add(self, phase: Phase, **terms: int) -> None:
+        """Note a moment beside what is alive through the whole step; of a phase's moments the highest stays."""
+        total = sum(terms.values())
+        if phase not in self.highest or total > self.highest[phase][0]:
+            self.highest[phase] = total, terms
+
+    def list_moments(self, base: dict[str, int]) -> tuple[Moment, ...]:
+        """One moment a phase, with its terms by name."""
+        return tuple(
+            Moment(
+                phase,
+                base | {name.replace("_", " "): size for name, size in terms.items() if size},
+            )
+            for phase, (_, terms) in self.highest.items()
+        )
 
     def walk(self) -> StepMemory:
         """All phases in order."""
@@ -166,22 +229,22 @@ class _Step:
         # same copies are kept by autograd anyway.
         cache = casts if full and not self.types.frozen else 0
         spare = self.spare
-        last = self.groups[-1][0]
-        inside = last.transient_peak if full else last.forward_peak
-        self.add(
-            Phase.FORWARD,
-            base,
-            gradients=held,
-            unsharded_weights=self.root + self.unit + self.prefetch + spare,
-            cast_weights=cache,
-            activations=activations - self.kept_by(last) + self.stream + inside,
-            attention_mask=self.mask,
-        )
+        stood = 0
+        for span, count in self.groups:
+            stood += self.kept_by(span) * count
+            inside = span.transient_peak if full else span.forward_peak
+            self.add(
+                Phase.FORWARD,
+                gradients=held,
+                unsharded_weights=self.root + self.unit + self.prefetch + spare,
+                cast_weights=cache,
+                activations=stood - self.kept_by(span) + self.stream + inside,
+                attention_mask=self.mask,
+            )
         # Checkpointing keeps the mask with its arguments; otherwise it dies with the decoder.
         mask = self.mask if full else 0
         self.add(
             Phase.LOSS,
-            base,
             gradients=held,
             unsharded_weights=self.root + self.unit + spare,
             cast_weights=cache,
@@ -189,24 +252,24 @@ class _Step:
             logits_and_loss=head.forward_peak,
             attention_mask=mask,
         )
-        after_forward = resident + held + self.root + spare + activations + head.kept + mask
+        kept = 0 if setup.activation_offload else head.kept
+        after_forward = resident + held + self.root + spare + activations + kept + mask
         self.add(
             Phase.LOSS_BACKWARD,
-            base,
             gradients=held,
             unsharded_weights=self.root + self.prefetch + spare,
             activations=activations,
             logits_and_loss=head.backward_peak,
             attention_mask=mask,
         )
-        self.walk_backward(base, activations, held)
+        self.walk_backward(activations, held)
         after_backward = resident + states.gradients
-        self.step(base)
+        self.step()
         if setup.resume:
             # torch.load with map_location on the device: the read states stand beside their copies.
-            self.add(Phase.LOAD, base, loaded_states=states.moments + states.master)
+            self.add(Phase.LOAD, loaded_states=states.moments + states.master)
         return StepMemory(
-            moments=tuple(self.moments),
+            moments=self.list_moments(base),
             weights=states.weights + states.rounding + states.buckets + states.master,
             after_forward=after_forward,
             after_backward=after_backward,
@@ -216,7 +279,7 @@ class _Step:
             ),
         )
 
-    def walk_backward(self, base: dict[str, int], activations: int, held: int) -> None:
+    def walk_backward(self, activations: int, held: int) -> None:
         """Backward through the layers: the first and the last of each kind bound the rest."""
         setup, states, head, shape = self.setup, self.states, self.head, self.shape
         full = setup.recompute is Recompute.FULL
@@ -237,7 +300,7 @@ class _Step:
             if full:
                 missing = 0 if self.keeps_input(span) else self.stream
                 inside = max(inside, self.stream + span.forward_peak) + missing
-            elif self.attention_kept:
+            elif self.attention_kept or self.every_other:
                 inside = max(inside, span.forward_peak + self.stream)
             gradient = 0 if held else span.weight_gradients
             shard = 0
@@ -249,7 +312,6 @@ class _Step:
                 done = position
                 self.add(
                     phase,
-                    base,
                     gradients=held + produced + done * gradient + sharded + done * shard,
                     unsharded_weights=unsharded - (done * self.unit if self.spare else 0),
                     reduce_scatter=(reduce if done else 0) + bucket,
@@ -266,7 +328,6 @@ class _Step:
             root_gradient = self.root * self.types.gradient // self.types.weight
             self.add(
                 Phase.EMBEDDING_BACKWARD,
-                base,
                 gradients=sharded,
                 unsharded_weights=self.root,
                 unsharded_gradients=root_gradient + (table if shape.tied else 0),
@@ -281,22 +342,21 @@ class _Step:
             narrow = 4 * outside // ranks if setup.weight_bytes < 4 else 0
             self.add(
                 Phase.EMBEDDING_BACKWARD,
-                base,
                 gradients=total,
                 unsharded_gradients=last,
                 reduce_scatter=4 * outside + narrow,
             )
         else:
+            # Gradients of a shared table come from both ends: two and their sum stand side by side.
             extra = table if shape.tied or held or states.buckets else 0
-            self.add(
-                Phase.EMBEDDING_BACKWARD, base, gradients=total + extra, activations=self.stream
-            )
+            extra += table if shape.tied and not (held or states.buckets) else 0
+            self.add(Phase.EMBEDDING_BACKWARD, gradients=total + extra, activations=self.stream)
 
     def keeps_input(self, span: Span) -> bool:
         """Whether the layer's input is among what autograd saves of it."""
         return self.types.residual == 4 or self.shape.norm.value == "layer"
 
-    def step(self, base: dict[str, int]) -> None:
+    def step(self) -> None:
         """Optimizer step: fp32 gradients for a master copy, square roots of all moments at once."""
         setup, states = self.setup, self.states
         ranks = setup.data if setup.sharding is Sharding.ZERO1 else 1
@@ -305,25 +365,14 @@ class _Step:
         lists = setup.states.step_lists * width * states.trained // ranks
         largest = min(self.shape.vocab * self.shape.hidden, states.trained) // ranks
         lists += setup.states.step_tensors * width * largest
+        lists += 4 * self.shape.hidden**2 if setup.states.gram else 0
         if setup.offload_optimizer:
             lists = 0
         # A master copy steps on fp32 gradients: copies of the half-precision ones (DeepSpeed's
         # single_partition_of_fp32_groups[i].grad, or the usual hand-written loop).
         self.add(
             Phase.STEP,
-            base,
             gradients=states.gradients,
             fp32_gradients=master,
             step_temporaries=lists,
         )
-
-
-@lru_cache(maxsize=256)
-def estimate_eager_cached(shape: Architecture, setup: TrainingSetup) -> StepMemory:
-    """`estimate_eager` for callers that vary one input at a time."""
-    return estimate_eager(shape, setup)
-
-
-def describe_states(shape: Architecture, setup: TrainingSetup) -> States:
-    """States alone, for tables that need no activation."""
-    return size_states(shape, setup)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 
 GIB = 1024**3
@@ -32,7 +33,7 @@ class Fit(StrEnum):
     UNKNOWN = "no card given"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moment:
     """One phase of a step on one pipeline stage, and what is alive then, in bytes by term."""
 
@@ -40,13 +41,13 @@ class Moment:
     terms: Mapping[str, int]
     stage: int = 0
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Bytes allocated by PyTorch at this moment."""
         return sum(self.terms.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepMemory:
     """Bytes allocated over one training step on the worst rank.
 
@@ -60,14 +61,28 @@ class StepMemory:
     after_backward: int
     after_step: int
     assumptions: tuple[str, ...] = ()
+    staged: bool = False
+    """Whether stages were compared; then `after_step` is states alone."""
     relative_error: float = 0.03
+    upward_error: float = 0.0
+    """Where activations are only a range: how far above the expected value they may lie."""
     largest_tensor: tuple[str, int] = ("", 0)
     details: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
-    @property
+    @cached_property
     def peak(self) -> Moment:
         """The worst moment."""
         return max(self.moments, key=lambda moment: moment.total)
+
+    def with_terms(self, beside: Mapping[str, int]) -> StepMemory:
+        """The step with something that stands beside it all the time."""
+        if not beside:
+            return self
+        moments = tuple(
+            Moment(moment.phase, {**moment.terms, **beside}, moment.stage)
+            for moment in self.moments
+        )
+        return replace(self, moments=moments)
 
     def highest(self, *phases: Phase) -> int:
         """Highest total among the given phases, 0 where none was modelled."""

@@ -18,7 +18,7 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold, quote_line
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 
 HEAVIER, RISEN, KEPT = "memory.rank_heavier", "memory.level_risen", "memory.graph_kept"
@@ -124,7 +124,7 @@ def _find_kept_graph(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Fi
     """Pasted code that keeps graphs alive, beside an out-of-memory message."""
     keeper = _find_keeper(lines)
     if keeper is not None:
-        words = f"«{keeper[1].strip()[:120]}» keeps the graph of every batch alive unless the tensor is detached (.item(), .detach())"
+        words = f"`{keeper[1].strip()[:120]}` keeps the graph of every batch alive unless the tensor is detached (.item(), .detach())"
         yield _tell_kept(words, (keeper,), file)
         return
     evaluates = next((r for r in keep_marked(lines, (".eval()",)) if len(r[1]) < 120), None)
@@ -206,7 +206,7 @@ def _climb(
         )
     else:
         title += (
-            f"«{keeper[1].strip()[:120]}» keeps the graph of every batch alive, because the tensor is neither "
+            f"`{keeper[1].strip()[:120]}` keeps the graph of every batch alive, because the tensor is neither "
             "detached nor turned into a number (.item(), .detach()), nor made under torch.no_grad()"
         )
     evidence = tuple(
@@ -317,7 +317,7 @@ def _find_own(rank: int, lines: Sequence[tuple[int, str]]) -> tuple[int, str] | 
     for number, text in lines:
         if len(text) > 400 or not _OWN.search(text):
             continue
-        speaker, body = read_speaker(text)
+        speaker, body = read_prefix(text)
         if speaker.rank is not None:
             shape = text[body:].translate(_NO_DIGITS)
             shapes[shape].add(speaker.rank)
@@ -412,10 +412,9 @@ def join_levels(finding: Finding, levels: Sequence[Finding]) -> Finding:
     for level in levels:
         if level.kind == HEAVIER and level.facts.get("holder") != finding.rank:
             continue
-        head, mark, tail = finding.title.partition(", raised in ")
         return replace(
             finding,
-            title=f"{head}{mark}{tail}; {level.title}",
+            title=f"{finding.title}; {level.title}",
             evidence=(*finding.evidence[:3], *level.evidence[:3]),
         )
     return finding

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.memory.leak import LEAK, find_end
 
 KIND = "memory.load_growth"
@@ -71,7 +72,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
     end = find_end(lines)
     if end is None or end == 0:
         return []
-    speaker, _ = read_speaker(lines[end][1])
+    speaker, _ = read_prefix(lines[end][1])
     groups: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
     for number, text in lines[max(0, end - MAX_LINES) : end]:
         if len(text) <= 600 and _may_tell(text) and "Traceback" not in text:
@@ -109,14 +110,18 @@ def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     if not grown:
         return tuple(rest)
     growth = next((f for f in grown if f.kind == KIND), grown[0])
-    order = sorted(range(len(rest)), key=lambda i: rest[i].kind != "signature.cuda-oom")
+    order = sorted(range(len(rest)), key=lambda i: not rest[i].has(FindingRole.OOM_PLAIN))
     for index in order:
         finding = rest[index]
         gpu = finding.kind.startswith("signature.") and finding.level in (
             Level.CAUSE,
             Level.FAILURE,
         )
-        if not gpu or finding.category is not Category.OOM or "fragment" in finding.kind:
+        if (
+            not gpu
+            or finding.category is not Category.OOM
+            or finding.has(FindingRole.OOM_FRAGMENTED)
+        ):
             continue
         if growth.rank is not None and finding.rank not in (None, growth.rank):
             continue
@@ -136,7 +141,7 @@ def join_growth(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _read_row(number: int, text: str) -> _Row:
-    speaker, body = read_speaker(text)
+    speaker, body = read_prefix(text)
     message = text[body:]
     labels, values = [], []
     at = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
 from firstfault_tools.memory.setup import (
+    LOW_BYTES,
     Attention,
     Framework,
     Precision,
@@ -63,14 +64,19 @@ def _coefficient(
     spread = t if setup.sequence_parallel else 1
     dropout = 1 if setup.dropout else 0
     width = setup.compute_bytes / 2
-    stream = 8 * width + 2 * dropout
+    # What matmuls save of their inputs: in a low precision a copy of its own, where it shares none.
+    saved = LOW_BYTES.get(setup.precision, 2 * width)
+    low = setup.precision in LOW_BYTES
+    stream = 4 * width + 2 * saved + 2 * dropout
     if "layernorm" in removed:
-        stream -= 4 * width
+        stream -= 2 * saved
     query, kv = shape.query_width / h, shape.kv_width / h
     if moe:
         mlp = _moe_coefficient(shape, setup, removed) * width
     else:
-        mlp = _mlp_coefficient(shape, setup, shape.ffn) * width
+        mlp = (
+            _mlp_coefficient(shape, setup, shape.ffn) - (2 - saved) * low * shape.ffn / h / t
+        ) * width
     if "mlp" in removed and not moe:
         mlp = 0.0
     heads = shape.heads
@@ -82,7 +88,8 @@ def _coefficient(
         scores = 4 * heads / h
     if "core_attn" in removed:
         scores = 0.0
-    return stream / spread + (4 * query + 4 * kv) * width / t + mlp + scores / t
+    attention = (4 * query + 4 * kv) * width + saved * query * low
+    return stream / spread + attention / t + mlp + scores / t
 
 
 def _mlp_coefficient(shape: Architecture, setup: TrainingSetup, ffn: int) -> float:
@@ -96,6 +103,8 @@ def _moe_coefficient(shape: Architecture, setup: TrainingSetup, removed: frozens
     inner = (6 if shape.gated else 4) * shape.expert_ffn / shape.hidden
     if "moe_act" in removed:
         inner -= 2 * shape.expert_ffn / shape.hidden
+    if setup.precision in LOW_BYTES:
+        inner -= (2 - LOW_BYTES[setup.precision]) * (1 + shape.expert_ffn / shape.hidden)
     routed = setup.imbalance * shape.experts_per_token * (4 + inner) / setup.expert_tensor
     # With experts not split by tensor parallelism, sequence parallelism has already split the tokens.
     if setup.expert_tensor < setup.tensor and setup.sequence_parallel:
@@ -134,6 +143,8 @@ class StageParameters:
 
     common: int
     experts: int
+    tables: int = 0
+    """Of the ordinary ones those of the token table and the output matrix."""
 
 
 def count_stage_parameters(
@@ -141,7 +152,7 @@ def count_stage_parameters(
 ) -> StageParameters:
     """Parameters on one rank of a stage; norms, router and row-parallel biases are not split."""
     t = setup.tensor
-    per_stage = shape.layers // setup.pipeline
+    per_stage = setup.split_layers(shape)[stage]
     dense_here = _dense_layers_on(shape, setup, stage)
     moe_here = per_stage - dense_here
     row_bias = shape.hidden * shape.attention_out_bias
@@ -157,22 +168,20 @@ def count_stage_parameters(
         common += moe_here * (shape.experts * shape.hidden + shape.shared_expert_parameters // t)
         held = shape.experts // setup.expert
         experts = moe_here * held * shape.expert_parameters // setup.expert_tensor
+    # What a layer does not spell out (state-space mixers, towers) is taken to lie evenly.
+    common += shape.extra_parameters * per_stage // shape.layers // t
     table = _padded(shape, setup) * shape.hidden // t
     first, last = stage == 0, stage == setup.pipeline - 1
-    if first:
-        common += table + shape.position_parameters
-    if last:
-        common += shape.norm_parameters
-        if not shape.tied or not first:
-            common += table
-    return StageParameters(common, experts)
+    tables = table * (first + (last and not (shape.tied and first)))
+    common += tables + shape.position_parameters * first + shape.norm_parameters * last
+    return StageParameters(common, experts, tables)
 
 
 def _dense_layers_on(shape: Architecture, setup: TrainingSetup, stage: int) -> int:
-    per_stage = shape.layers // setup.pipeline
+    held = setup.split_layers(shape)
     if not shape.experts:
-        return per_stage
-    return max(0, min(per_stage, shape.dense_layers - stage * per_stage))
+        return held[stage]
+    return max(0, min(held[stage], shape.dense_layers - sum(held[:stage])))
 
 
 def _padded(shape: Architecture, setup: TrainingSetup) -> int:
@@ -198,13 +207,19 @@ def _size_states(elements: int, ranks: int, setup: TrainingSetup) -> dict[str, f
             # Non-distributed fp16 keeps an fp32 gradient beside the fp16 one for unscaling.
             master += 4
     weights: float = width
-    if setup.precision is Precision.FP8:
-        # Hopper keeps an fp8 copy and its transpose beside the bf16 weight.
-        weights += 2
+    if setup.precision in LOW_BYTES:
+        # Both orientations of a matrix, beside the bf16 weight unless it is stored in them.
+        weights = 2 * LOW_BYTES[setup.precision] + (0 if setup.low_weights else width)
     optimizer = master + moments
     whole = setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
     if whole:
-        weights, gradient, optimizer = 4 / ranks, 4 / ranks, moments / ranks
+        # Shards are in the type of the stored weight: fp32 in mixed precision, half in pure bf16, where
+        # the moments follow.
+        if setup.weight_bytes == 2 and setup.framework is not Framework.MEGATRON:
+            moments = setup.states.moments * width + setup.states.state_bytes
+            weights, gradient, optimizer = width / ranks, width / ranks, moments / ranks
+        else:
+            weights, gradient, optimizer = 4 / ranks, 4 / ranks, moments / ranks
     elif setup.distributed_optimizer or setup.sharding in (Sharding.ZERO1, Sharding.ZERO2):
         optimizer /= ranks
         if setup.sharding is Sharding.ZERO2:
@@ -223,6 +238,10 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     held = count_stage_parameters(shape, setup, stage)
     replicas = setup.data * setup.context
     terms = _size_states(held.common, replicas, setup)
+    if setup.precision in LOW_BYTES:
+        # Tables stay in bf16.
+        wide = setup.weight_bytes - 2 * LOW_BYTES[setup.precision]
+        terms["weights"] += held.tables * (wide if setup.low_weights else wide - setup.weight_bytes)
     if held.experts:
         expert = _size_states(held.experts, setup.expert_data, setup)
         terms = {name: size + expert[name] for name, size in terms.items()}
@@ -236,7 +255,7 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     if stage == setup.pipeline - 1:
         terms["logits and loss"] = size_loss(shape, setup)
     if setup.sharding in (Sharding.FSDP, Sharding.ZERO3):
-        largest = held.common // max(1, shape.layers // setup.pipeline)
+        largest = held.common // max(1, setup.split_layers(shape)[stage])
         terms["unsharded weights"] = 2 * largest * 2 + largest * 2
     return {name: int(size) for name, size in terms.items() if size >= 1}
 
@@ -258,10 +277,10 @@ def size_loss(shape: Architecture, setup: TrainingSetup) -> float:
 
 
 def _size_activations(shape: Architecture, setup: TrainingSetup, stage: int) -> float:
-    per_chunk = shape.layers // (setup.pipeline * setup.virtual)
+    per_stage = setup.split_layers(shape)[stage]
+    per_chunk = per_stage / setup.virtual
     dense = size_layer(shape, setup) if shape.ffn else LayerBytes(0, 0)
     moe = size_layer(shape, setup, moe=True) if shape.experts else dense
-    per_stage = shape.layers // setup.pipeline
     dense_share = _dense_layers_on(shape, setup, stage) / per_stage
     whole = dense.whole * dense_share + moe.whole * (1 - dense_share)
     kept = dense.kept * dense_share + moe.kept * (1 - dense_share)
@@ -291,7 +310,8 @@ def estimate_megatron(shape: Architecture, setup: TrainingSetup) -> StepMemory:
         after_forward=peak.total,
         after_backward=static,
         after_step=static,
-        relative_error=0.06,
+        staged=True,
+        relative_error=0.1 if setup.precision in LOW_BYTES else 0.06,
         largest_tensor=(
             "fp32 logits",
             int(

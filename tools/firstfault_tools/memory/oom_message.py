@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 
 MARK = "Tried to allocate"
 MESSAGE_WINDOW = 4096
@@ -70,11 +71,11 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "head": rf"(?:CUDA|HIP|XPU|MPS|NPU) out of memory\. ?Tried to allocate {_SIZE}",
         "gpu_old": r"\(GPU (\d{1,3});",
         "gpu_new": r"(?:GPU|NPU) (\d{1,3}) has a total capac[i]?ty of",
-        "total_old": rf"{_SIZE} total capacity",
+        "total_old": rf"{_SIZE} total(?: capacity|;)",
         "total_new": rf"total capac[i]?ty of {_SIZE}",
         "free_old": rf"{_SIZE} free[;)]",
         "free_new": rf"of which {_SIZE} is free",
-        "allocated_old": rf"{_SIZE} already allocated",
+        "allocated_old": rf"{_SIZE} (?:already allocated|allocated;)",
         "allocated_new": rf"Of the allocated memory {_SIZE} is allocated by PyTorch",
         "reserved_old": rf"{_SIZE} (?:reserved in total by PyTorch|cached)",
         "unallocated_new": rf"{_SIZE} is reserved by PyTorch but unallocated",
@@ -83,7 +84,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "limit": rf"{_SIZE} allowed;",
         "other": rf"Process (\d{{1,10}}) has {_SIZE} memory in use",
     }
-    return {name: re.compile(pattern) for name, pattern in found.items()}
+    return {name: expression(pattern) for name, pattern in found.items()}
 
 
 def parse_size(number: str, unit: str) -> int:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
@@ -27,7 +30,8 @@ class Framework(StrEnum):
 
 class Precision(StrEnum):
     """amp: fp32 weights under autocast to bf16 (fp16_amp: to fp16). bf16, fp16: everything in it.
-    bf16_master: bf16 weights with an fp32 copy in the optimizer. fp8: bf16 with fp8 matmul inputs."""
+    bf16_master: bf16 weights with an fp32 copy in the optimizer. fp8: bf16 with fp8 matmul inputs, one
+    scale a tensor. mxfp8, nvfp4: with scales of blocks of 32 and 16 values (Blackwell)."""
 
     FP32 = "fp32"
     AMP = "amp"
@@ -36,6 +40,14 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16_MASTER = "bf16_master"
     FP8 = "fp8"
+    MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
+
+
+LOW_BYTES = {Precision.FP8: 1.0, Precision.MXFP8: 1 + 1 / 32, Precision.NVFP4: 0.5 + 1 / 16}
+"""Bytes of a value in one orientation, its block's scale included. Transformer Engine keeps both orientations
+of a weight (rowwise and columnwise data in transformer_engine/pytorch/tensor/mxfp8_tensor.py, nvfp4_tensor.py;
+on Hopper the fp8 weight and its transpose) and one of a saved input."""
 
 
 class Attention(StrEnum):
@@ -71,13 +83,18 @@ class Optimizer:
 
     state_bytes: moments per parameter where they are fp32 (`follows_weight` moments take the type of
     the weight instead, `moments` of them). step_lists: copies of all parameters alive in the step.
-    step_tensors: copies of one parameter alive in the step.
+    step_tensors: copies of one parameter alive in the step. gram: two half-precision squares of the hidden
+    width beside them (Newton-Schulz in torch/optim/_muon.py, which holds the averaged gradient in its own
+    type and two half-precision iterates).
     """
 
     moments: int
     state_bytes: float = 0.0
     step_lists: int = 0
     step_tensors: int = 0
+    gram: bool = False
+    paged: bool = False
+    """States in managed memory: outside PyTorch's allocator, on the GPU while it has room (bitsandbytes)."""
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -89,17 +106,37 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adam_fused": Optimizer(moments=2),
     "adam_foreach": Optimizer(moments=2, step_lists=1),
     "adamw_8bit": Optimizer(moments=0, state_bytes=2.03),
+    "adamw_4bit": Optimizer(moments=0, state_bytes=1.0625),
+    "paged_adamw_8bit": Optimizer(moments=0, state_bytes=2.03, paged=True),
+    "paged_adamw": Optimizer(moments=0, state_bytes=8.0, paged=True),
     "lion": Optimizer(moments=1),
     "sgd": Optimizer(moments=0),
     "sgd_momentum": Optimizer(moments=1),
     "adafactor": Optimizer(moments=0, state_bytes=0.01, step_lists=1),
-    "muon": Optimizer(moments=1),
+    "muon": Optimizer(moments=1, step_tensors=2, gram=True),
     "none": Optimizer(moments=0),
 }
 """foreach Adam holds the square roots of all second moments at once (`torch._foreach_sqrt` in
 torch/optim/adam.py); the fused kernel holds none, the loop three of one parameter's size (measured:
 evals/results/device-2026-11-28/memory.json). 8-bit states carry an
-fp32 scale for each block of 256."""
+fp32 scale for each block of 256, 4-bit ones (torchao/optim) of 128."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSetup:
+    """The choices that a layer's tensors depend on, all else left out: two setups that agree here keep
+    the same tensors in a layer. tokens a sequence: after context parallelism split it."""
+
+    sequence: int
+    micro_batch: int
+    attention: Attention
+    dropout: bool
+    compiled: bool
+    quantized_bits: int
+    lora_targets: str
+    dora: bool
+    experts_loop: bool
+    image_patches: int
 
 
 @dataclass(frozen=True)
@@ -125,6 +162,9 @@ class TrainingSetup:
     tensor: int = 1
     pipeline: int = 1
     virtual: int = 1
+    first_stage_layers: int = 0
+    """Layers of the first (last) stage where stages are uneven, 0: as even as can be."""
+    last_stage_layers: int = 0
     context: int = 1
     expert: int = 1
     expert_tensor: int = 0
@@ -144,9 +184,26 @@ class TrainingSetup:
     quantized_bits: int = 0
     double_quant: bool = False
     offload_optimizer: bool = False
+    offload_parameters: bool = False
     imbalance: float = 1.0
     pad_vocab: int = 0
     resume: bool = False
+    compiled: bool = False
+    loss_eager: bool = False
+    """Layers are compiled, the loss is not: full-precision logits stand (blocks compiled one by one)."""
+    prediction: bool = False
+    """The layers for multi-token prediction that the published file holds are trained too."""
+    host_pinned: bool = False
+    """Offloaded states stand in pinned memory."""
+    dora: bool = False
+    activation_offload: bool = False
+    fp8_inputs: bool = False
+    low_weights: bool = False
+    """Weights stand in the low precision alone (`--fp8-param-gather`)."""
+    experts_loop: bool = False
+    image_patches: int = 0
+    """Patches of a sequence's images, before they are merged."""
+    tower_frozen: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -189,17 +246,34 @@ class TrainingSetup:
         if not self.expert_tensor:
             object.__setattr__(self, "expert_tensor", self.tensor)
 
+    def vary(self, changes: Mapping[str, Any]) -> TrainingSetup:
+        """This setup with some fields changed, checked anew; dataclasses.replace reads all sixty.
+
+        Raises InvalidParameter.
+        """
+        changed = copy(self)
+        for name, value in changes.items():
+            if name not in self.__dict__:
+                raise InvalidParameter(name, "is no field of a setup")
+            object.__setattr__(changed, name, value)
+        changed.__post_init__()
+        return changed
+
     def check(self, shape: Architecture) -> None:
         """Raise InvalidParameter where model and parallelism do not fit each other."""
         if shape.heads % self.tensor:
             raise InvalidParameter(
                 "tensor", f"must divide heads: {shape.heads} % {self.tensor} != 0"
             )
-        if shape.layers % (self.pipeline * self.virtual):
+        if shape.layers < self.pipeline * self.virtual:
             raise InvalidParameter(
                 "pipeline",
-                f"pipeline x virtual = {self.pipeline * self.virtual} must divide layers "
-                f"({shape.layers})",
+                f"x virtual = {self.pipeline * self.virtual} must not exceed layers ({shape.layers})",
+            )
+        if min(self.split_layers(shape)) < 1:
+            raise InvalidParameter(
+                "first_stage_layers",
+                f"and the last stage's leave no layer for the others of {shape.layers}",
             )
         if self.expert > 1 and not shape.experts:
             raise InvalidParameter("expert", "needs a mixture-of-experts model")
@@ -211,6 +285,34 @@ class TrainingSetup:
             raise InvalidParameter(
                 "sequence", f"exceeds the learned position table ({shape.positions})"
             )
+
+    @property
+    def layer(self) -> LayerSetup:
+        """What a layer sees of it."""
+        return LayerSetup(
+            sequence=self.sequence // self.context,
+            micro_batch=self.micro_batch,
+            attention=self.attention,
+            dropout=self.dropout,
+            compiled=self.compiled,
+            quantized_bits=self.quantized_bits,
+            lora_targets=self.lora_targets,
+            dora=self.dora,
+            experts_loop=self.experts_loop,
+            image_patches=self.image_patches,
+        )
+
+    def split_layers(self, shape: Architecture) -> list[int]:
+        """Layers of each stage: those stated for the ends, the rest as even as can be, more of them first."""
+        first, last = self.first_stage_layers, self.last_stage_layers
+        if self.pipeline == 1:
+            return [shape.layers]
+        inner = self.pipeline - bool(first) - bool(last)
+        rest = shape.layers - first - last
+        if inner < 1:
+            return [first, last]
+        even = [rest // inner + (stage < rest % inner) for stage in range(inner)]
+        return [*([first] if first else []), *even, *([last] if last else [])]
 
     @property
     def data(self) -> int:

@@ -34,6 +34,20 @@ class States:
         return self.weights + self.master + self.moments + self.buckets + self.rounding
 
 
+REDUCE_BUCKET = 500_000_000
+"""DeepSpeed's default reduce_bucket_size, in elements."""
+
+
+def offloads_whole_step(setup: TrainingSetup) -> bool:
+    """FSDP's CPU offload keeps shards of weights, gradients and moments on the host; the step runs there
+    (CPUOffloadPolicy in torch/distributed/fsdp/_fully_shard/_fsdp_api.py)."""
+    return (
+        setup.offload_parameters
+        and setup.framework is not Framework.DEEPSPEED
+        and setup.sharding in (Sharding.FSDP, Sharding.ZERO3, Sharding.ZERO2)
+    )
+
+
 def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
     """Adapter parameters: r (d_in + d_out) for every targeted matrix."""
     rank = setup.lora_rank
@@ -53,7 +67,22 @@ def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
         pairs |= {"q": h + q + 2 * k, "k": 0, "v": 0}
     wanted = setup.lora_targets
     names = pairs.keys() if wanted == "all-linear" else [n.strip() for n in wanted.split(",")]
-    return rank * shape.layers * sum(pairs.get(_short(name), 0) for name in names)
+    total = rank * sum(pairs.get(_short(name), 0) for name in names)
+    if setup.dora:
+        # One magnitude for every output channel.
+        outputs = {
+            "q": q,
+            "k": k,
+            "v": k,
+            "o": h,
+            "gate": f if shape.gated else 0,
+            "up": f,
+            "down": h,
+        }
+        if shape.fused_qkv:
+            outputs |= {"q": q + 2 * k, "k": 0, "v": 0}
+        total += sum(outputs.get(_short(name), 0) for name in names)
+    return shape.layers * total
 
 
 def _short(name: str) -> str:
@@ -66,7 +95,15 @@ def count_quantized(shape: Architecture, setup: TrainingSetup) -> int:
     NF4 keeps one fp32 scale per block of 64 (0.5625 B); double quantisation makes it 8-bit with an
     fp32 scale per 256 blocks (0.5159 B). int8 keeps one fp16 scale a row.
     """
-    linears = shape.layers * (sum(shape.attention_weights) + sum(shape.dense_mlp_weights))
+    linears = shape.layers * sum(shape.attention_weights)
+    linears += (shape.layers - shape.moe_layers) * sum(shape.dense_mlp_weights)
+    if setup.experts_loop and shape.experts:
+        # One module a matrix; where experts are one tensor (transformers 5) bitsandbytes leaves them alone.
+        linears += (
+            shape.moe_layers
+            * shape.experts
+            * sum((shape.hidden * shape.expert_ffn,) * shape.mlp_matrices)
+        )
     rest = shape.parameters - linears
     if setup.quantized_bits == 8:
         return linears + 2 * rest
@@ -81,6 +118,7 @@ def round_weights(shape: Architecture, width: int) -> int:
         inner = shape.mlp_matrices - 1
         per = shape.experts * shape.hidden * shape.expert_ffn
         matrices += [per * inner, per]
+        matrices += [shape.hidden * shape.shared_expert_ffn] * shape.mlp_matrices
     else:
         matrices += shape.dense_mlp_weights
     waste = 0.0
@@ -113,7 +151,8 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     shard = ranks if split else 1
     if setup.lora_rank:
         return _size_adapter_states(shape, setup, shard)
-    trained = count // shard
+    learned = count - (shape.extra_parameters if setup.tower_frozen else 0)
+    trained = learned // shard
     deepspeed = setup.framework is Framework.DEEPSPEED and setup.sharding is not Sharding.NONE
     master_bytes = 4 if setup.precision is Precision.BF16_MASTER or deepspeed else 0
     moment_width = 4 if master_bytes or width == 4 else width
@@ -121,18 +160,33 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     optimizer_ranks = shard
     if setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3):
         optimizer_ranks = ranks
-    moments = int((states.moments * moment_width + states.state_bytes) * count / optimizer_ranks)
-    master = master_bytes * count // optimizer_ranks
+    moments = int((states.moments * moment_width + states.state_bytes) * learned / optimizer_ranks)
+    master = master_bytes * learned // optimizer_ranks
     gradient_ranks = ranks if split or setup.sharding is Sharding.ZERO2 else 1
     gradient_width = setup.gradient_bytes or width
-    gradients = gradient_width * count // gradient_ranks
+    gradients = gradient_width * learned // gradient_ranks
     buckets = 0
     if setup.sharding is Sharding.DDP or (setup.sharding is Sharding.ZERO1 and not deepspeed):
         buckets, gradients = gradients, 0
-    if setup.offload_optimizer:
+    if setup.states.paged:
+        moments = 0
+    weights = width * count // shard
+    if offloads_whole_step(setup):
+        weights = master = moments = gradients = 0
+    elif setup.offload_optimizer:
         master = moments = 0
+    if split and deepspeed:
+        # Stage 3 keeps a rank's gradient partition and the reduce buffer from step to step
+        # (grad_partitions_flat_buffer and the IPG buffer in deepspeed/runtime/zero/stage3.py).
+        kept = 0 if setup.offload_optimizer else gradients
+        buckets, gradients = kept + REDUCE_BUCKET * 2, 0
+        if setup.offload_parameters:
+            weights = 0
+    elif deepspeed and setup.offload_optimizer:
+        # temp_grad_buffer_for_gpu_offload in deepspeed/runtime/zero/stage_1_and_2.py.
+        buckets += 2 * shape.vocab * shape.hidden
     return States(
-        weights=width * count // shard,
+        weights=weights,
         master=master,
         moments=moments,
         gradients=gradients,
@@ -154,7 +208,7 @@ def _size_adapter_states(shape: Architecture, setup: TrainingSetup, shard: int) 
     return States(
         weights=base // shard + 4 * adapter,
         master=0,
-        moments=int((states.moments * 4 + states.state_bytes) * adapter),
+        moments=0 if states.paged else int((states.moments * 4 + states.state_bytes) * adapter),
         gradients=4 * adapter,
         buckets=0,
         rounding=0,

@@ -98,8 +98,7 @@ class Tape:
                 uses[tensor] += 1
         output = nodes[-1][1]
         last[output] = len(nodes)
-        peak, extras = self._replay_forward(last, uses)
-        transient, _ = self._replay_forward(last, [0] * count)
+        peak, transient, extras = self._replay_forward(last, uses)
         kept = extras
         largest = 0
         for tensor in range(count):
@@ -119,19 +118,25 @@ class Tape:
             largest=(self._names[largest], sizes[largest] if uses[largest] else 0),
         )
 
-    def _replay_forward(self, last: list[int], uses: list[int]) -> tuple[int, int]:
+    def _replay_forward(self, last: list[int], uses: list[int]) -> tuple[int, int, int]:
+        """Peak with everything kept for backward, peak where nothing is, extras kept with the nodes."""
         sizes = self._sizes
         live = peak = sizes[0]
-        extras = 0
+        kept = extras = transient = 0
         for index, (inputs, out, _, saved, scratch, _, _, _) in enumerate(self._nodes):
             live += sizes[out] + saved
             extras += saved
-            if live + scratch > peak:
-                peak = live + scratch
-            for tensor in set(inputs):
-                if last[tensor] == index and not uses[tensor]:
+            high = live + scratch
+            if high > transient:
+                transient = high
+            if high + kept > peak:
+                peak = high + kept
+            for tensor in set(inputs) if len(inputs) > 1 else inputs:
+                if last[tensor] == index:
                     live -= sizes[tensor]
-        return peak, extras
+                    if uses[tensor]:
+                        kept += sizes[tensor]
+        return peak, max(transient, sizes[0]), extras
 
     def _replay_backward(self, uses: list[int], kept: int, upstream: int | None) -> tuple[int, int]:
         sizes, nodes = self._sizes, self._nodes

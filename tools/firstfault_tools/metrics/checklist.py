@@ -100,7 +100,7 @@ def _loss_falls(run: _Run) -> Answer:
 
 
 def _rate_alive(run: _Run) -> Answer:
-    return run.verdict(("lr_zero",), "lr")
+    return run.verdict(("lr_zero", "lr_not_decayed"), "lr")
 
 
 def _gradients_alive(run: _Run) -> Answer:
@@ -137,7 +137,7 @@ def _memory_level(run: _Run) -> Answer:
 
 
 def _no_divergence(run: _Run) -> Answer:
-    return run.verdict(("divergence", "resume_loss_jump"), "loss")
+    return run.verdict(("divergence", "resume_loss_jump", "loss_creeps"), "loss")
 
 
 def _no_straggler(run: _Run) -> Answer:
@@ -220,7 +220,9 @@ CALCULATOR = Calculator(
         "required": ["phase"],
         "additionalProperties": False,
         "properties": {
-            "phase": {"enum": ["before_start", "first_steps", "during", "after_a_fix"]},
+            "phase": {
+                "enum": ["before_start", "first_steps", "during", "after_a_fix", "scaling_up"]
+            },
         },
     },
     run=calculate_checklist,

@@ -27,6 +27,7 @@ JUDGES = (
     ("learning.resume", "judge_overwritten_weights"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
+    ("memory_trend", "judge_small_creep"),
     ("planned_rises", "judge_memory_step"),
     ("planned_rises", "judge_first_peak"),
     ("planned_rises", "judge_settled_peak"),
@@ -44,14 +45,19 @@ RUN_JUDGES = (
     ("learning.standstill", "judge_constant_loss"),
     ("learning.learning_rate", "judge_endless_warm_up"),
     ("learning.learning_rate", "judge_rate_as_written"),
+    ("learning.learning_rate", "judge_missing_decay"),
+    ("learning.gradient_zeros", "judge_zeros"),
     ("learning.loss_shape", "judge_divergence"),
     ("learning.loss_shape", "judge_spikes"),
     ("learning.loss_shape", "judge_overfitting"),
+    ("learning.trend", "judge_creeping_loss"),
+    ("learning.trend", "judge_level_loss"),
     ("learning.loss_shape", "judge_epoch_stairs"),
     ("learning.loss_level", "judge_inflated_loss"),
     ("pace.throughput", "judge_data_stall"),
     ("pace.throughput", "judge_pauses"),
     ("pace.throughput", "judge_pace"),
+    ("pace.utilisation", "judge_low_utilisation"),
     ("planned_rises", "judge_planned_load"),
     ("planned_rises", "judge_loss_after_evaluation"),
 )
@@ -84,6 +90,13 @@ def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tu
     return tuple(_settle(found))
 
 
+_BELOW = {
+    "metrics.fragmentation_growth": ("metrics.gpu_memory_growth",),
+    "metrics.resume_loss_jump": ("metrics.divergence",),
+}
+"""What a finding explains: memory that is reserved and not allocated; a loss of weights that were not loaded."""
+
+
 def _settle(found: list[Finding]) -> list[Finding]:
     """A divergence that ended in NaN is one fault: the NaN stands, the way there is context.
 
@@ -96,6 +109,14 @@ def _settle(found: list[Finding]) -> list[Finding]:
             else f
             for f in found
         ]
+    above = {
+        lower
+        for f in found
+        for lower in _BELOW.get(f.kind, ())
+        if f.level in (Level.CAUSE, Level.FAILURE)
+        and (f.kind != "metrics.resume_loss_jump" or f.level is Level.CAUSE)
+    }
+    found = [replace(f, level=Level.CONTEXT) if f.kind in above else f for f in found]
     jumps = [f for f in found if f.kind == "metrics.resume_loss_jump"]
     if len(jumps) > 1:
         found = [f for f in found if f not in jumps[1:]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.findings import Finding
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.sources.steps import parse_steps
@@ -43,4 +43,4 @@ def rank_of(text: str) -> int | None:
     """Rank of a step line by its prefixes."""
     if "rank" not in text[:80].lower() and not text.startswith(("[", "(")):
         return None
-    return read_speaker(text)[0].rank
+    return read_prefix(text)[0].rank

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
 from firstfault_tools.metrics.view import View, block_medians, make_finding, noise_of, number
 
@@ -169,13 +170,14 @@ def _describe(
             "reference counts defeat copy-on-write"
         )
     full = room is not None and used >= 0.9 * room
+    where = "host" if host else "gpu"
     return make_finding(
-        "host_memory_growth" if host else "gpu_memory_growth",
+        f"{where}_memory_growth",
         title,
         Level.CAUSE if host or full else Level.FAILURE,
         Category.OOM,
         view.evidence([first, int(growth.rows[len(growth.rows) // 2]), last], series),
-        page="dataloader-worker-killed" if host else "memory-growth",
+        page=page_of_kind(f"metrics.{where}_memory_growth"),
         confidence=Confidence.CONFIRMED if full else Confidence.LIKELY,
         rank=rank,
         facts=facts,
@@ -213,6 +215,45 @@ def judge_memory_growth(view: View) -> list[Finding]:
         if best is not None:
             found.append(best[1])
     return found
+
+
+FEW_ROWS, LEAST_CREEP = (4, 8), 0.3
+"""Rows of an excerpt that is too short for a curve, and GiB that it must have grown by."""
+
+
+def judge_small_creep(view: View) -> list[Finding]:
+    """GPU memory that never falls and is higher at the end, in an excerpt of a few rows: for who says that it grows."""
+    import numpy as np
+
+    for metric in GPU:
+        curve = view.curve(metric)
+        values = curve.values
+        if not FEW_ROWS[0] <= len(values) <= FEW_ROWS[1]:
+            continue
+        rise = float(values[-1] - values[0])
+        if rise < LEAST_CREEP or float(np.min(np.diff(values))) < 0 or values[-1] <= values[-2]:
+            continue
+        row, last = (
+            int(curve.rows[int(np.flatnonzero(values <= values[0])[-1])]),
+            int(curve.rows[-1]),
+        )
+        series = view.lead
+        span = series.step[last] - series.step[row]
+        pace = f", {number(1000 * rise / span)} GiB per 1000 steps" if span > 0 and series.step[row] != NO_STEP else ""  # fmt: skip
+        return [
+            make_finding(
+                "gpu_memory_creep",
+                f"{NAMES[metric]} grew from {number(float(values[0]))} to {number(float(values[-1]))} GiB between "
+                f"{series.label(row)} and {series.label(last)}{pace}; {len(values)} rows do not show what holds "
+                "it: a snapshot of the allocator does",
+                Level.CONTEXT,
+                Category.OOM,
+                view.evidence([row, last]),
+                page="memory-growth",
+                facts={"explains": {"memory": 0.6}, "rise_gib": round(rise, 3)},
+            )
+        ]
+    return []
 
 
 def judge_fragmentation(view: View) -> list[Finding]:

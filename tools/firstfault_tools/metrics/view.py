@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Json,
+    Level,
+    Strength,
+)
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, Event, StepSeries
 
 if TYPE_CHECKING:
@@ -209,6 +217,9 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+ONE_LINE = Strength()
+
+
 def make_finding(
     kind: str,
     title: str,
@@ -220,6 +231,7 @@ def make_finding(
     rank: int | None = None,
     facts: dict[str, Json] | None = None,
     host: str | None = None,
+    strength: Strength = ONE_LINE,
 ) -> Finding:
     """A finding of this room; its time is that of the first quoted line that has one."""
     time = next((e.time for e in evidence if e.time is not None), None)
@@ -235,4 +247,5 @@ def make_finding(
         time=time,
         page=page,
         facts=facts or {},
+        strength=strength,
     )

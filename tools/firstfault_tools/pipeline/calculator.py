@@ -123,7 +123,24 @@ def calculate_bubble(
         result["virtual_choices"] = [asdict(choice) for choice in compare_virtual(plan)]
     if gantt:
         result["gantt"] = gantt_rows(bubble.timeline.tasks)
+    result["sentence"] = write_sentence(result)
     return result
+
+
+def write_sentence(result: Mapping[str, Any]) -> str:
+    """The answer in words."""
+    said = (
+        f"{result['schedule']} with {result['stages']} stages and {result['microbatches']} micro-batches "
+        f"idles {100 * result['fraction_of_total']:.1f} % of the step "
+        f"({100 * result['ratio_to_ideal']:.1f} % of the ideal time)."
+    )
+    need = result.get("microbatches_needed")
+    if need and need["microbatches"]:
+        said += f" At most {100 * need['target']:.0f} % needs {need['microbatches']} micro-batches."
+    seen = result.get("observed")
+    if seen:
+        said += f" Of the observed step {100 * seen['bubble_share']:.1f} % is bubble."
+    return said
 
 
 _TIME: dict[str, Any] = {

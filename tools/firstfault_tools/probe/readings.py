@@ -9,8 +9,10 @@ from firstfault_tools.hardware.excerpt import TEXT_BYTES, NumberedLine, keep_mar
 from firstfault_tools.probe.merge import compare_nodes
 from firstfault_tools.probe.records import ProbeRecord, parse_records, require_records
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
-MARKERS = ('"schema": "firstfault.probe/',)
+GATE = ('"schema": "firstfault.probe/',)
+MARKERS = GATE
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -42,9 +44,12 @@ def read_probes(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(comparison.findings, {"hosts": list(comparison.hosts), "rates": table})
 
 
+SIGNS = ("firstfault.probe/",)
+
 READER = Reader(
     name="probe",
     summary="Records of `firstfault probe` from one or many nodes: odd node out, rates below the card's",
     recognise=recognise_probe,
     read=read_probes,
+    role=Role.EXPERIMENT,
 )

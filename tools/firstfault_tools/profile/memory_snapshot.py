@@ -71,7 +71,8 @@ def _holders(snapshot: Snapshot) -> Finding:
         confidence=Confidence.CONFIRMED,
         evidence=tuple(_quote(snapshot, _site(s)) for s in snapshot.sites[:5]),
         gpu=str(snapshot.device),
-        facts=_row(snapshot),
+        page="memory-growth",
+        facts={**_row(snapshot), "explains": {"memory": 0.5}},
     )
 
 
@@ -173,6 +174,8 @@ def _failures(snapshot: Snapshot) -> list[Finding]:
         )
     ]
 
+
+SIGNS = ("total_size", "device_traces")
 
 READER = Reader(
     name="memory_snapshot",

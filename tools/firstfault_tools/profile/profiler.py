@@ -175,6 +175,8 @@ def _stragglers(traces: list[RankTrace]) -> list[Finding]:
     ]
 
 
+SIGNS = ("\x1f\x8b", '"traceEvents"', '"schemaVersion"')
+
 READER = Reader(
     name="profiler",
     summary="torch.profiler traces: kernel classes, exposed communication, gaps, the slow rank",

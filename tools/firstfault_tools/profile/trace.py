@@ -27,6 +27,7 @@ _GEMM = expression(
 )
 _ATTENTION = expression(r"flash|fmha|attention|attn|sdpa", re.IGNORECASE)
 _NCCL = expression(r"^nccl|ncclDevKernel|ncclKernel|mscclpp|nvshmem", re.IGNORECASE)
+_TRANSFER = expression(r"SendRecv|send_recv|ncclSend|ncclRecv", re.IGNORECASE)
 _LOADER = expression(r"DataLoader|dataloader|next_batch|get_batch")
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset"}
 
@@ -56,6 +57,7 @@ class RankTrace:
 
     busy_us: covered by each class. exposed_us: NCCL time that no computation hides. idle_us: no GPU
     event at all between the first and the last. loader_us: CPU time in the data loader inside gaps.
+    transfer_us: exposed time of point-to-point transfers, in which a pipeline stage waits for a neighbour.
     """
 
     file: str
@@ -69,6 +71,7 @@ class RankTrace:
     longest_gaps: tuple[Gap, ...]
     top_kernels: tuple[tuple[str, float, int], ...]
     steps_us: tuple[float, ...]
+    transfer_us: float = 0.0
 
 
 def classify_kernel(name: str, category: str) -> Kernel:
@@ -153,6 +156,7 @@ def _break_down(events: list[Any], name: str, rank: int | None, world: int | Non
     steps: list[float] = []
     spent: Counter[str] = Counter()
     calls: Counter[str] = Counter()
+    transfers: list[Interval] = []
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
@@ -161,7 +165,10 @@ def _break_down(events: list[Any], name: str, rank: int | None, world: int | Non
             continue
         label, category = str(event.get("name", ""))[:300], str(event.get("cat", ""))
         if category in _GPU_CATEGORIES:
-            spans[classify_kernel(label, category)].append(span)
+            kind = classify_kernel(label, category)
+            spans[kind].append(span)
+            if kind is Kernel.NCCL and _TRANSFER.search(label):
+                transfers.append(span)
             spent[label] += int(span[1] - span[0])
             calls[label] += 1
         elif label.startswith("ProfilerStep#") and category != "gpu_user_annotation":
@@ -196,6 +203,7 @@ def _break_down(events: list[Any], name: str, rank: int | None, world: int | Non
         longest_gaps=longest,
         top_kernels=tuple((k, float(us), calls[k]) for k, us in spent.most_common(10)),
         steps_us=tuple(steps),
+        transfer_us=length(subtract(merge_intervals(transfers), compute)),
     )
 
 

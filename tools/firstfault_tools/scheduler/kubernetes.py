@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from firstfault_tools.causality.seats.pods import family_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import (
@@ -19,6 +18,7 @@ from firstfault_tools.hardware.excerpt import (
     read_lines,
 )
 from firstfault_tools.hardware.pages import attach_pages
+from firstfault_tools.placement.pods import family_of
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.kubernetes_reasons import (
     ReasonMeaning,
@@ -28,7 +28,7 @@ from firstfault_tools.scheduler.kubernetes_reasons import (
 )
 
 # Without one of these nothing is found; "Reason:" and "Exit Code:" alone are too common in logs.
-MARKERS = (
+GATE = (
     "OOMKilled",
     "Last State:",
     "Exit Code:",
@@ -58,6 +58,7 @@ MARKERS = (
     "InvalidDiskCapacity",
     "Unhealthy",
 )
+MARKERS = GATE
 
 _COMMAND = expression(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
 _PROMPT = expression(r"^\s*(?:\$|#|\S+[@:]\S*[$#])\s")
@@ -158,7 +159,8 @@ _LABELLED = expression(
     r"^(?:\[pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{2,200}-\d{1,5})(?:/[\w.-]+\]| [\w.-]+)? .{0,40}?(?:\[rank|step|epoch|iter|loss|NCCL)"
 )
 _ASKED = expression(
-    r"\b(?:logs|exec|get pods? )\s+(?:-\S+ (?:[\w=-]+ )?)*(?P<pod>[a-z0-9][a-z0-9.-]+-[a-z0-9-]+)\b"
+    r"\b(?:logs|exec|get pods? )\s+(?:-\S+ (?:[\w=-]+ )?)*(?P<pod>[a-z0-9][a-z0-9.-]+-[a-z0-9-]+)\b",
+    short=0,
 )
 _TRAINS = expression(r"worker|master|trainer|launcher|-head|train")
 _WAITS = frozenset({"kubernetes.unschedulable", "kubernetes.crash_loop", "kubernetes.image"})
@@ -455,6 +457,8 @@ def read_kubernetes(artefacts: tuple[Artefact, ...]) -> Reading:
         findings.extend(find_in_lines(read_lines(artefact), artefact.name))
     return Reading(tuple(findings), {"files": [artefact.name for artefact in artefacts]})
 
+
+SIGNS = ("Namespace:", "Containers:", "Kubelet", "LAST SEEN", "NAMESPACE", "RESTARTS")
 
 READER = Reader(
     name="kubernetes",

@@ -207,6 +207,8 @@ def _read_event(item: Mapping[str, Any], lines: Sequence[NumberedLine], file: st
     return [make_finding(meaning, title, place, pod=pod, node=node, reason=reason, message=message)]
 
 
+SIGNS = ("apiVersion",)
+
 READER = Reader(
     name="kubernetes_objects",
     summary="kubectl get -o json or yaml: ended containers, evicted pods, events",

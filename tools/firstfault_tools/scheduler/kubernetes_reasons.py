@@ -61,5 +61,6 @@ def explain_exit(code: int | None) -> ReasonMeaning | None:
     if code in (134, 139):
         signal = "SIGABRT" if code == 134 else "SIGSEGV"
         return ReasonMeaning("crashed", level, category, f"the program crashed ({signal})", sure)
+    # it says that the program ended, never why
     reading = "the program ended with an error; its own log has the reason"
-    return ReasonMeaning("exited", level, category, reading, sure)
+    return ReasonMeaning("exited", Level.SYMPTOM, category, reading, sure)

@@ -14,10 +14,11 @@ from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
 
-MARKERS = ("JobID", "JobId=", "JobState=", "NodeName=", "PARTITION", "NODELIST", "REASON ")
+GATE = ("JobID", "JobId=", "JobState=", "NodeName=", "PARTITION", "NODELIST", "REASON ")
+MARKERS = GATE
 
 _PAIR = expression(
-    r"(?:^|\s)(?P<key>[A-Z][A-Za-z/:_]{1,40})=(?P<value>.*?)(?=\s+[A-Z][A-Za-z/:_]{1,40}=|\s*$)"
+    r"(?:^|\s)(?P<key>[A-Z][A-Za-z/:_]{1,40})=(?P<value>.*?)(?=\s[A-Z][A-Za-z/:_]{1,40}=|$)"
 )
 _RULE = expression(r"^[-\s]+$")
 _SINFO = expression(
@@ -58,7 +59,11 @@ def read_sacct(lines: Sequence[NumberedLine]) -> list[Job]:
             names, spans = words, []
         elif names and _RULE.match(line) and "-" in line:
             spans = [(m.start(), m.end()) for m in re.finditer(r"-+", line)]
-        elif names and len(spans) == len(names) and re.match(r"^\s*\d+[\w.+\[\]%-]*\s", line):
+        elif (
+            names
+            and len(spans) == len(names)
+            and re.match(r"^\s{0,40}\d[\w.+\[\]%-]{0,80}\s", line)
+        ):
             cells = [line[start:end].strip() for start, end in spans]
             jobs.append(_make_job(names, cells, (number, line)))
         elif not line.strip():
@@ -182,14 +187,14 @@ def read_sinfo(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         elif not words:
             reasons = False
         elif reasons and len(words) >= 3:
-            row = re.match(
-                r"^(?P<reason>.*?)\s{2,}(?P<user>\S+)\s+(?P<time>\S+)\s+(?P<nodes>\S+)\s*$", line
-            )
-            if row:
-                words_of = f": {row['reason'].strip()} (since {row['time']})"
+            reason, *told = line.rsplit(None, 3)
+            # two blanks at least: a reason has single ones of its own
+            if len(told) == 3 and len(line[len(reason) :][:2].strip()) == 0:
+                _, time, nodes = told
+                words_of = f": {reason.strip()} (since {time})"
                 found.append(
                     _make_node(
-                        row["nodes"],
+                        nodes,
                         "drained or down",
                         words_of,
                         Level.FAILURE,
@@ -257,7 +262,7 @@ def weigh_nodes(findings: Iterable[Finding], digests: Sequence[FileDigest]) -> l
 def _names_node(digest: FileDigest, names: Sequence[str], rows: set[tuple[str, int]]) -> bool:
     if not digest.kept.holds(names):
         return False
-    word = re.compile("|".join(rf"(?<![\w-]){re.escape(n)}(?![\w-])" for n in names))
+    word = expression("|".join(rf"(?<![\w-]){re.escape(n)}(?![\w-])" for n in names))
     return any(
         word.search(line) and (digest.file, number) not in rows and not _SINFO.match(line)
         for number, line in digest.kept
@@ -297,6 +302,8 @@ def read_slurm(artefacts: tuple[Artefact, ...]) -> Reading:
         found.extend(find_in_lines(read_lines(artefact), artefact.name))
     return Reading(tuple(found))
 
+
+SIGNS = ("JobId=", "NodeName=", "JobID", "NODELIST")
 
 READER = Reader(
     name="slurm",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.traceback import is_library
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.stacks.dump import (
@@ -138,8 +140,38 @@ def compare(threads: list[ThreadStack], groups: list[Group]) -> list[Finding]:
     if processes == 1 and not findings:
         findings.append(_single(groups[0]))
     elif processes > 1:
-        findings.append(_odd_one_out(groups, processes))
+        findings.append(_name_helper(_odd_one_out(groups, processes), threads))
     return findings
+
+
+_WAITS = ("stacks.lock", "stacks.queue", "stacks.data_loader", "stacks.subprocess")
+"""What a main thread does that waits for another thread of its own process."""
+
+
+def _name_helper(finding: Finding, threads: Sequence[ThreadStack]) -> Finding:
+    """Where the thread stands that the odd process waits for: a lock or a queue is filled by another thread."""
+    pid = finding.facts.get("pid")
+    if finding.kind not in _WAITS or pid is None:
+        return finding
+    shown = {(e.file, e.line) for e in finding.evidence}
+    for thread in threads:
+        standing = classify(thread) if thread.pid == pid else None
+        if standing is None or standing.pattern is None or (thread.file, thread.at) in shown:
+            continue
+        if standing.pattern.category is not Category.DATA or thread.thread == "MainThread":
+            continue
+        frame = _caller(thread)
+        name = f" {thread.thread!r}" if thread.thread else ""
+        where = f" at {frame}" if frame is not None else ""
+        group = Group((thread,), standing)
+        return replace(
+            finding,
+            title=f"{finding.title}; its thread{name} {standing.pattern.says}{where}",
+            category=standing.pattern.category,
+            page=standing.pattern.page,
+            evidence=(*finding.evidence, *_quotes(group, limit=6))[:MAX_QUOTES],
+        )
+    return finding
 
 
 def _odd_one_out(groups: list[Group], processes: int) -> Finding:
@@ -167,7 +199,10 @@ def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
     where = f" at {at}" if at else ""
     others = f"{waiting} other{'s' * (waiting != 1)} ({rest.owners})"
     named = pattern is not None and certain
-    title = f"{odd.owners} {_doing(odd.standing)}{where}"
+    # whoever holds the interpreter lock while the others wait for it computes in the program's own code
+    runs = pattern is None and certain and "gil" in odd.threads[0].state
+    doing = "runs Python code and holds the interpreter lock" if runs else _doing(odd.standing)
+    title = f"{odd.owners} {doing}{where}"
     if certain:
         title += f" and has not entered the collective in which {others} wait{'s' * (waiting == 1)}"
     else:
@@ -177,8 +212,8 @@ def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
         kind=f"stacks.{pattern.id}" if pattern else "stacks.odd_one_out",
         title=title,
         level=Level.CAUSE if named else Level.FAILURE,
-        category=pattern.category if pattern else None,
-        confidence=Confidence.LIKELY if named else Confidence.POSSIBLE,
+        category=pattern.category if pattern else Category.CODE_BUG if runs else None,
+        confidence=Confidence.LIKELY if named or runs else Confidence.POSSIBLE,
         evidence=(*_quotes(odd), *_quotes(rest, limit=4))[:MAX_QUOTES],
         rank=ranks[0] if ranks else None,
         host=odd.threads[0].host,
@@ -288,7 +323,7 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 evidence=_quotes(Group((current,), classify(current))),
                 rank=thread.rank,
                 host=thread.host,
-                page="segfault",
+                page=page_of_kind("stacks.fatal_error"),
             )
         )
     return findings
@@ -312,9 +347,24 @@ def _user_frame(thread: ThreadStack) -> StackFrame | None:
     return thread.frames[0] if thread.frames else None
 
 
+def _caller(thread: ThreadStack) -> StackFrame | None:
+    """The innermost frame of the program's own code. py-spy prints what lies in no package without a folder."""
+    own = [f for f in thread.frames if f.file and not is_library(f.file)]
+    own = [f for f in own if f.file not in _STANDARD]
+    return next((f for f in own if "/" not in f.file), own[0] if own else None)
+
+
+_STANDARD = frozenset(f"{name}.py" for name in sys.stdlib_module_names)
+"""Modules of Python as py-spy prints them, without their folder."""
+
+
 def _place(thread: ThreadStack) -> str:
-    frame = _user_frame(thread)
-    return str(frame) if frame else ""
+    frame, caller = _user_frame(thread), _caller(thread)
+    if frame is None:
+        return ""
+    if caller is not None and frame.file in _STANDARD:
+        return f"{frame}, called from {caller}"
+    return str(frame)
 
 
 def _quotes(group: Group, limit: int = 8) -> tuple[Evidence, ...]:
@@ -326,6 +376,17 @@ def _quotes(group: Group, limit: int = 8) -> tuple[Evidence, ...]:
         for number, text in lines
     )
 
+
+SIGNS = (
+    '"owns_gil"',
+    "most recent call first",
+    "Fatal Python error",
+    "Timeout (",
+    "Python v",
+    "LWP",
+    "(idle",
+    "(active",
+)
 
 READER = Reader(
     name="stacks",

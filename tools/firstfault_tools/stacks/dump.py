@@ -22,11 +22,14 @@ _RANK_HEADING = expression(r"\b(?:global[ _])?rank[ _:=#]{0,2}(\d{1,7})\b", re.I
 _RANK_NAME = expression(r"(?:rank|worker)[_\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HOST_HEADING = expression(r"\b(?:host|node)(?:name)?[ :=]+([A-Za-z0-9][\w.-]{0,252})")
 _PROCESS = expression(r"^Process (\d{1,9}): (.*)$")
-_OWN_ARGUMENT = expression(r"--(?:local[-_]|node[-_]|machine[-_])?rank[= ](\d{1,4})\b")
-"""Rank that the launcher gave a process as an argument."""
+_OWN_ARGUMENT = expression(
+    r"(?<![\w-])(?:GLOBAL_)?RANK[= ](\d{1,7})\b|\brank[ _:=#]{1,2}(\d{1,7})\b|"
+    r"--(?:local[-_]|node[-_]|machine[-_])?rank[= ](\d{1,4})\b"
+)
+"""Rank that somebody noted behind a process, or that its launcher gave it as an argument; the first is the surest."""
 _PID_HEADING = expression(r"\bpid[ :=]*(\d{1,9})\b", re.IGNORECASE)
 _SPY_THREAD = expression(r"^Thread (?:0x[0-9A-Fa-f]+|\d+) \(([\w+ ]+)\)(?:: \"(.*)\")?")
-_SPY_FRAME = expression(r"^ {2,}(\S.*?) \(([^()]*?)(?::(\d{1,9}))?\)\s*$")
+_SPY_FRAME = expression(r"^ {2,}(\S.*?) \(([^()]*?)(?::(\d{1,9}))?\)\s*(?:#.*)?$")
 _FAULT_THREAD = expression(
     r"^(?:Current thread|Thread) 0x[0-9a-fA-F]+(?: \[(.*?)\])? \(most recent call first\):"
 )
@@ -101,8 +104,10 @@ def looks_like_stacks(head: bytes) -> bool:
         # a log may begin with the end of a crash: then most of its lines are something else
         own = sum(1 for line in every if _FAULT_FRAME.match(line) or _FAULT_THREAD.match(line))
         return 2 * own >= len(every) - 2 and own > 0
-    if any(_PROCESS.match(line) for line in lines) and "Python v" in start:
-        return True
+    if any(_PROCESS.match(line) for line in lines):
+        spied = any(map(_SPY_THREAD.match, every)) and any(map(_SPY_FRAME.match, every))
+        if spied or "Python v" in start:
+            return True
     return any(_GDB_THREAD.match(line) for line in lines) and "\n#0 " in start
 
 
@@ -192,9 +197,15 @@ def _is_heading(line: str) -> bool:
 def _heading(line: str, process: ThreadStack, nobody: ThreadStack) -> ThreadStack:
     if found := _PROCESS.match(line):
         rank = process.rank if process.pid in (None, int(found[1])) else nobody.rank
-        told = _OWN_ARGUMENT.search(found[2])
-        rank = int(told[1]) if told is not None and rank is None else rank
-        return replace(process, pid=int(found[1]), rank=rank, fatal="")
+        noted, host = _find_noted(found[2]), _HOST_HEADING.search(found[2])
+        told = process.host if process.pid is None else nobody.host
+        return replace(
+            process,
+            pid=int(found[1]),
+            rank=noted if noted is not None and rank is None else rank,
+            host=host[1] if host is not None else told,
+            fatal="",
+        )
     if found := _FATAL.match(line):
         return replace(process, fatal=(found[1] or "")[:200])
     rank_found, host, pid = (p.search(line) for p in (_RANK_HEADING, _HOST_HEADING, _PID_HEADING))
@@ -205,6 +216,14 @@ def _heading(line: str, process: ThreadStack, nobody: ThreadStack) -> ThreadStac
         host=host[1] if host else process.host,
         pid=int(pid[1]) if pid else None,
     )
+
+
+def _find_noted(command: str) -> int | None:
+    """Rank in the command line of a process or in what stands behind it."""
+    found = min(
+        _OWN_ARGUMENT.finditer(command), key=lambda m: (m.lastindex or 0, m.start()), default=None
+    )
+    return int(next(g for g in found.groups() if g)) if found is not None else None
 
 
 def _parse_json(text: str, name: str) -> Iterator[ThreadStack]:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.stacks.dump import StackFrame, ThreadStack
 
@@ -76,8 +77,8 @@ def patterns() -> tuple[Pattern, ...]:
             role=Role(row["role"]),
             category=Category(row["category"]),
             page=row["page"],
-            file=re.compile(row["file"]) if row.get("file") else None,
-            function=re.compile(row["function"]) if row.get("function") else None,
+            file=expression(row["file"]) if row.get("file") else None,
+            function=expression(row["function"]) if row.get("function") else None,
         )
         for row in raw["patterns"]
     )

@@ -29,6 +29,7 @@ from firstfault_tools.causality.launch.unmet import (
     find_unmet,
 )
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
@@ -62,7 +63,7 @@ _TAGGED = expression(r"^\[\d+,(?:mpirank:)?\d+,(?P<place>[A-Za-z][\w.-]*)\]")
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """What is wrong with the launch commands of a job whose nodes did not meet."""
-    if any(r.trained() for r in incident.progress.values()):
+    if incident.trained:
         unused = find_unused_nodes(incident)
         return [unused] if unused is not None else []
     crowded = find_crowded(incident)
@@ -101,8 +102,8 @@ def _own_ports(incident: LogIncident) -> Finding | None:
     for digest, number, text in islice(incident.lines_with(("MASTER_PORT", "master_port")), 512):
         match = _PORT.search(text[:400])
         line = make_line(digest.file, number, text, digest.year)
-        if match is not None and line.speaker.rank is not None:
-            ports.setdefault(line.speaker.rank, (match["port"], line))
+        if match is not None and line.place.rank is not None:
+            ports.setdefault(line.place.rank, (match["port"], line))
     told = {port for port, _ in ports.values()}
     if len(ports) < 2 or len(told) < len(ports):
         return None
@@ -177,7 +178,7 @@ def _launched_twice(
     incident: LogIncident, homes: Mapping[str, str], findings: Sequence[Finding]
 ) -> Finding | None:
     """A launcher that itself starts all nodes was run on several of them: their ports collide."""
-    if not any(f.kind == "signature.master-port-in-use" for f in findings):
+    if not any(f.has(FindingRole.PORT_TAKEN) for f in findings):
         return None
     places: dict[str, Line] = {}
     words = ("deepspeed ", "horovodrun ", "mpirun ", "colossalai ")

@@ -94,7 +94,7 @@ def find_crowded(incident: LogIncident) -> Finding | None:
     if tasks is None or gpus is None or not 0 < gpus[0] < tasks[0]:
         return None
     over = f"{gpus[0]}-{tasks[0] - 1}" if tasks[0] - gpus[0] > 1 else f"{gpus[0]}"
-    told = sorted({line.speaker.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
+    told = sorted({line.place.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
     who = f" (tasks {', '.join(map(str, told[:12]))})" if told else ""
     found = describe_launch(
         "commands",

@@ -19,8 +19,10 @@ from firstfault_tools.causality.launch.unmet import (
     find_place,
 )
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding
 from firstfault_tools.log.digest import FileDigest, Line
+from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import make_line
 
 _POD = expression(
@@ -87,7 +89,7 @@ def find_restarted(incident: LogIncident, failed: Sequence[Finding]) -> Finding 
         "(kubectl logs --previous)",
         [line, _first_line(incident, refused[0])],
     )
-    return replace(found, rank=incident.seating.by_pod(again[0]))
+    return replace(found, rank=incident.placement.ranks_of(Place(pod=again[0])).only)
 
 
 def _has_master(incident: LogIncident, pod: str) -> bool:
@@ -110,7 +112,7 @@ def _first_line(incident: LogIncident, finding: Finding) -> Line:
 def _activities() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """(what a node does, words that show it), most telling first."""
     raw = json.loads((Path(__file__).parent / "before_launch.json").read_text(encoding="utf-8"))
-    return tuple((row["means"], re.compile(row["words"])) for row in raw["rows"])
+    return tuple((row["means"], expression(row["words"])) for row in raw["rows"])
 
 
 _STARTED = expression(
@@ -126,23 +128,6 @@ _HEAD = expression(
     r"^\s*(?:\[[^\]]{1,64}\]:?\s*)?(?:[A-Za-z][\w.-]*[:|]\s+)?(?:\[?20\d\d\S+[T ]?\d\d:\S+\s?)?"
 )
 """Label and time in front of what was said."""
-
-_AT_START = frozenset(
-    {
-        *(
-            "store-clients-missing",
-            "store-connect-timeout",
-            "rendezvous-timeout",
-            "rendezvous-connection",
-        ),
-        *(
-            "store-name-unresolved",
-            "master-name-unresolved-at-start",
-            "store-connect-refused-retry",
-        ),
-    }
-)
-"""Signatures of processes that had not met yet; a wait for a key of the store may be of any time."""
 
 LONGEST_WAIT_S = 3600.0
 
@@ -162,10 +147,7 @@ def find_late(incident: LogIncident, failed: Sequence[Finding]) -> Finding | Non
     nodes: dict[str, _Node] = {}
     victims: dict[str, Line] = {}
     lost = {
-        (e.file, e.line)
-        for f in failed
-        if f.kind.removeprefix("signature.") in _AT_START
-        for e in f.evidence
+        (e.file, e.line) for f in failed if f.has(FindingRole.NOT_MET_AT_START) for e in f.evidence
     }
     for digest, number, text in _timed_lines(incident):
         line = make_line(digest.file, number, text, digest.year)

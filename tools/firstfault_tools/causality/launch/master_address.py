@@ -88,7 +88,7 @@ def explain_address(address: str) -> str | None:
         )
     if "://" in name:
         return "it is a URL; the master address is a host name or IP address without scheme or path"
-    if re.search(r"\[\d+[-,\d]*\]|,", name) and not name.startswith("["):
+    if re.search(r"\[\d[-,\d]{0,200}\]|,", name) and not name.startswith("["):
         return (
             "it is a list of nodes and not the name of one; take the first of `scontrol show hostnames "
             "$SLURM_JOB_NODELIST`"

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.launch.extra_pods import find_extra_pods
 from firstfault_tools.causality.launch.late_node import find_late, find_restarted, find_waiting_pod
 from firstfault_tools.causality.launch.master_address import find_odd_address
 from firstfault_tools.causality.launch.store_host import find_unhosted, find_unrecognised
 from firstfault_tools.causality.launch.unmet import find_unmet
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.scan import make_line
-
-COUNT_SIGNATURE = "signature.store-clients-missing"
 
 _FILE = expression(r"file://(?P<path>/[\w./-]{1,200})")
 
@@ -27,7 +27,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     """The reason why processes did not meet, where the logs show one."""
     counted = _count_joined(incident, findings)
     failed = find_unmet(findings)
-    if any(r.trained() for r in incident.progress.values()):
+    if incident.trained:
         return counted
     if any("_nodes" in t or ":" in t for _, _, t in incident.lines_with(("--nnodes", "min_nodes"))):
         from firstfault_tools.causality.launch.quorum import find_small_quorum
@@ -36,7 +36,9 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             return [*counted, small]
     if not failed:
         return counted
-    found = (
+    found = find_extra_pods(
+        incident, [f for f in findings if f.has(FindingRole.CLIENTS_MISSING)]
+    ) or (
         find_odd_address(incident)
         or find_unhosted(incident)
         or find_unrecognised(incident, failed)
@@ -51,7 +53,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
 def _nothing_deeper(findings: Sequence[Finding], known: Sequence[Finding]) -> bool:
     """Nothing else tells of a cause or failure that the run did not get over."""
     deep = (Level.CAUSE, Level.FAILURE)
-    return all(f in known or f.facts.get("survived") or f.level not in deep for f in findings)
+    return all(f in known or f.survived or f.level not in deep for f in findings)
 
 
 def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
@@ -62,7 +64,7 @@ def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
     """
     for finding in findings:
         joined, world = (str(finding.facts.get(k) or "") for k in ("joined", "world"))
-        if finding.kind != COUNT_SIGNATURE or finding.facts.get("survived"):
+        if not finding.has(FindingRole.CLIENTS_MISSING) or finding.survived:
             continue
         if not (joined.isdecimal() and world.isdecimal() and int(joined) > int(world)):
             continue

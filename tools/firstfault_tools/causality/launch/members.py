@@ -48,7 +48,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         lines.append(make_line(digest.file, number, text, digest.year))
     if not lines:
         return _find_tasks(incident, any(f.kind == _NEVER_PLACED for f in findings))
-    if world < 2 or any(r.trained() for r in incident.progress.values()):
+    if world < 2 or incident.trained:
         return []
     title = _read_title(ranks, world)
     if title is None:
@@ -89,7 +89,7 @@ def _find_tasks(incident: LogIncident, unplaced: bool) -> list[Finding]:
         row = _MISSING_TASK.match(text[:200])
         if row is not None and len(missing) < MOST:
             missing[int(row["task"])] = make_line(digest.file, number, text, digest.year)
-    if not missing or any(r.trained() for r in incident.progress.values()):
+    if not missing or incident.trained:
         return []
     if not any(True for _ in incident.lines_with(("imed out task names", "asks did not register"))):
         return []

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch.unmet import describe_launch, find_homes
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
@@ -77,7 +78,7 @@ def find_unhosted(incident: LogIncident) -> Finding | None:
 
 def find_unrecognised(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
     """c10d: the endpoint's name is another form of this host's own name, which is not taken for the same."""
-    if not any(f.kind.endswith(("rendezvous-connection", "store-connect-timeout")) for f in failed):
+    if not any(f.has(FindingRole.NO_STORE) for f in failed):
         return None
     for digest, number, text in incident.lines_with(("rdzv",)):
         match = _NAMED.search(text)

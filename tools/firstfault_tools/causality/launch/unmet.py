@@ -10,19 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.log.digest import FileDigest, Line
-
-NOT_MET = frozenset(
-    {
-        *("store-clients-missing", "store-connect-timeout", "rendezvous-timeout"),
-        *("rendezvous-connection", "rendezvous-closed", "master-port-in-use"),
-        *("store-wait-timeout", "store-get-timeout", "gloo-timeout", "nccl-bootstrap-connect"),
-        *("store-name-unresolved", "master-name-unresolved-at-start", "store-connect-refused-retry", "master-host-not-found"),
-    }
-)  # fmt: skip
-"""Signatures of nodes that did not meet."""
 
 MOST_LINES = 50_000
 
@@ -35,11 +33,7 @@ _RANK_LABEL = expression(
 
 def find_unmet(findings: Sequence[Finding]) -> list[Finding]:
     """Findings of nodes that did not meet and that the run did not get over."""
-    return [
-        f
-        for f in findings
-        if not f.facts.get("survived") and f.kind.removeprefix("signature.") in NOT_MET
-    ]
+    return [f for f in findings if not f.survived and f.has(FindingRole.NOT_MET)]
 
 
 def find_place(digest: FileDigest, text: str, line: Line, homes: Mapping[str, str]) -> str:
@@ -47,7 +41,7 @@ def find_place(digest: FileDigest, text: str, line: Line, homes: Mapping[str, st
     label = _LABEL.match(text)
     if label is not None and _RANK_LABEL.match(label["place"]) is None:
         return label["place"]
-    return line.speaker.host or homes.get(digest.file) or digest.file
+    return line.place.host or homes.get(digest.file) or digest.file
 
 
 def find_homes(incident: LogIncident) -> dict[str, str]:
@@ -74,5 +68,6 @@ def describe_launch(
         confidence=Confidence.CONFIRMED,
         evidence=tuple(line.evidence() for line in lines),
         page="rendezvous-failures",
-        facts={"survived": False, "specificity": 2000},
+        facts={"survived": False},
+        strength=Strength(Together.SETTING),
     )

@@ -42,15 +42,6 @@ def begin_title(finding: Finding, message: OomMessage) -> str:
     return f"GPU out of memory{where}: {size} could not be allocated on GPU {message.gpu}"
 
 
-def tail_of(finding: Finding) -> str:
-    """Where it was raised, as the title says it; empty where it does not."""
-    for mark in (", called from ", ", raised in "):
-        _, found, tail = finding.title.partition(mark)
-        if found:
-            return found + tail
-    return ""
-
-
 def name_library(
     incident: LogIncident, finding: Finding, message: OomMessage, books: Books
 ) -> Finding:
@@ -69,7 +60,7 @@ def name_library(
         finding,
         title=f"{begin_title(finding, message)}; of the "
         f"{process / GIB:.1f} GiB this process holds {outside / GIB:.1f} GiB are not PyTorch's: another library in the same "
-        f"process took them ({reason})" + tail_of(finding),
+        f"process took them ({reason})" + finding.parted[1],
         evidence=(*finding.evidence[:3], *((place,) if place is not None else ())),
     )
 
@@ -144,7 +135,7 @@ def name_engine(incident: LogIncident, finding: Finding, message: OomMessage) ->
         f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {share:g}{size} "
         "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
         "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
-        + tail_of(finding),
+        + finding.parted[1],
         evidence=(*finding.evidence[:2], *((said,) if said is not None else ()), *quoted[-2:]),
         page="inference-engine-memory",
     )

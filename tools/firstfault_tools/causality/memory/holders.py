@@ -17,12 +17,12 @@ from firstfault_tools.causality.memory.engines import (
     begin_title,
     name_engine,
     name_library,
-    tail_of,
 )
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import quote_line
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.memory.oom_books import Books, Bucket, close_books
 from firstfault_tools.memory.oom_message import OomMessage
 
@@ -30,18 +30,6 @@ POOLS, NEIGHBOUR = 0.1, 0.15
 """Share of the card that private pools, or a neighbour, must hold to be named."""
 FULL = 0.95
 """Share of a card in use from which a library finds no room for its handle."""
-
-_HANDLES = ("signature.cuda-library-not-initialized", "signature.cublas-alloc-failed")
-_BUSY = "signature.no-cuda-gpus-available"
-_PLAIN = ("signature.cuda-oom", "signature.oom-model-load", "signature.oom-backward")
-_OF_TRAINING = frozenset(
-    {
-        *_PLAIN,
-        "signature.oom-logits-loss",
-        "signature.oom-optimizer-state",
-        "signature.oom-attention-scores",
-    }
-)
 
 _CSV = expression(
     r"^\s*(?P<index>\d{1,2})\s*,(?:[^,\n]{1,60},){0,4}?\s*(?P<used>\d{1,6}) ?(?:MiB)?\s*,\s*(?P<total>\d{4,6}) ?MiB"
@@ -85,33 +73,36 @@ class Card:
 
 def name_holder(incident: LogIncident, finding: Finding, message: OomMessage | None) -> Finding:
     """The finding with the holder of the missing memory, where the numbers tell one."""
-    if finding.kind in _HANDLES:
+    if finding.has(FindingRole.NO_HANDLE):
         return _name_full_card(incident, finding)
-    if finding.kind == _BUSY:
+    if finding.has(FindingRole.GPU_BUSY):
         return _name_exclusive(incident, finding)
-    if message is None or finding.kind not in _OF_TRAINING:
+    if message is None or not finding.has(FindingRole.OOM_TRAINING):
         return finding
     if not message.others and (engine := name_engine(incident, finding, message)) is not None:
         return engine
-    if finding.kind not in _PLAIN:
+    if not finding.has(FindingRole.OOM_UNPLACED):
         return finding
-    if (spread := _name_spread(incident, finding)) is not None:
-        return spread
-    if (copied := _name_copy(incident, finding)) is not None:
-        return copied
-    message = _name_own(finding, message)
+    told = _name_spread(incident, finding) or _name_copy(incident, finding)
+    return told or _name_by_books(incident, finding, _name_own(finding, message))
+
+
+def _name_by_books(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding:
+    """The holder as the numbers of the message show it."""
     books = close_books(message)
-    if message.process is None and not message.others and _is_crowded(books):
+    listed, others = message.process is not None, message.others
+    elsewhere = books.bucket is Bucket.OTHER_PROCESSES
+    if not listed and not others and _is_crowded(books):
         return _name_hidden(incident, finding, message, books)
-    if books.bucket is Bucket.OTHER_PROCESSES and message.process is not None and message.others:
+    if elsewhere and listed and others:
         return _name_neighbour(incident, finding, message)
     if (message.private_pools or 0) >= max(message.tried, POOLS * (message.total or 0)):
         return _name_pools(finding, message)
-    if books.bucket is Bucket.OTHER_PROCESSES and not message.others:
+    if elsewhere and not others:
         return _name_hidden(incident, finding, message, books)
-    if message.process is None and (seen := _name_seen(incident, finding, message, books)):
+    if not listed and (seen := _name_seen(incident, finding, message, books)):
         return seen
-    if books.bucket is Bucket.NON_PYTORCH and message.process is not None:
+    if books.bucket is Bucket.NON_PYTORCH and listed:
         return name_library(incident, finding, message, books)
     return finding
 
@@ -147,10 +138,9 @@ def _name_full_card(incident: LogIncident, finding: Finding) -> Finding:
     card = own[-1]
     others = sorted(c.used for c in cards if c.index != card.index)
     beside = f", the other GPUs {others[len(others) // 2]} MiB" if others else ""
-    head, mark, tail = finding.title.partition(", called from ")
     return replace(
         finding,
-        title=f"GPU {card.index} was full: {card.used} of {card.total} MiB in use{beside}; {head}{mark}{tail}",
+        title=f"GPU {card.index} was full: {card.used} of {card.total} MiB in use{beside}; {finding.title}",
         evidence=(*finding.evidence[:2], card.place),
     )
 
@@ -174,7 +164,7 @@ def _name_hidden(
         finding,
         title=f"{begin_title(finding, message)} although this "
         f"process uses only {own / GIB:.2f} GiB: {hidden / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB are held by another "
-        f"process that it does not see; {who}" + tail_of(finding),
+        f"process that it does not see; {who}" + finding.parted[1],
         evidence=(
             *finding.evidence[:3],
             *((listed,) if listed is not None else ()),
@@ -226,7 +216,7 @@ def _name_seen(
         title=f"{begin_title(finding, message)} although PyTorch "
         f"reserved only {(message.reserved or 0) / GIB:.2f} of {(message.total or 0) / GIB:.2f} GiB: {rest / GIB:.1f} GiB are held by "
         f"{who}{unlisted}, left over from an earlier run; end it and start again"
-        + tail_of(finding),
+        + finding.parted[1],
         evidence=(
             *finding.evidence[:2],
             *(e for _, e in held[:2]),
@@ -238,7 +228,7 @@ def _name_seen(
 
 def _name_own(finding: Finding, message: OomMessage) -> OomMessage:
     """The message with its own process told by the pid that the launcher put in front of the line."""
-    pid = read_speaker(finding.evidence[0].text)[0].pid
+    pid = read_prefix(finding.evidence[0].text)[0].pid
     own = next((o for o in message.others if o.pid == pid), None)
     if message.process is not None or own is None:
         return message
@@ -292,7 +282,7 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
         finding,
         title=f"{begin_title(finding, message)}: another process "
         f"({other.pid}) holds {other.bytes / GIB:.2f} of its {(message.total or 0) / GIB:.2f} GiB, this one "
-        f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + tail_of(finding),
+        f"{(message.process or 0) / GIB:.2f} GiB ({reason})" + finding.parted[1],
         evidence=(*finding.evidence[:3], *((engine,) if engine is not None else ())),
         page="inference-engine-memory"
         if engine is not None
@@ -303,12 +293,12 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
 def _name_pools(finding: Finding, message: OomMessage) -> Finding:
     """Memory pools of CUDA graphs, which eager work cannot use."""
     pools = (message.private_pools or 0) / GIB
-    head, mark, tail = finding.title.partition(", called from ")
+    head, tail = finding.parted
     return replace(
         finding,
         title=f"{head}; {pools:.2f} GiB of that lie in private pools of CUDA graphs, which only the captured graphs can use "
         "(torch.compile mode reduce-overhead or max-autotune, or graphs captured for many shapes): compile without CUDA graphs "
-        f"(max-autotune-no-cudagraphs) or for fewer shapes{mark}{tail}",
+        f"(max-autotune-no-cudagraphs) or for fewer shapes{tail}",
     )
 
 
@@ -331,11 +321,11 @@ def _name_copy(incident: LogIncident, finding: Finding) -> Finding | None:
         if _EMA.search(f"{frame.path.rpartition('/')[2]} {frame.name} {code}") and (
             _CLONE.search(code) or _EMA.search(frame.path.rpartition("/")[2])
         ):
-            head, mark, tail = finding.title.partition(", raised in ")
+            head, tail = finding.parted
             return replace(
                 finding,
                 title=f"{head} while a second copy of all weights (EMA, shadow weights) was made on the GPU: it costs as much as the "
-                f"model, in fp32 twice a 16-bit model; keep the copy on the CPU, shard it, or leave room for it{mark}{tail}",
+                f"model, in fp32 twice a 16-bit model; keep the copy on the CPU, shard it, or leave room for it{tail}",
                 page="memory-reduction",
             )
     return None
@@ -356,12 +346,11 @@ def _name_spread(incident: LogIncident, finding: Finding) -> Finding | None:
     )
     if setting is None:
         return None
-    head, mark, tail = finding.title.partition(", called from ")
-    head, mark, tail = finding.title.partition(", raised in ") if not mark else (head, mark, tail)
+    head, tail = finding.parted
     return replace(
         finding,
         title=f"{head}: device_map='auto' makes every process spread its own copy of the model over all GPUs, so several ranks fill "
-        f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{mark}{tail}",
+        f"each card; give each process its own GPU (device_map={{'': local_rank}}) or run one process{tail}",
         evidence=tuple(dict.fromkeys((*finding.evidence[:3], setting))),
     )
 
@@ -396,10 +385,9 @@ def name_crowd(
         else "they touched CUDA before torch.cuda.set_device (or called torch.load without map_location), so each opened a "
         "context on the first GPU"
     )
-    title = finding.title.partition(", called from ")
     return replace(
         finding,
-        title=f"{title[0]}; {guests}: {reason}",
+        title=f"{finding.parted[0]}; {guests}: {reason}",
         evidence=(
             *finding.evidence[:2],
             *(crowd.evidence[:3] if crowd is not None else ()),
@@ -429,12 +417,11 @@ def name_peers(finding: Finding, message: OomMessage) -> Finding:
     alike = [o for o in message.others if 0.6 <= o.bytes / max(1, message.process) <= 1.6]
     if len(alike) < 2 or len(alike) * 2 <= len(message.others):
         return finding
-    tail = finding.title.partition(", called from ")
     return replace(
         finding,
         title=f"{len(alike) + 1} processes of like size ({message.process / GIB:.1f} GiB each) sit on GPU "
         f"{message.gpu}: the local ranks all use the same device, because each must set its own from "
-        "LOCAL_RANK before it touches CUDA (out of memory)" + tail[1] + tail[2],
+        "LOCAL_RANK before it touches CUDA (out of memory)" + finding.parted[1],
         rank=None,
         page="gpu-memory-held-by-another-process",
     )

@@ -7,34 +7,33 @@ kill came from is told by the work it interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
+from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.memory.oom_message import OomMessage, find_messages
 
-FRAGMENTED, SHARED, GROWTH = (
-    "signature.cuda-oom-fragmentation",
-    "signature.cuda-oom-shared-gpu",
-    "metrics.host_memory_growth",
-)
-KERNEL, RAW = "kernel.oom_kill", "signature.cuda-error-out-of-memory"
-PLAIN = "signature.cuda-oom"
-RESTORED = "signature.oom-at-checkpoint-load"
-COMPILED = "signature.xla-oom"
+GROWTH, KERNEL = "metrics.host_memory_growth", "kernel.oom_kill"
 STRAGGLER = "metrics.rank_straggler"
 KILLED = "exit.sigkill"
-BUSY = "signature.no-cuda-gpus-available"
-ABSENT = "signature.checkpoint-not-found"
-RAY = "signature.ray-node-memory-kill"
-HANDLE, XID = "signature.cuda-library-not-initialized", "hardware.xid"
 CROWD = "hardware.gpu_contexts"
 FRAMES = 24
 GIB = 1 << 30
+WRAPPED_LINES = 5
+LONG_SEQUENCE = 32_768
+"""Tokens from which on one sample's activations alone fill cards of 80 GiB at usual widths (Korthikanti et al. 2022)."""
+_LENGTHS = ("seq_len", "sequence_length", "SEQ_LEN")
+_SEQUENCE = expression(
+    r"(?i)\b(?:seq_length|seq_len|sequence_length|max_seq_len(?:gth)?)['\"]?[ .:=]{1,60}(\d{4,8})\b"
+)
+_SPLIT = expression(r"(?i)\bcontext_parallel(?:_size|_degree)?['\"]?[ .:=]{1,60}(?:[2-9]|\d{2,})\b")
 
 _PHASES = (
     (
@@ -100,64 +99,84 @@ LAUNCHER_LINES = 400
 _RANK_WORDS = expression(r" of rank (\d+) (?:grew|fell)")
 
 
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What stands beside the findings about memory."""
+
+    incident: LogIncident
+    straggler: Finding | None
+    crowd: Finding | None
+    levels: Sequence[Finding]
+    alone: bool
+    """No cause names memory."""
+
+
 def weigh_memory(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """The findings with those about memory and checkpoints weighed by what surrounds them."""
-    straggler = next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None)
-    alone = not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings)
-    crowd = next((f for f in findings if f.kind == CROWD), None)
-    faulted = any(f.kind == XID and f.level in (Level.CAUSE, Level.FAILURE) for f in findings)
-    levels = [f for f in findings if f.explains(Complaint.MEMORY)]
-    out = []
-    for finding in findings:
-        finding = _revive_after_end(incident, finding)
-        if finding.kind == FRAGMENTED:
-            finding = _doubt_fragmentation(incident, finding)
-        elif finding.kind == RAW:
-            finding = _name_raw_phase(incident, finding)
-        elif finding.kind == KERNEL:
-            finding = _place_kill(incident, finding)
-        elif finding.kind == PLAIN:
-            finding = _name_phase(incident, finding)
-        elif finding.kind == RESTORED:
-            finding = _name_first_device(incident, finding)
-        elif finding.kind == HANDLE and faulted:
-            # the card refused the call because its context was gone, not for want of memory
-            finding = replace(finding, level=Level.SYMPTOM)
-        elif finding.kind == COMPILED:
-            finding = _read_assignment(incident, finding)
-        elif (
-            finding.kind == GROWTH and straggler is not None and _same_rank(finding, straggler.rank)
-        ):
-            # one rank is slow and grows: both follow from what only this rank does
-            finding = replace(finding, level=Level.CONTEXT)
-        elif finding.kind in (GROWTH, RAY):
-            from firstfault_tools.causality.memory.users import name_growing_work, name_users
+    around = _Surroundings(
+        incident,
+        straggler=next((f for f in findings if f.kind == STRAGGLER and f.rank is not None), None),
+        crowd=next((f for f in findings if f.kind == CROWD), None),
+        levels=[f for f in findings if f.explains(Complaint.MEMORY)],
+        alone=not any(f.category is Category.OOM and f.level is Level.CAUSE for f in findings),
+    )
+    return [_weigh(around, finding) for finding in findings]
 
-            name = name_users if finding.kind == RAY else name_growing_work
-            finding = name(incident, finding)
-        elif finding.kind == KILLED and finding.category is None and alone:
-            from firstfault_tools.causality.memory.killed_work import explain_kill
 
-            finding = explain_kill(incident, finding)
-        if finding.kind.startswith("signature.") and finding.category is Category.OOM:
-            placed = _place_by_device(incident, finding)
-            finding = _name_crowd(incident, placed, crowd)
-            if finding is placed:
-                finding = _name_holder(incident, placed)
-            if levels and finding is placed:
-                from firstfault_tools.memory.leak import join_levels
+def _weigh(around: _Surroundings, finding: Finding) -> Finding:
+    finding = _name_circumstances(around, _revive_after_end(around.incident, finding))
+    if finding.kind.startswith("signature.") and finding.category is Category.OOM:
+        finding = _name_users(around, finding)
+    elif finding.has(FindingRole.CHECKPOINT_ABSENT):
+        from firstfault_tools.causality.odd_ranks.resume_points import name_deleted
 
-                finding = join_levels(finding, levels)
-        elif finding.kind == ABSENT:
-            from firstfault_tools.causality.odd_ranks.resume_points import name_deleted
+        finding = name_deleted(around.incident, finding)
+    elif finding.has(FindingRole.GPU_BUSY):
+        finding = _name_holder(around.incident, finding)
+    if finding.category is Category.CHECKPOINT and finding.rank == 0:
+        finding = _unname_loader(around.incident, finding)
+    return finding
 
-            finding = name_deleted(incident, finding)
-        elif finding.kind == BUSY:
-            finding = _name_holder(incident, finding)
-        if finding.category is Category.CHECKPOINT and finding.rank == 0:
-            finding = _unname_loader(incident, finding)
-        out.append(finding)
-    return out
+
+def _name_circumstances(around: _Surroundings, finding: Finding) -> Finding:
+    """What the process was doing, who grew, who was killed."""
+    incident = around.incident
+    for role, name in _BY_ROLE:
+        if finding.has(role):
+            return name(incident, finding)
+    if finding.kind == KERNEL:
+        return _place_kill(incident, finding)
+    if finding.kind == GROWTH or finding.has(FindingRole.HOST_MEMORY_KILL):
+        return _name_growth(around, finding)
+    if finding.kind == KILLED and finding.category is None and around.alone:
+        from firstfault_tools.causality.memory.killed_work import explain_kill
+
+        return explain_kill(incident, finding)
+    return finding
+
+
+def _name_growth(around: _Surroundings, finding: Finding) -> Finding:
+    straggler = around.straggler
+    if finding.kind == GROWTH and straggler is not None and _same_rank(finding, straggler.rank):
+        # one rank is slow and grows: both follow from what only this rank does
+        return replace(finding, level=Level.CONTEXT)
+    from firstfault_tools.causality.memory.users import name_growing_work, name_users
+
+    name = name_growing_work if finding.kind == GROWTH else name_users
+    return name(around.incident, finding)
+
+
+def _name_users(around: _Surroundings, finding: Finding) -> Finding:
+    """Who holds the memory that ran out: others on the card, an engine, buckets; else how it grew."""
+    placed = _place_by_device(around.incident, finding)
+    told = _name_crowd(around.incident, placed, around.crowd)
+    if told is placed:
+        told = _name_holder(around.incident, placed)
+    if around.levels and told is placed:
+        from firstfault_tools.memory.leak import join_levels
+
+        told = join_levels(told, around.levels)
+    return told
 
 
 def _name_crowd(incident: LogIncident, finding: Finding, crowd: Finding | None) -> Finding:
@@ -167,7 +186,7 @@ def _name_crowd(incident: LogIncident, finding: Finding, crowd: Finding | None) 
         return finding
     from firstfault_tools.causality.memory.holders import name_crowd, name_peers
 
-    if finding.kind == SHARED:
+    if finding.has(FindingRole.OOM_SHARED):
         finding = name_peers(finding, message)
     return name_crowd(incident, finding, message, crowd)
 
@@ -181,17 +200,10 @@ def _name_holder(incident: LogIncident, finding: Finding) -> Finding:
     )
 
 
-_SHARED_FAULTS = expression(
-    r"^signature\.(?:state-dict-|optimizer-|zero3-|checkpoint-file-corrupt|weights-|megatron-|deepspeed-dp|orbax-|sharded-load|"
-    r"checkpoint-args|checkpoint-not-found|dcp-|adapter-|load-on-missing|pickle-file)"
-)
-"""What is wrong with the file or the model's shape strikes every rank alike."""
-
-
 def _unname_loader(incident: LogIncident, finding: Finding) -> Finding:
     """No rank for a fault of the file that rank 0 only printed for all, where no label names it."""
     place = finding.evidence[0] if finding.evidence else None
-    if place is None or place.rank is not None or not _SHARED_FAULTS.search(finding.kind):
+    if place is None or place.rank is not None or not finding.has(FindingRole.SHARED_FAULT):
         return finding
     if any(e.rank == 0 or e.local_rank == 0 for e in incident.exits):
         return finding
@@ -199,23 +211,21 @@ def _unname_loader(incident: LogIncident, finding: Finding) -> Finding:
 
 
 def _place_by_device(incident: LogIncident, finding: Finding) -> Finding:
-    """An unlabelled message names the device: on one host that is the rank, elsewhere no rank is known."""
+    """An unlabelled message names the device: the rank of a job that has one host, elsewhere none is known."""
     message = _message(finding.evidence[0]) if finding.evidence else None
     if (
         message is None
         or not message.gpu
-        or finding.rank != 0
+        or finding.rank not in (0, None)
         or finding.evidence[0].rank is not None
+        or len({m.gpu for e in finding.evidence if (m := _message(e)) is not None}) > 1
     ):
         return finding
     if incident.ranks_seen - {0} or "rank" in finding.facts:
         return finding
-    many = len(incident.hosts_seen) > 1 or (incident.world_size or 1) > 8
-    rank = None if many else message.gpu
-    title = finding.title.replace(
-        "on rank 0", f"on rank {rank}" if rank is not None else "on one rank"
-    )
-    return replace(finding, rank=rank, title=title)
+    rank = incident.placement.ranks_of(Place(local_rank=message.gpu)).only
+    title = finding.title.replace("on rank 0", f"on rank {rank}" if rank is not None else "")
+    return replace(finding, rank=rank, title=title.replace("  ", " ").replace(" :", ":"))
 
 
 def _name_first_device(incident: LogIncident, finding: Finding) -> Finding:
@@ -233,9 +243,7 @@ def _name_first_device(incident: LogIncident, finding: Finding) -> Finding:
 
 def _revive_after_end(incident: LogIncident, finding: Finding) -> Finding:
     """What fails after the last step (the final save, the next command) is not got over by the end."""
-    if finding.category not in (Category.OOM, Category.CHECKPOINT) or not finding.facts.get(
-        "survived"
-    ):
+    if finding.category not in (Category.OOM, Category.CHECKPOINT) or not finding.survived:
         return finding
     if finding.level not in (Level.CAUSE, Level.FAILURE) or not finding.evidence:
         return finding
@@ -260,6 +268,27 @@ def _message(evidence: Evidence) -> OomMessage | None:
     return found[0] if found else None
 
 
+def _unwrap(incident: LogIncident, evidence: Evidence) -> OomMessage | None:
+    """The message with the lines below it, where a terminal or a chat has wrapped it and they hold its sizes."""
+    digest = next((d for d in incident.digests if d.file == evidence.file), None)
+    if digest is None:
+        return None
+    below = (incident.text_of(digest, evidence.line + k) for k in range(1, WRAPPED_LINES + 1))
+    found = find_messages(" ".join([evidence.text, *(text or "" for text in below)]), 1)
+    known = found and found[0].total is not None and found[0].free is not None
+    return found[0] if known else None
+
+
+def _sizes(message: OomMessage) -> str:
+    """What the sizes of a message say, in the words of its signature."""
+    free = message.free or 0
+    left = f"{free / GIB:.2f} GiB" if free >= GIB else f"{free * 1024 / GIB:.2f} MiB"
+    told = f" on GPU {message.gpu} ({left} free of {(message.total or 0) / GIB:.2f} GiB)"
+    if message.allocated is None:
+        return told
+    return f"{told}, {message.allocated / GIB:.2f} GiB already held by tensors"
+
+
 def _doubt_fragmentation(incident: LogIncident, finding: Finding) -> Finding:
     """Free and unused memory together would not have been enough: then it is not fragmentation."""
     message = _message(finding.evidence[0]) if finding.evidence else None
@@ -270,14 +299,13 @@ def _doubt_fragmentation(incident: LogIncident, finding: Finding) -> Finding:
         return finding
     where = f" on rank {finding.rank}" if finding.rank is not None else ""
     words, page = _phase(incident, finding) or ("", "cuda-out-of-memory")
-    tail = finding.title.partition(", called from ")
     return replace(
         finding,
         title=f"GPU out of memory{where}: {message.tried / GIB:.2f} GiB could not be allocated on GPU "
         f"{message.gpu} ({message.free / GIB:.2f} GiB free, and the {message.reserved_unallocated / GIB:.2f} "
         f"GiB that PyTorch keeps unused would not make up for it)"
         + (f" {words}" if words else "")
-        + (tail[1] + tail[2]),
+        + finding.parted[1],
         page=page,
     )
 
@@ -287,12 +315,16 @@ def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
     message = _message(finding.evidence[0]) if finding.evidence else None
     if message is None:
         return finding
+    if message.total is None and (whole := _unwrap(incident, finding.evidence[0])) is not None:
+        message = whole
+        finding = replace(finding, title=f"{finding.title}{_sizes(whole)}")
     if message.limit is not None and message.free is not None and message.free > message.tried:
         return replace(
             finding,
             title=f"{finding.title}; the card is not full: a cap lets this process hold {message.limit / GIB:.2f} GiB only "
             "(set_per_process_memory_fraction)",
         )
+    finding = _name_long_sequence(incident, finding)
     told = _phase(incident, finding)
     if told is None and message.total is not None and message.tried > message.total:
         size = f"one tensor of {message.tried / GIB:.0f} GiB is larger than the whole card of {message.total / GIB:.0f} GiB"
@@ -305,17 +337,31 @@ def _name_phase(incident: LogIncident, finding: Finding) -> Finding:
     return replace(finding, title=f"{finding.title} {told[0]}", page=told[1])
 
 
+def _name_long_sequence(incident: LogIncident, finding: Finding) -> Finding:
+    """A sequence so long that its activations are what does not fit, where no context parallelism splits it."""
+    lengths = [int(m[1]) for _, _, text in islice(incident.lines_with(_LENGTHS), 8) if (m := _SEQUENCE.search(text))]  # fmt: skip
+    split = any(
+        _SPLIT.search(text) for _, _, text in islice(incident.lines_with(("context_parallel",)), 8)
+    )
+    if not lengths or max(lengths) < LONG_SEQUENCE or split:
+        return finding
+    said = (
+        f"; the sequence is {max(lengths)} tokens long, and activations grow with it: context parallelism "
+        "(Megatron: --context-parallel-size 2 or more) splits it over ranks"
+    )
+    return replace(finding, title=f"{finding.title}{said}")
+
+
 def _name_raw_phase(incident: LogIncident, finding: Finding) -> Finding:
     """CUDA's own error in the middle of loading: this rank's card is too small for what is put on it."""
     told = _phase(incident, finding) if finding.evidence else None
     if told is None or told[1] not in ("oom-at-checkpoint", "oom-evaluation"):
         return finding
     where = f" on rank {finding.rank}" if finding.rank is not None else ""
-    tail = finding.title.partition(", raised in ")
     rest = ": what was put on this card did not fit" if told[1] == "oom-at-checkpoint" else ""
     return replace(
         finding,
-        title=f"GPU out of memory{where} {told[0]}{rest}{tail[1]}{tail[2]}",
+        title=f"GPU out of memory{where} {told[0]}{rest}{finding.parted[1]}",
         page=told[1],
     )
 
@@ -427,3 +473,13 @@ def _read_assignment(incident: LogIncident, finding: Finding) -> Finding:
         evidence=(*finding.evidence[:2], *quotes[:2]),
         page="memory-reduction",
     )
+
+
+_BY_ROLE: tuple[tuple[FindingRole, Callable[[LogIncident, Finding], Finding]], ...] = (
+    (FindingRole.OOM_FRAGMENTED, _doubt_fragmentation),
+    (FindingRole.OOM_RAW, _name_raw_phase),
+    (FindingRole.OOM_PLAIN, _name_phase),
+    (FindingRole.OOM_RESTORING, _name_first_device),
+    (FindingRole.OOM_COMPILED, _read_assignment),
+)
+"""What is said more of each kind of message."""

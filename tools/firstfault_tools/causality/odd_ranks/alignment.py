@@ -20,14 +20,15 @@ from firstfault_tools.causality.odd_ranks.standings import (
     describe_divergence,
     describe_state,
     make_readable,
-    name_ranks,
     read_states,
     say_waited,
 )
 from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.log.work import WorkReport
 
@@ -104,8 +105,8 @@ def _name_places(incident: LogIncident, finding: Finding, waiting: Sequence[Rank
 
 def _all_joined(incident: LogIncident) -> bool:
     """PyTorch's own report says that every listed rank joined the collective: nobody is missing."""
-    known = incident.signatures.signatures
-    return any(known[h.index].id == "desync-all-joined" for d in incident.digests for h in d.hits)
+    joined = incident.signatures.with_role(FindingRole.ALL_JOINED)
+    return any(h.index in joined for d in incident.digests for h in d.hits)
 
 
 def _find_never_entered(
@@ -285,7 +286,7 @@ def _belongs_to_step(state: RankState) -> bool:
 def _said_by_main(incident: LogIncident, before: Line) -> Line | None:
     """The last thing that a line without a rank announces shortly before the others gave up: the main process logs so."""
     for line in incident.lines_before(before, ANNOUNCED_LINES):
-        if NOISE.search(line.text) or line.speaker.rank is not None or "%|" in line.text:
+        if NOISE.search(line.text) or line.place.rank is not None or "%|" in line.text:
             continue
         if _WORDS_CHECKPOINT.search(line.text) or _WORDS_EVALUATION.search(line.text):
             return line
@@ -332,9 +333,9 @@ def _where_they_waited(incident: LogIncident, waiting: list[RankState]) -> tuple
         if frame is None or "torch/distributed" in frame["path"]:
             continue
         line = make_line(digest.file, number, text, digest.year)
-        if line.speaker.rank in ranks:
+        if line.place.rank in ranks:
             file = frame["path"].rsplit("/", 1)[-1]
-            last[line.speaker.rank or 0] = (f"{frame['name']} ({file}:{frame['line']})", line)
+            last[line.place.rank or 0] = (f"{frame['name']} ({file}:{frame['line']})", line)
     places = {place for place, _ in last.values()}
     if len(places) != 1 or len(last) < 2:
         return "", []
@@ -391,7 +392,7 @@ def _busy_progress(
     reader = incident.progress[first.file]
     found: Progress | None = None
     for progress in reader.after(first.number):
-        rank = reader.line(progress).speaker.rank
+        rank = reader.line(progress).place.rank
         if rank is not None and (rank in waiting_ranks or rank not in missing):
             continue
         if progress.counter != progress.total and (
@@ -415,7 +416,7 @@ def _counted_before(reader: ProgressReader, first: Line, progress: Progress) -> 
 
 
 def _rank_of_busy(incident: LogIncident, busy: Progress, waiting: list[RankState]) -> int | None:
-    return incident.progress[waiting[0].report.line.file].line(busy).speaker.rank
+    return incident.progress[waiting[0].report.line.file].line(busy).place.rank
 
 
 def _busy_finding(
@@ -454,7 +455,7 @@ def _task_before(incident: LogIncident, busy: Progress, file: str) -> list[Line]
     for line in incident.lines_before(own, 400):
         if NOISE.search(line.text) or "%|" in line.text or "%  |" in line.text:
             continue
-        if line.speaker.rank not in (None, own.speaker.rank):
+        if line.place.rank not in (None, own.place.rank):
             continue
         if "WorkNCCL" in line.text or "what():" in line.text or "terminate called" in line.text:
             continue

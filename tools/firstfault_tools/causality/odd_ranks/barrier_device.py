@@ -12,10 +12,10 @@ from itertools import pairwise
 
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 
-SIGNATURE = "barrier-device-guess"
 FIRST_COLLECTIVES = 4
 """Sequence numbers up to which a collective is one of the start."""
 
@@ -26,13 +26,14 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     if not waits or any((w.seq or 0) > FIRST_COLLECTIVES for w in waits):
         return []
     users: dict[tuple[str | None, str], dict[int, Line]] = defaultdict(dict)
+    guessed = incident.signatures.with_role(FindingRole.DEVICE_GUESSED)
     for digest in incident.digests:
         for hit in digest.hits:
-            if incident.signatures.signatures[hit.index].id != SIGNATURE:
+            if hit.index not in guessed:
                 continue
             rank, gpu = rank_of(incident, hit.line), hit.captures.get("gpu_index")
             if rank is not None and gpu is not None:
-                users[hit.line.speaker.host, gpu].setdefault(rank, hit.line)
+                users[hit.line.place.host, gpu].setdefault(rank, hit.line)
     for (host, gpu), lines in users.items():
         ranks = sorted(lines)
         if not any(b - a == 1 for a, b in pairwise(ranks)):

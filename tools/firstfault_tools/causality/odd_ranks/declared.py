@@ -23,7 +23,15 @@ from firstfault_tools.causality.odd_ranks.minority import (
     start_of,
 )
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -45,7 +53,7 @@ class Check:
     what: str
     means: str
     category: Category
-    page: str
+    page: str | None
     rest: bool = False
     silent: bool = False
     own: str = "a"
@@ -72,7 +80,7 @@ CHECKS = (
         "iteration {} in the checkpoint's tracker",
         "it does not see the storage that the others see, or an old copy of it",
         Category.CHECKPOINT,
-        "checkpoint-not-found",
+        None,
         rest=True,
         silent=True,
     ),
@@ -119,8 +127,8 @@ class Statements:
         self.values.setdefault(rank, value)
         if own or rank not in self.lines:
             self.lines[rank] = line
-        if own and line.speaker.host is not None:
-            self.hosts.setdefault(rank, line.speaker.host)
+        if own and line.place.host is not None:
+            self.hosts.setdefault(rank, line.place.host)
 
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
@@ -156,7 +164,7 @@ def _read(incident: LogIncident) -> dict[str, Statements]:
 
 def _note(said: Statements, check: Check, match: re.Match[str], line: Line) -> None:
     groups = match.groupdict()
-    rank = int(groups["a"]) if groups["a"] else line.speaker.rank
+    rank = int(groups["a"]) if groups["a"] else line.place.rank
     if rank is None:
         return
     said.add(rank, groups["x"], line, True)
@@ -218,23 +226,23 @@ def _judge(
         rank=few_ones.rank,
         host=few_ones.host,
         time=min((v.time for v in said.lines.values() if v.time is not None), default=None),
-        page=check.page,
+        page=check.page or page_of_kind(f"ranks.odd_{check.name}"),
         facts={
             "value": value,
             "usual": usual,
             "ranks": ranks,
             "others": most,
             "starts_at": start_of(incident, [*said.lines.values(), *reason]),
-            "specificity": 20_000,
             "survived": incident.survived(odd),
         },
+        strength=Strength(Together.STATED),
     )
 
 
 def _minority(
     incident: LogIncident, check: Check, said: Statements, ranks: list[int], most: int
 ) -> Minority | None:
-    hosts = {said.hosts.get(r) or incident.roster.host_of(r) for r in ranks} - {None}
+    hosts = {said.hosts.get(r) or incident.placement.host_of(r) for r in ranks} - {None}
     host = hosts.pop() if len(hosts) == 1 else host_by_exits(incident, ranks)
     if len(ranks) == 1:
         # software is a node's, whichever of its ranks speaks

@@ -41,7 +41,7 @@ def read_stands(incident: LogIncident) -> dict[int, Stand]:
     found: dict[int, Stand] = {}
     for digest, number, text in incident.lines_with((STACK_HEADING,)):
         line = make_line(digest.file, number, text, digest.year)
-        rank = line.speaker.rank
+        rank = line.place.rank
         if rank is None or rank in found or len(found) >= MOST_RANKS:
             continue
         stand = _read_stand(digest.lines_after(number, MOST_FRAMES))

@@ -13,7 +13,15 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
 
@@ -93,7 +101,7 @@ def _judge(
     rest = rows[len(body) :]
     if not body:
         return None
-    other = rest[:1] and re.match(r"\s*(?:else|elif)\b", rest[0].code) is not None
+    other = rest[:1] and re.match(r"\s{0,99}(?:else|elif)\b", rest[0].code) is not None
     branch = list(_while_deeper(rest[1:], test.depth)) if other else []
     first = _OTHERS.search(said) is None and _FIRST.search(said) is not None
     calls = [
@@ -148,6 +156,7 @@ def _describe(
         confidence=Confidence.LIKELY,
         evidence=tuple(make_line(digest.file, n, t, digest.year).evidence() for n, t in texts),
         rank=rank,
-        page="collective-call-on-one-rank",
-        facts={"specificity": 10_000, "survived": False},
+        page=page_of_kind("ranks.guarded_call"),
+        facts={"survived": False},
+        strength=Strength(Together.RANKS),
     )

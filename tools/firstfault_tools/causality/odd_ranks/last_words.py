@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,12 @@ CONTINUATION = 6
 NOISE = expression(
     r"ProcessGroupNCCL|closing signal|NCCL INFO|TCPStore|^\s*$|Traceback|frame #|OMP_NUM_THREADS|FutureWarning|DeprecationWarning"
 )
+_SETTING = expression(r"\b\w+=\S+")
+"""A setting printed at the start names trouble ("timeout=600s") and tells of none."""
+
+NEARBY_S = 600.0
+"""Seconds before the last line within which a warning still tells what the rank was doing: the default NCCL timeout."""
+
 _TELLING = expression(
     r"(?i)\bwarn|\berror\b|skip|exception|nan\b|fail|retry|retries|timed? ?out|give up|giving up"
 )
@@ -46,7 +52,7 @@ def _load() -> tuple[tuple[Doing, ...], re.Pattern[str]]:
     rows = tuple(
         Doing(
             name=row["name"],
-            words=re.compile(row["words"], re.IGNORECASE),
+            words=expression(row["words"], re.IGNORECASE),
             trouble=row.get("trouble", False),
             category=Category(row["category"]),
             page=row["page"],
@@ -54,14 +60,18 @@ def _load() -> tuple[tuple[Doing, ...], re.Pattern[str]]:
         )
         for row in raw["rows"]
     )
-    return rows, re.compile(raw["trouble"], re.IGNORECASE)
+    return rows, expression(raw["trouble"], re.IGNORECASE)
 
 
 def read_doing(words: Sequence[Line]) -> Doing | None:
     """The kind of work that the last words tell of, None where they are ordinary."""
+    return read_doing_in(x.message if x.message.strip() else x.text for x in words)
+
+
+def read_doing_in(texts: Iterable[str]) -> Doing | None:
+    """The kind of work that the first telling one of some texts tells of."""
     rows, trouble = _load()
-    for line in words:
-        text = line.message if line.message.strip() else line.text
+    for text in texts:
         for row in rows:
             if row.words.search(text) and (not row.trouble or trouble.search(text)):
                 return row
@@ -86,7 +96,14 @@ def last_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
     prompt = _prompt_after(incident, own[0])
     if prompt is not None:
         return [prompt, own[0]]
-    return [next((line for line in own if _TELLING.search(line.message)), own[0])]
+    return [next((line for line in own if _tells(line, own[0])), own[0])]
+
+
+def _tells(line: Line, last: Line) -> bool:
+    """The line tells of trouble, not long before the last one."""
+    if line.time is not None and last.time is not None and last.time - line.time > NEARBY_S:
+        return False
+    return _TELLING.search(_SETTING.sub("", line.message)) is not None
 
 
 def _spoken_in(
@@ -99,7 +116,7 @@ def _spoken_in(
         if NOISE.search(text):
             continue
         line = make_line(digest.file, number, text, digest.year)
-        speaker = line.speaker.rank
+        speaker = line.place.rank
         if speaker != rank and not (speaker is None and digest.name_rank == rank):
             continue
         if (
@@ -121,7 +138,7 @@ def _prompt_after(incident: LogIncident, line: Line) -> Line | None:
     digest = incident.digest_of(line.file)
     for number, text in digest.lines_after(line.number, CONTINUATION):
         follower = make_line(digest.file, number, text, digest.year)
-        if follower.speaker.rank is not None:
+        if follower.place.rank is not None:
             return None
         if debugger.words.search(text):
             return follower

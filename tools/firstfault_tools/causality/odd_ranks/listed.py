@@ -112,7 +112,7 @@ def _judge(line: Line, values: dict[int, str], findings: Sequence[Finding]) -> F
     minority = Minority((rank,), rank, None)
     title = (
         f"{minority.called()} has {value}, the other {most} ranks {usual} "
-        f"({' '.join(words.split())[:80].strip(' :-=')}): {topic.means}"
+        f"({' '.join(words.split())[:80].strip(' :-=')}): {topic.tell(value, usual)}"
     )
     evidence = replace(line.evidence(), rank=rank)
     return Finding(

@@ -11,6 +11,7 @@ from firstfault_tools.causality.attribution import first_place
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.place import name_ranks
 
 NODE_SIZES = (2, 4, 8, 16)
 LOOK_BACK, OTHER_LOGS = 400, 3
@@ -37,10 +38,7 @@ class Minority:
             return f"rank {self.rank}" + (f" ({self.host})" if self.host else "")
         if not self.ranks:
             return self.host or "one of them"
-        span = ", ".join(map(str, self.ranks[:8])) + (", ..." if len(self.ranks) > 8 else "")
-        if is_block(self.ranks):
-            span = f"{self.ranks[0]}-{self.ranks[-1]}"
-        names = f"rank{'s' if len(self.ranks) > 1 else ''} {span}"
+        names = name_ranks(self.ranks)
         return f"{self.host} ({names})" if self.host else f"{names} (one node)"
 
 
@@ -112,7 +110,7 @@ def solo_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
         said[_shape(line.message)].append(line)
     elsewhere = _shapes_elsewhere(incident, before.file) if alone else set()
     for shape, lines in said.items():
-        own = [n for n in lines if alone or rank in (n.speaker.rank, n.speaker.task)]
+        own = [n for n in lines if alone or rank in (n.place.rank, n.place.task)]
         if len(own) != len(lines) or len(own) > 2 or shape in elsewhere:
             continue
         if _ALARM.search(own[0].message) and not _NOISE.search(own[0].text):
@@ -125,12 +123,12 @@ def _shape(message: str) -> str:
 
 
 def _shapes_elsewhere(incident: LogIncident, file: str) -> set[str]:
-    from firstfault_tools.log.speaker import read_speaker
+    from firstfault_tools.log.prefix import read_prefix
 
     out = set()
     for digest in [d for d in incident.digests if d.file != file][:OTHER_LOGS]:
         for _, text in digest.kept[:LOOK_BACK]:
-            out.add(_shape(text[read_speaker(text)[1] :]))
+            out.add(_shape(text[read_prefix(text)[1] :]))
     return out
 
 

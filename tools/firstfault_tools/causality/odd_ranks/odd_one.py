@@ -64,21 +64,3 @@ def pick_minority(values: Mapping[int, str]) -> OddOne | None:
     value = next(iter(by_value))
     ranks = tuple(sorted(rank for ranks in by_value.values() for rank in ranks))
     return OddOne(ranks, value if len(by_value) == 1 else "other values", common)
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """`rank 5`, `ranks 16-23`, `ranks 0, 3, 8-11`."""
-    ordered = sorted(set(ranks))
-    if not ordered:
-        return ""
-    runs: list[list[int]] = []
-    for rank in ordered:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    words = [
-        str(run[0]) if len(run) == 1 else f"{run[0]}{'-' if len(run) > 2 else ', '}{run[-1]}"
-        for run in runs
-    ]
-    return f"rank{'s' if len(ordered) > 1 else ''} {', '.join(words[:12])}{' ...' if len(words) > 12 else ''}"

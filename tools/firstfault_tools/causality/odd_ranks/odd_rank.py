@@ -24,7 +24,14 @@ from firstfault_tools.causality.odd_ranks.minority import (
 from firstfault_tools.causality.odd_ranks.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.causality.odd_ranks.topics import Topic, topic_of
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.host_sections import looks_like_host
 from firstfault_tools.log.digest import Line
 
@@ -242,14 +249,14 @@ def _name(text: str, column: int) -> tuple[str, str]:
     after = ""
     if not glued and behind is not None and behind.start() - token.end() == 1:
         after = behind[0] if behind[0].isalpha() else ""
-    own = re.match(r"[A-Za-z_]\w*(?=[:=])", token[0])
+    own = re.match(r"[A-Za-z_]\w{0,80}(?=[:=])", token[0])
     shown = re.sub(r"^(?:has|have|is|are|got|with|env)(?:\s+|$)", "", ahead)
     said = " ".join(f"{shown}{token[0]} {after}".split())
     return said, f"{close} {after} {own[0] if own else ''} | {ahead}"
 
 
 def host_of(incident: LogIncident, voice: Voice) -> str | None:
-    """Host of a voice: as printed on the line, else as the roster knows it."""
+    """Host of a voice: as printed on the line, else as the placement table knows it."""
     printed = re.search(
         r"(?i)\b(?:host(?:name)?|node)[=: ]{1,2}([a-z][\w.-]*\d[\w.-]*)", voice.text
     )
@@ -260,10 +267,10 @@ def host_of(incident: LogIncident, voice: Voice) -> str | None:
     )
     if near is not None and not re.match(r"(?i)gpu|cuda|rank|step|iter|local", near[1]):
         return near[1]
-    told = voice.line().speaker.host
+    told = voice.line().place.host
     if told is not None:
         return told
-    return incident.roster.host_of(voice.rank) if voice.rank is not None else voice.place
+    return incident.placement.host_of(voice.rank) if voice.rank is not None else voice.place
 
 
 def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> Finding:
@@ -280,7 +287,7 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
     others = len(odd.rest)
     kind = "ranks" if odd.rest[0].rank is not None else "hosts or logs"
     have = "have" if few.rank is None and few.host is None else "has"
-    title = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}: {odd.topic.means}"
+    title = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}: {odd.topic.tell(odd.value, odd.usual)}"
     if reason:
         said = " ".join(reason[0].message.split())[:160]
         title += f"; it alone said before: {said!r}"
@@ -321,9 +328,9 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
             "ranks": [v.rank for v in odd.odd if v.rank is not None],
             "others": others,
             "starts_at": min([start, *(r.number for r in reason), *explained]),
-            "specificity": 10_000,
             "survived": False,
         },
+        strength=Strength(Together.RANKS),
     )
 
 
@@ -346,7 +353,7 @@ def _find_parted(odd: Odd, findings: Sequence[Finding]) -> Finding | None:
 def _starts(findings: Sequence[Finding], topic: Topic, file: str) -> list[int]:
     """Where the failures begin that a difference explains; it counts as earlier than they."""
     return [
-        int(str(f.facts.get("starts_at") or f.evidence[0].line))
+        f.starts_at or f.evidence[0].line
         for f in findings
         if f.level is Level.CAUSE and f.category in topic.explains and f.evidence
         if f.evidence[0].file == file
@@ -368,7 +375,7 @@ def _trouble(findings: Sequence[Finding]) -> list[Finding]:
         f
         for f in findings
         if f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
-        and not f.facts.get("survived")
+        and not f.survived
         and f.category is not Category.PERFORMANCE
     ]
 

@@ -15,8 +15,17 @@ from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import begin_sentence
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.log.digest import FileDigest, Line
+from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.scan import make_line
 
 ALONE_LINES = 12
@@ -112,10 +121,6 @@ _EPOCH = expression(r"(?i)\bepoch['\"]?[ :=#\[(]{0,4}(?P<at>\d{1,6})\b")
 _COUNTED = ("epoch", "Epoch", "EPOCH", "step", "Step", "iter", "Iter", "batch", "Batch")
 _LABELS = expression(r"\[[Rr]ank[ :=_]{0,2}(\d{1,6})\]")
 _ABOUT = expression(r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Pp]roc)[ :=#_]{0,2}(\d{1,5})\b")
-_CONSEQUENCE = expression(
-    r"^signature\.(?:cpp-abort|exit-\w+|nccl-\w+|gloo-\w+|watchdog-\w+|connection-\w+|heartbeat-\w+|monitored-\w+|store-\w+)|"
-    r"^(?:collective\.(?:timeout|behind|missing)|exit\.|run\.|peers\.)"
-)
 _IN_STEP = expression(
     r"nn/parallel/|/autograd/|/optim/|distributed/fsdp|deepspeed/runtime|megatron/core"
 )
@@ -156,10 +161,14 @@ def _find_parted(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
 
 def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding | None:
     """The work of one process that was announced last before the others gave up waiting."""
+    logs = {digest.file for digest in incident.digests}
     waits = [
         f
         for f in findings
-        if f.level is Level.SYMPTOM and f.evidence and not f.facts.get("survived")
+        if f.level is Level.SYMPTOM
+        and f.evidence
+        and f.evidence[0].file in logs  # a dump may tell of the wait, and has no lines before it
+        and not f.survived
     ]
     first = min((f.evidence[0] for f in waits), key=lambda e: e.line, default=None)
     if first is None or len({f.evidence[0].file for f in waits}) > 1:
@@ -194,7 +203,7 @@ def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding |
 
 def _waited(findings: Sequence[Finding]) -> bool:
     """Somebody waited in vain, and nothing but consequences of that is known to have failed."""
-    live = [f for f in findings if not f.facts.get("survived")]
+    live = [f for f in findings if not f.survived]
     deep = [f for f in live if f.level in (Level.CAUSE, Level.FAILURE)]
     if not all(_follows(f) for f in deep):
         return False
@@ -204,7 +213,7 @@ def _waited(findings: Sequence[Finding]) -> bool:
 def _follows(finding: Finding) -> bool:
     """A consequence of ranks that parted: also collectives that differ, where none is the odd one."""
     apart = finding.kind == "collective.mismatch" and finding.rank is None
-    return apart or _CONSEQUENCE.search(finding.kind) is not None
+    return apart or finding.has(FindingRole.CONSEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +321,7 @@ def _weigh_leaving(
     single: int | None = rank
     if _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
         single = None
-    names = _names(list(left))
+    names = name_ranks(list(left))
     operation = _OPERATION.search(line.text)
     went = f"and waited in {operation[1]}" if operation is not None else f"({_say(line)!r})"
     title = f"{names} said {_say(first)!r}, while rank {who} went on {went}: {kind.means}"
@@ -373,7 +382,7 @@ def _find_apart(counts: Sequence[Count]) -> Finding | None:
         (at, line), (there, other) = ends[odd[0]], ends[rest[0]]
         what = {"batc": "batch", "iter": "iteration"}.get(unit, "step")
         title = (
-            f"{_names(odd)} ended at {what} {at} and {_names(rest)} at {what} {there}: they did not run the same number of "
+            f"{name_ranks(odd)} ended at {what} {at} and {name_ranks(rest)} at {what} {there}: they did not run the same number of "
             f"{what}{'es' if what == 'batch' else 's'}, and who had more waited in a collective for the others"
         )
         data = what == "batch"
@@ -386,11 +395,6 @@ def _find_apart(counts: Sequence[Count]) -> Finding | None:
             (line, other),
         )
     return None
-
-
-def _names(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sorted(ranks)[:8])) + (", ..." if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _before(one: Place, other: Place) -> bool:
@@ -419,5 +423,6 @@ def _describe(
         rank=rank,
         time=lines[0].time,
         page=page,
-        facts={"specificity": 10_000, "survived": False},
+        facts={"survived": False},
+        strength=Strength(Together.RANKS),
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.odd_ranks.idle_resume import NOT_TRAINING, find_nothing_done
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
@@ -35,12 +36,7 @@ _TOLD = expression(
     r"start(?:ing)? from (?:global )?step|start_iteration|starting at step)[ :=]{1,3}(?P<step>\d{1,9})"
 )
 _BAR = expression(r"\d{1,3}%\|[^|]{0,200}\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9}) \[")
-_NOT_TRAINING = expression(
-    r"(?i)loading|shards|download|map|tokeniz|evaluat|generat|saving|example"
-)
 _HOST = expression(r"\s*(\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*): ")
-NOTHING_LINES = 2_000
-"""Lines at the end of a log in which a resume without a step is looked for."""
 LEAST_STEP = 2
 """A resumed step below this may as well be a count from 0 beside one from 1."""
 
@@ -62,7 +58,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
         or _find_replay(incident)
         or _find_nothing_left(incident)
         or _find_narrowed(incident)
-        or _find_nothing_done(incident)
+        or find_nothing_done(incident)
         or _find_rate_apart(incident)
     )
 
@@ -206,68 +202,6 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                 ),
                 page="resume-state",
                 facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
-            ),
-        )
-    return ()
-
-
-_TAKEN_UP = expression(
-    r"(?i)(?:setting global step to|resum(?:ed|ing)(?: training)? (?:from|at) (?:global[ _]?)?(?:step|iteration)|continuing training from global step|"
-    r"\bglobal_step_)[ :=]{0,2}(?P<step>[1-9]\d{0,8})\b"
-)
-_WORK_BAR = expression(r"\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9}) \[")
-_CLOSED = expression(
-    r"(?i)wandb:? .*(?:synced|run summary|finish)|training (?:finished|completed|complete|done)|^\s*0\s*$|exit(?:ed)? (?:with )?(?:code|status) 0\b"
-)
-_ANY_STEP = expression(
-    r"(?i)\bstep['\"]?\s?[:=]\s?(?P<step>\d{1,9})\b|['\"]loss['\"]?\s?[:=]|\bloss[:=] ?\d"
-)
-
-
-def _find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
-    """A resume that ends in peace without a single step, though steps were left to do."""
-    for digest in incident.digests:
-        if not any(run.holds(("/", "lobal")) and run.holds(("esum", "lobal_step", "lobal step")) for run in digest.kept.runs):  # fmt: skip
-            continue
-        start: tuple[int, str, int] | None = None
-        bar: tuple[int, str, int] | None = None
-        end: tuple[int, str] | None = None
-        for number, text in digest.kept[-NOTHING_LINES:]:
-            if len(text) > 2_000:
-                continue
-            if "lobal" in text or "esum" in text or "ontinuing" in text:
-                told = _TAKEN_UP.search(text)
-                if told is not None and (start is None or int(told["step"]) != start[2]):
-                    start, bar, end = (number, text, int(told["step"])), None, None
-            if start is None:
-                continue
-            if "/" in text and (work := _WORK_BAR.search(text)) is not None:
-                if int(work["step"]) > start[2] and not _NOT_TRAINING.search(text):
-                    start = None
-                elif int(work["step"]) == start[2] < int(work["total"]):
-                    bar = (number, text, int(work["total"]))
-            elif (step := _ANY_STEP.search(text)) is not None:
-                if step["step"] is None or int(step["step"]) > start[2]:
-                    start = None
-            elif bar is not None and _CLOSED.search(text):
-                end = end or (number, text)
-        if start is None or bar is None or end is None or incident.tracebacks:
-            continue
-        return (
-            Finding(
-                kind="checkpoint.nothing_done",
-                title=f"the run resumed at step {start[2]} of {bar[2]} and ended without a single further step, and without an error: the "
-                "restored data loader is exhausted (a checkpoint saved at the end of an epoch restores a position at its end), so the "
-                f"loop found no batches; the {bar[2] - start[2]} steps that were left have not been done",
-                level=Level.CAUSE,
-                category=Category.CHECKPOINT,
-                confidence=Confidence.LIKELY,
-                evidence=tuple(
-                    quote_line(digest.file, n, t)
-                    for n, t in ((start[0], start[1]), (bar[0], bar[1]), end)
-                ),
-                page="resume-state",
-                facts={"survived": False, "starts_at": 1, "resumed_at": start[2]},
             ),
         )
     return ()
@@ -443,11 +377,11 @@ def _read_starts(incident: LogIncident) -> dict[str, Start]:
                 continue
             told = _TOLD.search(text)
             bar = _BAR.search(text) if told is None else None
-            if told is None and (bar is None or _NOT_TRAINING.search(text[: bar.start() + 1])):
+            if told is None and (bar is None or NOT_TRAINING.search(text[: bar.start() + 1])):
                 continue
             line = make_line(digest.file, number, text, digest.year)
-            who = line.speaker.host or (
-                f"rank {line.speaker.rank}" if line.speaker.rank is not None else None
+            who = line.place.host or (
+                f"rank {line.place.rank}" if line.place.rank is not None else None
             )
             if who is None and (prefix := _HOST.match(text)) is not None:
                 who = prefix[1]  # a bar's own name and a launcher's label look alike

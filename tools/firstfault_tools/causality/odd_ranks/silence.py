@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import Minority, begin_sentence
 from firstfault_tools.causality.odd_ranks.odd_rank import several_speak
-from firstfault_tools.causality.odd_ranks.speech import Chorus, Voice, hear_speech
+from firstfault_tools.causality.odd_ranks.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.log.place import name_ranks
+from firstfault_tools.log.work import WorkReport
 
 MOST_SPEAKERS = 4_096
-_STOPS = ("signature.slurm-cancelled", "signature.slurm-time-limit", "slurm.timeout")
+FEW = 4
+"""Part of the ranks, as one over this, up to which those who never timed out are few."""
 _DONE = expression(
     r"(?i)\b(?:loaded|ready|complete[d]?|done|finished|entered|entering|passed|joined|initiali[sz]ed|built|"
     r"connected|restored|resumed|compiled|synchroni[sz]ed|reached|barrier|start(?:ed|ing|s)?|begin(?:s|ning)?|began)\b"
@@ -51,9 +56,34 @@ def find_silent(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
     return []
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Ranks that never reported the timeout which all others did."""
+
+    reports: tuple[WorkReport, ...]
+    world: int
+    ranks: tuple[int, ...]
+
+    def describe(self) -> str:
+        """`15 of 16 ranks timed out; rank 11 never did`."""
+        told = len({r.rank for r in self.reports})
+        return f"{told} of {self.world} ranks timed out; {name_ranks(self.ranks)} never did"
+
+
+def read_silence(incident: LogIncident) -> Silence | None:
+    """Who is missing among the ranks that timed out, where they are nearly all of the job."""
+    reports = tuple(w for w in incident.work if w.timed_out)
+    told = {w.rank for w in reports}
+    world = max(incident.world_size or 0, max(incident.ranks_seen, default=-1) + 1)
+    missing = sorted(set(range(world)) - told) if world <= MOST_SPEAKERS else []
+    if len(told) < LEAST or not missing or FEW * len(missing) > world:
+        return None
+    return Silence(reports, world, tuple(missing))
+
+
 def _only_waits(findings: Sequence[Finding]) -> bool:
     """Something is waited for, and no finding names a cause or a failure."""
-    live = [f for f in findings if not f.facts.get("survived")]
+    live = [f for f in findings if not f.survived]
     if any(f.level in (Level.CAUSE, Level.FAILURE) for f in live):
         return False
     return any(f.level is Level.SYMPTOM for f in live)
@@ -62,8 +92,8 @@ def _only_waits(findings: Sequence[Finding]) -> bool:
 def _stopped_late(findings: Sequence[Finding]) -> bool:
     """The run was stopped from outside although it had ended as planned: something kept it from leaving."""
     deep = [f for f in findings if f.level in (Level.CAUSE, Level.FAILURE)]
-    stops = [f for f in deep if f.kind.startswith(_STOPS)]
-    return bool(stops) and all(f.kind.startswith(_STOPS) or f.facts.get("survived") for f in deep)
+    stops = [f for f in deep if f.has(FindingRole.STOPPED)]
+    return bool(stops) and all(f.has(FindingRole.STOPPED) or f.survived for f in deep)
 
 
 def _all_once(chorus: Chorus) -> bool:

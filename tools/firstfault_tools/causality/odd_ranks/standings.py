@@ -72,13 +72,6 @@ def say_waited(states: Sequence[RankState]) -> str:
     return f" for {ms / 1000:.0f} s" if ms else ""
 
 
-def name_ranks(ranks: Sequence[int]) -> str:
-    """`ranks 0, 2 and 5 more`."""
-    shown = ", ".join(map(str, sorted(ranks)[:8]))
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
-
-
 def make_readable(line: Line) -> str:
     """A line without the bar of its progress."""
     text = re.sub(r"[█▉▊▋▌▍▎▏#\s]{2,}", " ", line.message if line.message.strip() else line.text)

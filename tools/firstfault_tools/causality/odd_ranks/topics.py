@@ -28,6 +28,16 @@ class Topic:
     means: str
     holds_up: bool
     """Ranks that differ in it may wait for each other without an error."""
+    fewer: str = ""
+    more: str = ""
+    """What it means where the value is a number below or above that of the others."""
+
+    def tell(self, value: str, usual: str) -> str:
+        """What it means that one has `value` and the others have `usual`."""
+        own, common = _number(value), _number(usual)
+        if own is None or common is None or own == common:
+            return self.means
+        return (self.fewer if own < common else self.more) or self.means
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -40,6 +50,13 @@ class Topic:
         return self.name in ("hash", "address", "world", "setting")
 
 
+def _number(value: str) -> float | None:
+    try:
+        return float(value.replace(",", "").replace("_", ""))
+    except ValueError:
+        return None
+
+
 _PATH = expression(r"(?<![\w.])/[\w.-]+(?:/[\w.-]+)*/?")
 
 
@@ -49,17 +66,19 @@ def _load() -> tuple[tuple[Topic, ...], re.Pattern[str]]:
     topics = tuple(
         Topic(
             name=row["name"],
-            words=re.compile(row["words"], re.IGNORECASE),
-            line=re.compile(row["line"]) if "line" in row else None,
+            words=expression(row["words"], re.IGNORECASE),
+            line=expression(row["line"]) if "line" in row else None,
             category=Category(row["category"]),
             page=row["page"],
             explains=frozenset(map(Category, row["explains"])),
             means=row["means"],
             holds_up=bool(row.get("holds_up")),
+            fewer=row.get("fewer", ""),
+            more=row.get("more", ""),
         )
         for row in raw["topics"]
     )
-    return topics, re.compile(raw["ordinary"])
+    return topics, expression(raw["ordinary"])
 
 
 def topic_of(name: str, line: str) -> Topic | None:

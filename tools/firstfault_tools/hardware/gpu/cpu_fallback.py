@@ -88,8 +88,8 @@ _REASONS = (
 )  # fmt: skip
 
 _LIBRARY = expression(
-    r"(?:Could not load dynamic library ['\"]?(?P<tf>lib[\w.+-]+)|"
-    r"(?<![\w/])(?P<so>lib(?:cu(?:dart|blas|blasLt|dnn\w*|fft|rand|solver|sparse|da|pti)|nccl|nvrtc)[\w.-]*\.so[\w.]*): "
+    r"(?:Could not load dynamic library ['\"]?(?P<tf>lib[\w.+-]{1,80})|"
+    r"(?<![\w/.])(?P<so>lib(?:cu(?:dart|blas|blasLt|dnn\w*|fft|rand|solver|sparse|da|pti)|nccl|nvrtc)[\w.-]{0,60}\.so[\w.]{0,40}): "
     r"cannot open shared object|Cannot load (?P<jax>cu\w+|libdevice|nccl)\b|"
     r"Could not (?:find|locate|open) (?P<dll>cu(?:dart|blas|dnn|fft)[\w.-]*\.dll))"
 )

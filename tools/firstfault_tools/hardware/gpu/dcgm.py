@@ -23,7 +23,8 @@ from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-MARKERS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
+GATE = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
+MARKERS = GATE
 # DCGM's own severity for a setting of the node, as against a broken part (dcgm_errors.h).
 SEVERITY_CONFIG = 5
 MAX_DEPTH = 12
@@ -223,6 +224,8 @@ def read_dcgm(artefacts: tuple[Artefact, ...]) -> Reading:
             found.extend(attach_host(attach_sections(results, lines), artefact.name))
     return Reading(tuple(found))
 
+
+SIGNS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
 
 READER = Reader(
     name="dcgm",

@@ -6,14 +6,16 @@ as in a collective whose partner never comes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 
 SPIN_SAMPLES = 10
+IDLE, IDLE_SAMPLES, AT_WORK = 2.0, 3, 50.0
+"""SM share below which a GPU does nothing, samples of that which count, and the share of one that trains."""
 MAX_GPUS = 1024
 _ODD_SHARE = 0.85
 
@@ -62,6 +64,7 @@ def check_dmon(series: Sequence[DmonSeries], file: str) -> tuple[Finding, ...]:
         findings.append(_describe_spin(spinning, len(series), file))
     for one in series:
         findings.extend(_check_one(one, file))
+    findings.extend(_find_idle(series, file))
     findings.extend(_find_odd_clock(series, file))
     if series:
         findings.append(_summarise(series, file))
@@ -142,6 +145,59 @@ def _check_one(one: DmonSeries, file: str) -> list[Finding]:
                 )
             )
     return found
+
+
+def _find_idle(series: Sequence[DmonSeries], file: str) -> list[Finding]:
+    """GPUs that do nothing in all samples beside others that work, all of them idle, or all far from full."""
+    loads = {one.index: [s["sm"] for s in one.samples if "sm" in s] for one in series}
+    known = [one for one in series if len(loads[one.index]) >= IDLE_SAMPLES]
+    idle = [one for one in known if max(loads[one.index]) <= IDLE]
+    usual = {one.index: median(loads[one.index]) for one in known}
+    quoted = tuple(quote_line(file, *one.lines[-1]) for one in (idle or known)[:4])
+    names = ", ".join(str(one.index) for one in idle)
+    if known and len(idle) == len(known):
+        samples = min(len(loads[one.index]) for one in idle)
+        title = (
+            f"GPU {names}: idle in all {samples} samples (SM 0 %), so no kernel runs: every process waits on its host "
+            "(loader, file, lock, store) or has ended"
+        )
+        return [_idle_finding("hardware.gpus_idle", title, Level.SYMPTOM, quoted, {"stalled": 0.4})]
+    at_work = [load for index, load in usual.items() if load >= AT_WORK]
+    if idle and at_work:
+        title = (
+            f"GPU {names}: idle (SM 0 %) while the others work at {median(at_work):.0f} %: its process waits on its host or "
+            "has ended, and the others compute or wait in a collective for it"
+        )
+        return [_idle_finding("hardware.gpu_idle", title, Level.FAILURE, quoted, {}, idle)]
+    if known and not idle and max(usual.values()) < AT_WORK:
+        title = (
+            f"The GPUs work in {median(usual.values()):.0f} % of the time only (SM; 70 to 95 % is usual in training): in this "
+            "order look at the data loader, at communication, at the pipeline bubble and at memory that forces small batches"
+        )
+        return [_idle_finding("hardware.gpu_use_low", title, Level.CONTEXT, quoted, {"slow": 0.5})]
+    return []
+
+
+def _idle_finding(
+    kind: str,
+    title: str,
+    level: Level,
+    quoted: tuple[Evidence, ...],
+    explains: Mapping[str, Json],
+    idle: Sequence[DmonSeries] = (),
+) -> Finding:
+    gpus: list[Json] = [one.index for one in idle]
+    return Finding(
+        kind=kind,
+        title=title,
+        level=level,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.LIKELY if idle else Confidence.POSSIBLE,
+        evidence=quoted,
+        gpu=f"GPU {idle[0].index}" if len(idle) == 1 else None,
+        page="gpu-utilisation-monitoring",
+        facts={"gpus": gpus, "explains": dict(explains)},
+    )
 
 
 def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:

@@ -29,11 +29,21 @@ _CSV = (
 )  # fmt: skip
 _DMON, _TOPOLOGY = ("# gpu ", "#gpu "), "GPU0\t"
 _GPU = "GPU 0000"
+GATE = (
+    "Unable to determine the device handle", "GPU is lost", "Failed to initialize NVML: Driver/library version mismatch",
+    "Failed to initialize NVML: Unknown Error", "couldn't communicate with the NVIDIA driver", "No devices were found",
+    "| NVIDIA-SMI ", "NVSMI LOG", "GPU 0000", "<nvidia_smi_log", "--query-gpu=", "pci.bus_id", "utilization.gpu", "memory.used",
+    "temperature.gpu", "ecc.errors.", "clocks.", "pcie.link.", "power.draw", "# gpu ", "#gpu ", "GPU0\t",
+)  # fmt: skip
 MARKERS = (*ERROR_MARKERS, _TABLE, _QUERY, _GPU, _XML, *_CSV, *_DMON, _TOPOLOGY)
 
 _GPU_LINE = expression(r"^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s*$")
 _XML_DOCUMENT = expression(r"<nvidia_smi_log\b.*?</nvidia_smi_log>", re.DOTALL)
 _ASKED = expression(r"nvidia-smi\b(?=.{0,80} -q\b).{0,80} (?:-i|--id)[ =](\d{1,2})(?![\d,])")
+_HOST_ROW = expression(
+    r"(?P<host>[A-Za-z][\w.-]{0,60}),\s{0,8}(?=(?:\d{1,2}|[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]|NVIDIA [^,]{1,60}|GPU-[\w-]{8,40}),)"
+)
+_HOST_HEAD = expression(r"^\s{0,8}(?i:host|hostname|node|nodename|server),\s{0,8}")
 _QUERY_LINE = expression(
     r"^(?:\s*[A-Za-z][\w ./()-]{1,60}\s*:\s|\s+[A-Za-z][\w ./()-]{1,60}\s*$|GPU |\s*$|=)"
 )
@@ -74,11 +84,27 @@ def _cut_hosts(
     lines: Sequence[NumberedLine],
 ) -> list[tuple[str | None, Sequence[NumberedLine]]]:
     """Lines by host, so that GPU 0 of one node is not taken for that of the next."""
+    if columns := _cut_column(lines):
+        return columns
     sections = split_sections(lines)
     named = {s.host for s in sections if s.host}
     if len(named) < 2:
         return [(next(iter(named), None) if len(sections) == 1 else None, lines)]
     return [(s.host, [*_header(lines, s), *s.lines]) for s in sections]
+
+
+def _cut_column(
+    lines: Sequence[NumberedLine],
+) -> list[tuple[str | None, Sequence[NumberedLine]]]:
+    """Rows of CSV by the host in their first column, which a loop over nodes put there; none without one."""
+    rows: dict[str | None, list[NumberedLine]] = {}
+    head: list[NumberedLine] = []
+    for number, line in lines:
+        if (row := _HOST_ROW.match(line)) is not None:
+            rows.setdefault(row["host"], []).append((number, line[row.end() :]))
+        elif not rows:
+            head.append((number, _HOST_HEAD.sub("", line)))
+    return [(host, [*head, *own]) for host, own in rows.items()]
 
 
 def _header(lines: Sequence[NumberedLine], section: Section) -> list[NumberedLine]:
@@ -190,6 +216,12 @@ def read_nvidia_smi(artefacts: tuple[Artefact, ...]) -> Reading:
         gpus[artefact.name] = describe_gpus(states)
     return Reading(tuple(findings), {"gpus": gpus})
 
+
+SIGNS = (
+    "nvidia_smi_log", "nvsmi_device", "NVSMI LOG", "NVIDIA-SMI", "# gpu", "#gpu", "GPU0", "pci.", "memory.used", "memory.total",
+    "memory.free", "memory.reserved", "utilization.", "temperature.", "ecc.", "clocks", "Unable to determine the device handle",
+    "GPU is lost", "Failed to initialize NVML", "communicate with the NVIDIA driver", "No devices were found",
+)  # fmt: skip
 
 READER = Reader(
     name="nvidia_smi",

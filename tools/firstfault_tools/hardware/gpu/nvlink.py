@@ -13,7 +13,8 @@ from firstfault_tools.hardware.host_name import attach_host
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-MARKERS = ("Link 0: ",)
+GATE = ("Link 0: ",)
+MARKERS = GATE
 MAX_GPUS, MAX_LINKS = 1024, 64
 MANY_ERRORS = 1000
 _GPU = expression(r"^GPU (?P<index>\d{1,4}): \S")
@@ -184,6 +185,8 @@ def read_nvlink(artefacts: tuple[Artefact, ...]) -> Reading:
         findings.extend(attach_host(attach_pages(found), artefact.name))
     return Reading(tuple(findings), {"files": [artefact.name for artefact in artefacts]})
 
+
+SIGNS = ("(UUID: ",)
 
 READER = Reader(
     name="nvlink",

@@ -10,16 +10,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Finding, Level
 
 STRAGGLER = "metrics.rank_straggler"
 _DISKS = frozenset({"kernel.nvme", "kernel.io_error", "kernel.filesystem"})
-_READ_ERRORS = frozenset(
-    {"signature.storage-read-error", "signature.read-only-file-system", "traceback.unhandled"}
-)
 _EIO = expression(r"(?i)input/output error|Errno (?:5|30)\b|read-only")
 _SLOWS = frozenset(
-    {"hardware.throttled", "hardware.clock_odd", "hardware.gpu_busy", "hardware.pcie_link"}
+    {
+        "hardware.throttled",
+        "hardware.clock_odd",
+        "hardware.gpu_busy",
+        "hardware.pcie_link",
+        "hardware.pcie_width",
+        "hardware.pcie_link_odd",
+    }
 )
 
 
@@ -28,7 +33,11 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
     out = list(findings)
     for place, slow in enumerate(out):
         index = slow.facts.get("gpu_index")
-        if slow.kind != STRAGGLER or not isinstance(index, int):
+        if slow.kind != STRAGGLER:
+            continue
+        if index is None and slow.rank is not None:
+            index = _only_suspect(out, slow.rank)
+        if not isinstance(index, int):
             continue
         joined = [i for i, f in enumerate(out) if _explains(f, slow, index, out)]
         if not joined:
@@ -49,7 +58,12 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
 def join_storage(findings: Sequence[Finding]) -> list[Finding]:
     """A broken disk with the read error that it caused in a rank: the disk is first, the rank its victim."""
     out = list(findings)
-    errors = [f for f in out if f.kind in _READ_ERRORS and _EIO.search(f.title)]
+    errors = [
+        f
+        for f in out
+        if (f.has(FindingRole.READ_ERROR) or f.kind == "traceback.unhandled")
+        and _EIO.search(f.title)
+    ]
     for place, disk in enumerate(out):
         if disk.kind not in _DISKS or disk.level is not Level.CAUSE:
             continue
@@ -76,8 +90,25 @@ def join_storage(findings: Sequence[Finding]) -> list[Finding]:
     return out
 
 
+def _only_suspect(findings: Sequence[Finding], rank: int) -> int | None:
+    """Index of the one card that its readings show to be slow, where a straggler's card is not told.
+
+    A rank is placed by what is listed: on a host of n cards rank r sits on card r mod n, or where it was assigned.
+    """
+    slow = [f for f in findings if f.kind in _SLOWS and f.facts.get("gpu_index") is not None]
+    known = {f.facts["gpu_index"] for f in slow if f.rank in (None, rank)}
+    if len(known) != 1 or any(f.rank not in (None, rank) for f in slow):
+        return None
+    index = int(str(known.pop()))
+    listed = [int(str(f.facts["gpus"])) for f in findings if f.kind == "hardware.gpu_inventory" and f.facts.get("gpus")]  # fmt: skip
+    assigned = any(f.rank == rank for f in slow)
+    fits = len(listed) == 1 and listed[0] > 1 and rank % listed[0] == index
+    return index if assigned or fits else None
+
+
 def _explains(hardware: Finding, slow: Finding, index: int, findings: Sequence[Finding]) -> bool:
-    if not hardware.kind.startswith("hardware.") or hardware.level is not Level.CAUSE:
+    deep = hardware.level is Level.CAUSE or hardware.kind in _SLOWS
+    if not hardware.kind.startswith("hardware.") or not deep:
         return False
     if hardware.facts.get("gpu_index") != index or hardware.rank not in (None, slow.rank):
         return False

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
@@ -24,7 +25,7 @@ class _SmiError:
 def _row(
     marker: str, pattern: str, kind: str, title: str, level: Level, category: Category
 ) -> _SmiError:
-    return _SmiError(marker, re.compile(pattern), kind, title, level, category)
+    return _SmiError(marker, expression(pattern), kind, title, level, category)
 
 
 _ERRORS = (

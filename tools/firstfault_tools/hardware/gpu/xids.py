@@ -30,6 +30,9 @@ _UUID = expression(r"NVRM: GPU at (?P<where>PCI:[0-9a-fA-F:.]+): (?P<uuid>GPU-[0
 _BUS_LOST = expression(
     r"NVRM: (?:GPU|The NVIDIA GPU) (?P<where>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d).*?fallen off the bus"
 )
+_DEVICE = expression(r"\bGPU(?P<index>\d{1,2})\b")
+"""Number of the card in the words of a driver that speaks to its firmware (`GPU3 GSP`)."""
+
 _LINK = expression(r"\blink (?P<link>\d{1,3})\b", re.IGNORECASE)
 _RECOVERY = expression(
     r"changed from 0x[0-9a-fA-F]+ \((?P<old>[^)]*)\) to 0x[0-9a-fA-F]+ \((?P<new>[^)]*)\)"
@@ -165,6 +168,8 @@ def _describe_group(
         facts["since_boot_s"] = first.boot_s
     if first.address in uuids:
         facts["gpu_uuid"] = uuids[first.address]
+    if (named := _DEVICE.search(first.detail)) is not None:
+        facts["gpu_index"] = int(named["index"])
     if link := _LINK.search(first.detail):
         facts["link"] = int(link["link"])
     return Finding(

@@ -22,7 +22,6 @@ _EVENT = expression(r"(?P<what>Core|Package) temperature (?:is )?above threshold
 _SENSOR = expression(
     r"Package id \d+:\s+\+(?P<now>[\d.]+).{0,3}C\s+\(high = \+(?P<high>[\d.]+).{0,3}C"
 )
-_OF_HEAT = ("kernel.cpu_throttled", "signature.cpu-thermal-throttle")
 SLOW_HOSTS = (
     "metrics.host_waits",
     "metrics.rank_straggler",

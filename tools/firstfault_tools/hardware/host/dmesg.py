@@ -73,6 +73,11 @@ def read_dmesg(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(findings), {"lines_read": files})
 
 
+SIGNS = (
+    "kernel: ", "NVRM: ", "[Hardware Error]",
+    r"re:(?m)^\[\s*\d{1,10}\.\d{6}\] |\d{4}\] (?:NVRM|nvidia|pci|mlx5|EXT4|Out of|Memory c|systemd|mce|nvme|usb)",
+)  # fmt: skip
+
 READER = Reader(
     name="dmesg",
     summary="Kernel log: Xids and SXids with their meaning, memory kills, machine checks, PCIe, NICs, disks",

@@ -22,8 +22,10 @@ from firstfault_tools.hardware.excerpt import (
 )
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
+from firstfault_tools.kind_pages import page_of_kind
 
-MARKERS = ("| Asserted", "| Deasserted", "Description:")
+GATE = ("| Asserted", "| Deasserted", "Description:")
+MARKERS = GATE
 RECENT_S = 86_400.0
 MOST_WORDS = 5
 
@@ -65,13 +67,6 @@ _TITLES = {
     "memory": "host memory (RAM) had an uncorrectable ECC error",
     "processor": "a CPU reported an internal error",
     "bus": "a PCIe or system bus reported a fatal error",
-}
-_PAGES = {
-    "power": "host-power-loss",
-    "heat": "thermal-and-power-slowdown",
-    "memory": "host-machine-check",
-    "processor": "host-machine-check",
-    "bus": "pcie-errors",
 }
 
 
@@ -168,7 +163,7 @@ def check_events(events: Sequence[Event], file: str, host: str | None) -> list[F
                 evidence=evidence,
                 host=host,
                 time=own[0].time,
-                page=_PAGES[kind],
+                page=page_of_kind(f"hardware.sel_{kind}"),
                 facts={"events": len(own), "kind": kind},
             )
         )

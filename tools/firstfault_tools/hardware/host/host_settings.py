@@ -14,7 +14,16 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import (
     QUOTES_PER_FINDING,
     NumberedLine,
@@ -25,10 +34,11 @@ from firstfault_tools.hardware.excerpt import (
 from firstfault_tools.hardware.host_sections import Section, looks_like_host, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
-MARKERS = (
+GATE = (
     "PFC configuration", "trust state", " mtu ", "mtu=", "/mtu", "active_mtu:", "cma_roce_mode", "Global tclass",
     "max locked memory", "open files ", "DEV     PORT", "rx_discards_phy",
 )  # fmt: skip
+MARKERS = GATE
 MOST_HOSTS = 4_096
 
 _TRUST = expression(r"Priority trust state:\s*(?P<value>\w+)")
@@ -236,22 +246,19 @@ def _blame_limits(findings: Iterable[Finding], lines: Sequence[NumberedLine]) ->
         if ran_out is None or not isinstance(names, list) or names[0] != "nofile":
             yield finding
             continue
-        facts = {**finding.facts, "starts_at": ran_out, "specificity": 2000, "survived": False}
+        facts = {**finding.facts, "starts_at": ran_out, "survived": False}
         yield replace(
             finding,
             level=Level.CAUSE,
             category=Category.ENVIRONMENT,
             page="file-and-process-limits",
             facts=facts,
+            strength=Strength(Together.SETTING),
         )
 
 
 MOST_GID_LINES = 2_000
 LEAST_ROWS = 2
-_TROUBLE = (
-    "signature.ib-modify-qp", "signature.ib-modify-qp-invalid", "signature.rdma-device-without-gid",
-    "signature.ib-retry-exceeded", "signature.roce-retry-exceeded", "signature.ib-completion-error",
-)  # fmt: skip
 _GID_SET = expression(
     r"NCCL_IB_GID_INDEX(?:=| set by environment to |['\"]?\s?[:=]\s?['\"]?)(\d{1,3})\b"
 )
@@ -264,7 +271,7 @@ _GID_ROW = expression(
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """The GID in use, where its row of the table is link-local and another row is reachable."""
-    if not any(f.kind in _TROUBLE and not f.facts.get("survived") for f in findings):
+    if not any(f.has(FindingRole.RDMA) and not f.survived for f in findings):
         return []
     used: tuple[str, Evidence] | None = None
     rows: dict[str, tuple[str, str, Evidence]] = {}
@@ -307,7 +314,8 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             confidence=Confidence.LIKELY,
             evidence=tuple(quotes),
             page="ib-queue-pair",
-            facts={"gid_index": used[0], "specificity": 10_000, "starts_at": 1, "survived": False},
+            facts={"gid_index": used[0], "starts_at": 1, "survived": False},
+            strength=Strength(Together.RANKS),
         )
     ]
 
@@ -330,5 +338,6 @@ def _describe_absent(
         confidence=Confidence.LIKELY,
         evidence=(used[1], rows[known[-1]][2]),
         page="ib-queue-pair",
-        facts={"gid_index": used[0], "specificity": 10_000, "starts_at": 1, "survived": False},
+        facts={"gid_index": used[0], "starts_at": 1, "survived": False},
+        strength=Strength(Together.RANKS),
     )

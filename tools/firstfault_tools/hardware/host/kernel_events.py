@@ -70,7 +70,7 @@ def load_events() -> tuple[KernelEvent, ...]:
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
     """Compiled when its marker is first met: most logs meet none."""
-    return re.compile(pattern)
+    return expression(pattern)
 
 
 @cache

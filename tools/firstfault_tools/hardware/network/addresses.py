@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.host_sections import looks_like_host, split_sections
 from firstfault_tools.hardware.pages import attach_pages
@@ -183,7 +190,8 @@ def _find_dead_ends(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             evidence=tuple(quote_line(file, *i.place, host=i.host or None) for i in shown[:4]),
             host=shown[0].host if len(shown) == 1 and shown[0].host else None,
             page="socket-interface-selection",
-            facts={"survived": False, "specificity": 2000},
+            facts={"survived": False},
+            strength=Strength(Together.SETTING),
         )
     ]
 

@@ -14,7 +14,8 @@ from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-MARKERS = ("CA '", "hca_id:", "Physical state:", "phys_state:")
+GATE = ("CA '", "hca_id:", "Physical state:", "phys_state:")
+MARKERS = GATE
 
 _IBSTAT_DEVICE = expression(r"^CA '(?P<device>[\w.-]{1,40})'")
 _DEVINFO_DEVICE = expression(r"^hca_id:\s+(?P<device>[\w.-]{1,40})")
@@ -157,6 +158,8 @@ def read_infiniband(artefacts: tuple[Artefact, ...]) -> Reading:
         found.extend(find_in_lines(read_lines(artefact), artefact.name))
     return Reading(tuple(found))
 
+
+SIGNS = ("CA '", "hca_id:")
 
 READER = Reader(
     name="infiniband",

@@ -17,7 +17,7 @@ from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-MARKERS = (
+GATE = (
     "NIC statistics:",
     "ethtool -S",
     "CRC errors",
@@ -29,6 +29,7 @@ MARKERS = (
     "symbol_error",
     "link_downed",
 )
+MARKERS = GATE
 
 _COMMAND = expression(r"ethtool\s+(?:-S|--statistics)\s+(?P<device>[\w.@-]{1,40})")
 _COUNTER = expression(r"^\s*(?P<name>[A-Za-z][\w.\[\]-]{2,80}):\s?\.*\s*(?P<value>\d{1,19})\s*$")
@@ -151,6 +152,8 @@ def read_counters_of(artefacts: tuple[Artefact, ...]) -> Reading:
         found.extend(check_counters(read_counters(lines), artefact.name))
     return Reading(tuple(found))
 
+
+SIGNS = ("NIC statistics:", "# Port counters:", "# Port extended counters:")
 
 READER = Reader(
     name="link_counters",

@@ -12,12 +12,14 @@ from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_l
 from firstfault_tools.hardware.outliers import find_low
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
 _HOST = expression(r"(?<![\w.-])[A-Za-z][\w-]*\d[\w.-]*(?![\w-])")
 _NOT_HOST = expression(r"(?i)^(?:a100|h[12]00|b[23]00|v100|mlx\d|gpu\d|all|nccl|step|run)\w*")
 LOW = 0.8
 
-MARKERS = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
+GATE = ("_perf", "# Avg bus bandwidth", "busbw", "Out of bounds values")
+MARKERS = GATE
 
 _RANK = expression(
     r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d{1,6}\s+)?Pid\s+\d{1,9} on\s+(?P<host>\S{1,255}) device"
@@ -252,6 +254,8 @@ def read_nccl_tests(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(check_runs(runs), {"busbw_gbs": rows})
 
 
+SIGNS = ("# nThread",)
+
 READER = Reader(
     name="nccl_tests",
     summary="nccl-tests: bus bandwidth by size and node, the odd node out, wrong values",
@@ -259,6 +263,7 @@ READER = Reader(
     read=read_nccl_tests,
     # saved output often goes on with a log or another command
     owns=False,
+    role=Role.EXPERIMENT,
 )
 
 

@@ -12,7 +12,15 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.log.digest import FileDigest
@@ -185,7 +193,8 @@ def _describe(rules: RuleSet, digest: FileDigest, failure: Failure) -> Finding:
         evidence=(*(quote_line(digest.file, *q) for q in quotes), failed),
         host=rules.host,
         page="bootstrap-connect",
-        facts={"port": port, "starts_at": number, "specificity": 10_000, "survived": False},
+        facts={"port": port, "starts_at": number, "survived": False},
+        strength=Strength(Together.RANKS),
     )
 
 
@@ -225,7 +234,7 @@ def _find_closed(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
     if not any(
         f.category in (Category.COMMUNICATION, Category.ENVIRONMENT, Category.SCHEDULER)
         and f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
-        and not f.facts.get("survived")
+        and not f.survived
         for f in findings
     ):
         return []
@@ -255,7 +264,8 @@ def _find_closed(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             confidence=Confidence.LIKELY,
             evidence=tuple(quotes),
             page="bootstrap-connect",
-            facts={"port": closed.port, "specificity": 10_000, "starts_at": 1, "survived": False},
+            facts={"port": closed.port, "starts_at": 1, "survived": False},
+            strength=Strength(Together.RANKS),
         )
     ]
 

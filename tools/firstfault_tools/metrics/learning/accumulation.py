@@ -19,11 +19,13 @@ from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("ccum", "loss", "comm", "reduce", "world", "micro", "AllReduce", "ReduceScatter")
 _ACCUMULATION = expression(
-    r"(?i)\b(?:gradient|grad)[_ ]?accum\w*(?:[_ ](?:steps?|iters?))?['\"]?\s*[:=. ]+\s*(?P<steps>\d{1,5})\b(?!\.\d)"
+    r"(?i)\b(?:gradient|grad)[_ ]?accum\w{0,40}(?:[_ ](?:steps?|iters?))?['\"]?[:=.\s]{1,80}(?P<steps>\d{1,5})\b(?!\.\d)"
 )
-_WORLD = expression(r"(?i)\bworld[_ ]?size['\"]?\s*[:=. ]+\s*(?P<size>\d{1,6})\b")
+_WORLD = expression(r"(?i)\bworld[_ ]?size['\"]?[:=.\s]{1,80}(?P<size>\d{1,6})\b")
 _HEADING = expression(r"={2,}|-{3,}|#{2,}|\brun \w+\b", re.IGNORECASE)
-_VALUE = r"['\"]?\s*[:=]?\s*(?P<value>\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w.]*\d*/)"
+_VALUE = (
+    r"['\"]?\s{0,9}[:=]?\s{0,9}(?P<value>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,4})?)(?![\w.]{0,60}/)"
+)
 _LOSS = expression(rf"(?i)(?<![\w/_-])(?:lm |train(?:ing)?[_/ ])?loss{_VALUE}")
 _EVAL = expression(rf"(?i)\b(?:eval|val|validation)[_/ ]loss{_VALUE}")
 _NORM = expression(rf"(?i)\bgrad(?:ient)?[_ ]?norm{_VALUE}")

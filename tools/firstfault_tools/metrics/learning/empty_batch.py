@@ -10,23 +10,30 @@ import re
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 GATE = ("nan", "NaN", "NAN")
 LOOK_BACK = 64
 _NAN = expression(r"(?i)(?<![a-z])nan(?![a-z])")
 _UNITS = r"tokens?|labels?|targets?|samples?|valid|supervised|unmasked|positions?|items?"
 _ZERO = expression(
-    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
+    rf"(?i)(?<![\w-])(?P<name>[\w-]{{0,60}}(?:{_UNITS})[\w-]{{0,40}})['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?0(?:\.0+)?(?![\d.,])|"
     rf"(?<![\d.,])0 (?P<after>(?:[\w-]+ ){{0,2}}(?:{_UNITS})\b)"
 )
 _COUNT = expression(
-    rf"(?i)(?P<name>[\w-]*(?:{_UNITS})[\w-]*)['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
+    rf"(?i)(?<![\w-])(?P<name>[\w-]{{0,60}}(?:{_UNITS})[\w-]{{0,40}})['\"]?(?: ?\([^)\n]{{1,20}}\))?\s?[=:]?\s?(?P<value>\d[\d,]*)(?![\d.])"
 )
 _LIST = expression(
-    rf"(?i)(?P<name>[\w./-]*(?:{_UNITS})[\w./-]*)['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
+    rf"(?i)(?<![\w./-])(?P<name>[\w./-]{{0,80}}(?:{_UNITS})[\w./-]{{0,80}})['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
 )
 _RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
 _CUT = expression(r"(?i)\btruncat\w+|\blonger than\b|> ?max_(?:seq_)?len")
@@ -43,7 +50,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 
 
 def _rank_of(text: str) -> int | None:
-    rank = read_speaker(text)[0].rank
+    rank = read_prefix(text)[0].rank
     if rank is None:
         told = _RANK.search(text)
         rank = int(told[1]) if told is not None else None
@@ -155,6 +162,6 @@ def _describe(
             "others_least": min(counts),
             "ranks": list(ranks),
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )

@@ -11,13 +11,23 @@ from dataclasses import dataclass
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import keep_marked
 
 GATE = ("reward", "critic/score")
 MAX_LINE, MAX_ROWS, LEAST = 8_000, 50_000, 8
 ALL_ZERO, CUT_OFF = 4, 0.95
 """Rows from which on a spread and a gradient of zero in every row are enough; share of answers that end at the limit."""
+MOST = 0.8
+"""Share of rows without any spread from which on the few others do not count: four of five updates are empty."""
 APART, FAR_APART, TIMES = 0.15, 0.5, 5.0
 TREND = 4
 """Mean difference between the engine's and the trainer's probabilities of the same tokens that rounding does not give."""
@@ -41,7 +51,9 @@ _NAMES = {
 _PAIR = expression(
     r"['\"]?(?<![\w/])(?P<name>[A-Za-z][\w/]*)['\"]?\s?[:=]\s?['\"]?(?P<value>[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)"
 )
-_WANTED = {n: expression(rf"(?:{p})\Z") for n, p in _NAMES.items()}
+_ROOM = r"(?:(?:train|training|trainer|rollout|rl|metrics)/){0,2}"
+"""What trackers and trainers put before a name."""
+_WANTED = {n: expression(rf"{_ROOM}(?:{p})\Z") for n, p in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,8 @@ def judge_engine_apart(rows: Sequence[Row], file: str) -> Finding | None:
         confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
         page="policy-collapse",
-        facts={"apart_before": base, "apart_after": end, "starts_at": 1, "specificity": 5_000},
+        facts={"apart_before": base, "apart_after": end, "starts_at": 1},
+        strength=Strength(Together.SERIES),
     )
 
 
@@ -187,17 +200,23 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
     """All rewards of a group equal for many steps, so that every gradient is zero."""
     late = rows[len(rows) // 3 :] if len(rows) >= LEAST else rows
     spread, grads = _column(late, "reward_std"), _column(late, "grad_norm")
-    if len(spread) < LEAST // 2 or any(spread) or len(grads) < LEAST // 2 or median(grads) > 0:
+    rewards = _column(late, "reward")
+    shown = ", reward_std 0" if spread else ""
+    if not spread:
+        spread = rewards  # a reward of exactly 0 has none
+    still = [r for r in late if not r.values.get("reward_std", r.values["reward"])]
+    empty = len(spread) - sum(map(bool, spread))
+    if len(spread) < LEAST // 2 or empty < MOST * len(spread) or len(grads) < LEAST // 2 or median(grads) > 0:  # fmt: skip
         return None
-    first = next(r for r in rows if r.values.get("reward_std") == 0.0)
-    reward = median(_column(late, "reward"))
+    first = next((r for r in rows if not r.values.get("reward_std", r.values["reward"])), still[0])
+    reward = median(rewards)
+    often = "" if empty == len(spread) else f" in {empty} of {len(spread)} rows"
     quoted = {r.number: r for r in (first, rows[-1])}
     return Finding(
         kind="metrics.rl_no_signal",
         title=(
-            f"Nothing is learned since {first.label}: all rewards of a group are equal (reward "
-            f"{reward:g}, reward_std 0), so advantages and gradient norm are 0"
-            + _name_cut_off(late)
+            f"{'Next to nothing' if often else 'Nothing'} is learned since {first.label}: all rewards of a group are equal{often} (reward "
+            f"{reward:g}{shown}), so advantages and gradient norm are 0" + _name_cut_off(late)
         ),
         level=Level.CAUSE,
         category=Category.NUMERICAL,
@@ -208,6 +227,6 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
             "reward": reward,
             "since": first.label,
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )

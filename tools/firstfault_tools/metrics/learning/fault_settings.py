@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
@@ -28,7 +29,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
 }  # fmt: skip
 _COMMAND = ("$ ", ">>> ", "In [", "# python", "print(")
-_NAMES = re.compile(r"['\"][^'\"]{1,80}['\"]")
+_NAMES = expression(r"['\"][^'\"]{1,80}['\"]")
 
 Lines = Sequence[tuple[str, Sequence[tuple[int, str]]]]
 """(file, its numbered lines)."""
@@ -44,7 +45,7 @@ class Fact:
 
     def __format__(self, spec: str) -> str:
         if spec == "quote":
-            return f"«{self.words}»"
+            return f"`{self.words}`"
         if spec == "last":
             return str(int(float(self.value)) - 1)
         return self.value
@@ -182,7 +183,7 @@ class _Facts:
 
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    return expression(pattern, re.IGNORECASE)
 
 
 def _value(match: re.Match[str]) -> str:

@@ -230,6 +230,41 @@ def judge_rate_as_written(view: View) -> list[Finding]:
     return found
 
 
+DECAYED = {"cosine": 0.25, "linear": 0.15}
+"""Share of the run after which a schedule of this name has visibly fallen (by 15 % of its height)."""
+
+
+def judge_missing_decay(view: View) -> list[Finding]:
+    """The arguments name a decay, yet the learning rate stays where it was after its warm-up."""
+    curve, series = view.curve("lr"), view.lead
+    named = [e for e in view.events("decay_style") if e.row == 0]
+    total, last = series.total_steps, series.step[int(curve.rows[-1])] if len(curve) else NO_STEP
+    style = next((s for e in named[-1:] for s in DECAYED if s in e.text.lower()), None)
+    if style is None or not total or last == NO_STEP or len(curve) < 20:
+        return []
+    warm = next((e.values.get("steps", 0) for e in view.events("warmup") if e.row == 0), 0)
+    late = curve.values[len(curve) // 4 :]
+    level = float(late[0])
+    if level <= 0 or float(late.max() - late.min()) > 1e-3 * level:
+        return []
+    if last - warm < DECAYED[style] * (total - warm):
+        return []
+    row, end = int(curve.rows[len(curve) // 4]), int(curve.rows[-1])
+    return [
+        make_finding(
+            "lr_not_decayed",
+            f"The learning rate stays at {number(level)} from {series.label(row)} to {series.label(end)} of {total}, although "
+            f"the arguments ask for a {style} decay: the schedule is not stepped, or its length is far beyond the run "
+            "(decay iterations, override of the scheduler from a checkpoint)",
+            Level.FAILURE,
+            Category.NUMERICAL,
+            view.event_evidence(named[-1:]) + view.evidence([row, end]),
+            page="learning-rate-schedules",
+            facts={"style": style, "lr": level, "total_steps": total},
+        )
+    ]
+
+
 TINY = 1e-7
 """Learning rate below which a run in 16 or 32 bit weights moves nothing that a loss could show."""
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.log.digest import FileDigest
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 MOST_LINES, MOST_NAMES = 50_000, 64
 LEAST = 2
@@ -31,10 +32,6 @@ _OTHER = expression(
 _PLACE = expression(
     r"(?i)(?:\b(?:step|iter(?:ation)?|batch|epoch)s?\b['\"]?[ =:\[]{1,3}\d+\]?[^,|]{0,2}){1,2}|\b\d+/\d+\b"
 )
-_KNOWN = (
-    "metrics.nan_", "metrics.rank_empty", "metrics.not_finite", "signature.loss-is-nan",
-    "signature.hf-zero-loss", "signature.table-row-loss-nan",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -52,9 +49,7 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
     """A loss that is lost by its last line, where no reader of steps has said so already."""
     logs: LogIncident = incident
     if any(
-        f.level in (Level.CAUSE, Level.FAILURE)
-        and f.kind.startswith(_KNOWN)
-        and not f.facts.get("survived")
+        f.level in (Level.CAUSE, Level.FAILURE) and f.has(FindingRole.LOSS_LOST) and not f.survived
         for f in findings
     ):
         return ()
@@ -78,7 +73,7 @@ def read_tracks(digest: FileDigest) -> dict[str, Track]:
     for number, text in lines:
         if len(text) > 8_000:
             continue
-        rank = read_speaker(text)[0].rank
+        rank = read_prefix(text)[0].rank
         for told in _LOSS.finditer(text):
             if _OTHER.search(told["name"]):
                 continue

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, number
 
@@ -153,6 +154,18 @@ def judge_not_finite(view: View) -> list[Finding]:
     )
 
 
+def _name_gradient_first(view: View, gradient: int, loss: int) -> str:
+    """The gradient broke before the loss: the step was taken with it."""
+    import numpy as np
+
+    series = view.lead
+    word = "infinite" if np.isinf(series.values("grad_norm")[gradient]) else "NaN"
+    return (
+        f"The gradient norm is {word} at {series.label(gradient)}, before the loss, which is NaN since {series.label(loss)}: an update "
+        "with a gradient that is not finite was applied and broke the weights; such a step has to be skipped (in bf16, too)"
+    )
+
+
 def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
     """The verdict on one rank. where: what to say about ranks."""
     import numpy as np
@@ -163,10 +176,12 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
     finite_loss = view.curve("loss").rows
     last_good = int(finite_loss[-1]) if len(finite_loss) else -1
     lasting_loss = loss[loss > last_good]
-    lasting_grad = grad[grad > last_good] if len(gone) or len(lasting_loss) else grad
+    last_good_grad = int(view.curve("grad_norm").rows[-1]) if len(view.curve("grad_norm")) else -1
+    lasting_grad = grad
+    if len(gone) or len(lasting_loss):
+        # a gradient that is not finite breaks the weights, and with them the loss of the next step
+        lasting_grad = grad[grad > min(last_good_grad, last_good)]
     if not len(lasting_loss) and not len(gone):
-        tail = view.curve("grad_norm").rows
-        last_good_grad = int(tail[-1]) if len(tail) else -1
         lasting_grad = grad[grad > last_good_grad]
         if len(lasting_grad) < (3 if len(finite_loss) else 2):
             return _passing(view, loss, grad)
@@ -190,6 +205,8 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
         verb = "is" if len(what) == 1 else "are"
         names = " and ".join(what).capitalize()
         title = f"{names} {verb} {word} since {series.label(first)}"
+        if len(what) == 2 and int(lasting_grad[0]) < int(lasting_loss[0]):
+            title = _name_gradient_first(view, int(lasting_grad[0]), int(lasting_loss[0]))
         if len(gone):
             parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
             steps["loss_missing_since"] = series.label(int(gone[0]))
@@ -197,11 +214,6 @@ def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
         title = (
             f"The loss is no longer printed since {series.label(first)} while the other columns go "
             "on; some trainers leave a NaN loss out"
-        )
-    if len(lasting_loss) and len(lasting_grad) and int(lasting_grad[0]) < int(lasting_loss[0]):
-        parts.append(
-            f"gradient norm first at {series.label(int(lasting_grad[0]))}, loss at "
-            f"{series.label(int(lasting_loss[0]))}"
         )
     cause_known = False
     rate = _rate_jump_before(view, first)
@@ -445,7 +457,7 @@ def judge_loss_scale(view: View) -> list[Finding]:
                 Level.CAUSE,
                 Category.NUMERICAL,
                 quoted,
-                page="loss-scale-collapse",
+                page=page_of_kind("metrics.loss_scale_collapse"),
                 confidence=Confidence.CONFIRMED if at_floor else Confidence.LIKELY,
                 facts=facts,
             )

@@ -16,9 +16,17 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.log.digest import FileDigest
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 FLAT = (
     "metrics.rl_no_signal",
@@ -87,7 +95,7 @@ def _read_repeats(digest: FileDigest) -> list[Repeat]:
     for number, text in digest.kept[:MOST_LINES]:
         if len(text) > 4_000 or not any(mark in text for mark in _MARKS):
             continue
-        body = text[read_speaker(text)[1] :].strip()
+        body = text[read_prefix(text)[1] :].strip()
         again = _REPEATED.search(body)
         words = _REPEATED.sub("", body).strip()
         if not _ERROR.search(words) or _NO_ERROR.search(words):
@@ -149,7 +157,8 @@ def _describe(flat: Finding, file: str, repeat: Repeat) -> Finding:
             *flat.evidence[:2],
         ),
         page=page,
-        facts={**flat.facts, "times": repeat.count, "starts_at": 1, "specificity": 6_000},
+        facts={**flat.facts, "times": repeat.count, "starts_at": 1},
+        strength=Strength(Together.REPEATED_SERIES),
     )
 
 
@@ -200,6 +209,7 @@ def find_changed_setting(logs: LogIncident, findings: Sequence[Finding]) -> Iter
                 *left.evidence[:2],
             ),
             page="resume-state",
-            facts={**left.facts, "starts_at": 1, "specificity": 6_000},
+            facts={**left.facts, "starts_at": 1},
+            strength=Strength(Together.REPEATED_SERIES),
         ),
     )

@@ -14,7 +14,15 @@ from itertools import pairwise
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import may_hold
 
 MIN_ROWS = 8
@@ -48,6 +56,9 @@ _RISES = {
     "gradient norm": 8.0,
     "share of clipped ratios": 8.0,
 }
+
+_DRIFTS = ("difference of log-probabilities between rollout and trainer",)
+"""What should stay where it began: it may have grown long before the reward fell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +149,8 @@ def _describe(
             "reward_before": best,
             "reward_after": end,
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )
 
 
@@ -171,6 +182,8 @@ def _change(rows: list[_Row], name: str, best_at: int) -> tuple[int, str] | None
     if len(usual) < TAIL or len(later) < TAIL:
         return None
     level, end = median(usual[-8:]), median(v for _, v in later[-TAIL:])
+    if name in _DRIFTS:
+        level = min(level, median(usual[:TAIL]))
     if name in _RISES and level > 0 and end > _RISES[name] * level:
         began = next(i for i, v in later if v > 3 * level)
         return began, f"the {name} rose from {level:.3g} to {end:.3g}"

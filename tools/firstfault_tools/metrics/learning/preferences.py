@@ -13,7 +13,16 @@ from math import isnan
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Json,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import keep_marked
 
 GATE = ("rewards/margins", "rewards_train/margins", "reward_margin")
@@ -89,7 +98,8 @@ def _not_numbers(rows: Sequence[Row], file: str) -> Finding | None:
         Confidence.CONFIRMED,
         file,
         (rows[max(0, start - 1)], bad[0], bad[-1]),
-        {"rows": len(bad), "starts_at": 1, "specificity": 5_000},
+        {"rows": len(bad), "starts_at": 1},
+        Strength(Together.SERIES),
     )
 
 
@@ -119,7 +129,8 @@ def _never_moves(rows: Sequence[Row], file: str) -> Finding | None:
         Confidence.LIKELY,
         file,
         (rows[0], rows[-1]),
-        {"rows": len(rows), "starts_at": 1, "specificity": 5_000},
+        {"rows": len(rows), "starts_at": 1},
+        Strength(Together.SERIES),
     )
 
 
@@ -150,7 +161,8 @@ def _both_lost(rows: Sequence[Row], file: str) -> Finding | None:
         Confidence.LIKELY,
         file,
         (rows[0], rows[-1]),
-        {"chosen": chosen[-1], "starts_at": 1, "specificity": 5_000},
+        {"chosen": chosen[-1], "starts_at": 1},
+        Strength(Together.SERIES),
     )
 
 
@@ -183,6 +195,9 @@ def _margin_grows(rows: Sequence[Row], file: str) -> Finding | None:
     )
 
 
+ONE_LINE = Strength()
+
+
 def _describe(
     kind: str,
     title: str,
@@ -191,6 +206,7 @@ def _describe(
     file: str,
     rows: Sequence[Row],
     facts: Mapping[str, Json],
+    strength: Strength = ONE_LINE,
 ) -> Finding:
     quoted = {r.number: r for r in rows}.values()
     return Finding(
@@ -202,4 +218,5 @@ def _describe(
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted),
         page="preference-training",
         facts=facts,
+        strength=strength,
     )

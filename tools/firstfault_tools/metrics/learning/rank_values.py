@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Json,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
 
@@ -98,7 +106,6 @@ def _describe(view: View, row: int, metric: str) -> list[Finding]:
         "others_high": high,
         "ranks": [rank],
         "starts_at": 1,
-        "specificity": 5_000,
     }
     loss = _LOSS.search(view.text(series, row))
     if metric == "grad_norm" and loss is not None:
@@ -126,6 +133,7 @@ def _describe(view: View, row: int, metric: str) -> list[Finding]:
             confidence=Confidence.LIKELY,
             rank=int(rank),
             facts=facts,
+            strength=Strength(Together.SERIES),
         )
     ]
 

@@ -6,6 +6,7 @@ import re
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.learning.loss_shape import usable_loss
 from firstfault_tools.metrics.series import NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, noise_of, number
@@ -59,7 +60,7 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
                 Level.CAUSE if told else Level.CONTEXT,
                 Category.CHECKPOINT,
                 view.evidence([before, after]) + view.event_evidence(missing[:2]),
-                page="checkpoint-not-found",
+                page=page_of_kind("metrics.restarted_from_scratch"),
                 confidence=Confidence.CONFIRMED,
                 facts={"reached": series.label(before), "restarted_at": series.label(after)},
             )
@@ -93,7 +94,7 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.CHECKPOINT,
             view.event_evidence(quoted) + rows,
-            page="checkpoint-not-found",
+            page=page_of_kind("metrics.restarted_from_scratch"),
             confidence=Confidence.CONFIRMED if restarted else Confidence.LIKELY,
             facts=facts,
         )
@@ -119,13 +120,17 @@ def judge_loss_across_resume(view: View) -> list[Finding]:
             continue
         if series.step[row] in (0, 1) and series.step[last] > series.step[row] and start <= after:
             continue  # another run that begins with the weights of the first
+        anew = _from_random(before, after, start)
+        why = (
+            ": what was loaded is not the state that was saved (optimizer and its fp32 master weights, loss scaler, or the data "
+            "order), although the weights were loaded"
+        )
         return [
             make_finding(
                 "resume_loss_jump",
                 f"The loss was {number(before)} before the restart ({series.label(last)}) and is {number(after)} right after it "
-                f"({series.label(row)}): what was loaded is not the state that was saved (optimizer and its fp32 master weights, "
-                "loss scaler, or the data order), although the weights were loaded",
-                Level.FAILURE,
+                f"({series.label(row)}){anew or why}",
+                Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
                 view.evidence([last, row]) + view.event_evidence(told[:2]),
                 page="resume-state",
@@ -264,7 +269,7 @@ def judge_rate_restart(view: View) -> list[Finding]:
             f"The learning rate was {number(before)} at {series.label(last)} and is {number(after)} at "
             f"{series.label(row)}, the first after the resume: it {how}, so the learning-rate scheduler was not restored "
             "from the checkpoint and restarted, although the steps go on"
-            + (f" («{setting[1]}»)" if setting else "")
+            + (f" (`{setting[1]}`)" if setting else "")
         )
         quoted = [Event("setting", setting[0], setting[2], row, {})] if setting else []
         return [
@@ -295,6 +300,20 @@ def _name_setting(view: View, start: int, end: int) -> tuple[int, str, str] | No
     return None
 
 
+AS_AT_START = 0.9
+"""Share of the way down from the first loss that is lost again at a resume from random weights."""
+
+
+def _from_random(before: float, after: float, start: float) -> str:
+    """Words where the loss after a resume is that of the very first steps; '' elsewhere."""
+    if start - before < 0.1 * abs(start) or after - before < AS_AT_START * (start - before):
+        return ""
+    return (
+        f": that is the loss of the first steps ({number(start)}), so the weights were not loaded and the run goes on from random "
+        "ones, although the step counter was restored"
+    )
+
+
 def _jumps_at_load(view: View) -> list[Finding]:
     """A load in the middle of the log after which the counter goes on and the loss lies clearly higher."""
     loss = usable_loss(view)
@@ -314,13 +333,14 @@ def _jumps_at_load(view: View) -> list[Finding]:
         old, new = rates.get(last), rates.get(first)
         if old and new and not 0.5 < new / old < 2:
             return []  # the rate is what changed, and is told by its own judge
+        anew = _from_random(float(before[-1]), float(after[0]), float(loss.values[0]))
+        why = ": the resumed state does not match (optimizer state, weights, precision or data order)"  # fmt: skip
         return [
             make_finding(
                 "resume_loss_jump",
                 f"The loss is {number(float(before[-1]))} at {series.label(last)} and {number(float(after[0]))} at {series.label(first)}, after the "
-                "checkpoint was loaded in between: the resumed state does not match (optimizer state, weights, "
-                "precision or data order)",
-                Level.FAILURE,
+                f"checkpoint was loaded in between{anew or why}",
+                Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
                 view.evidence([last, first]) + view.event_evidence([event]),
                 page="resume-state",

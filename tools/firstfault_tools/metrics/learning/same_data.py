@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 MARKERS = (
     "ids: [",
@@ -81,7 +81,7 @@ def _find_ids(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         if listed is None or not _shuffled(listed["items"]):
             continue
         head = text[: listed.start()]
-        rank = read_speaker(text)[0].rank
+        rank = read_prefix(text)[0].rank
         if rank is None or not _WORDS.search(head):
             continue
         key = re.sub(r"\d+", "0", _PREFIX.sub("", head))
@@ -110,7 +110,7 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
             continue
         head = text[: listed.start()]
         if _WORDS.search(head) and not _NOT_TRAINED.search(head):
-            key = read_speaker(text)[0].rank, re.sub(r"\d+", "0", head)
+            key = read_prefix(text)[0].rank, re.sub(r"\d+", "0", head)
             told[key].setdefault(int(epoch[1]), (listed["items"], (number, text)))
     repeated = [by for by in told.values() if len(by) >= LEAST_EPOCHS]
     if not repeated or any(len({items for items, _ in by.values()}) > 1 for by in repeated):
@@ -172,7 +172,7 @@ def _find_losses(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
     steps: dict[str, dict[int, tuple[str, tuple[int, str]]]] = defaultdict(dict)
     for number, text in kept:
         told = _LOSS.search(text[:1000])
-        rank = read_speaker(text)[0].rank if told is not None else None
+        rank = read_prefix(text)[0].rank if told is not None else None
         if told is not None and rank is not None:
             steps[told["step"]].setdefault(rank, (told["loss"], (number, text)))
     full = [by for by in steps.values() if len(by) >= LEAST_RANKS]

@@ -20,7 +20,8 @@ MAX_RATE = 3e-6
 
 MIN_ROWS, MIN_STEPS = 8, 100
 MAX_CANDIDATES = 2_000
-_NAMES = ("bf16", "bfloat16", "master")
+GATE = ("bf16", "bfloat16", "master")
+_NAMES = GATE
 """Lines that speak of the type and are looked at: a program tells its settings at the start."""
 
 _HALF = expression(

@@ -20,7 +20,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 MARKERS = (
     "rainable", "requires_grad", "require grad", "ptimizer p", "ptimizer g", "ptimizer: ", "ptimizer t", "ptimizer s",
@@ -48,11 +48,12 @@ _SHAPES = ("(0,)", "torch.Size([0])", "hape [0]", "hape: [0]")
 MOST, MOST_CHARS = 4_000, 2_000
 _ZEROS = ("0", "zero", "{}", "[]", "empty", ">>> ", "In [")
 _FIGURE = (
-    r"(?P<value>\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.]*[A-Za-z%])(?!\s*[:=])"
-    r"(?:\s*(?:/|of|out of)\s*(?:the )?(?P<whole>\d[\d,]*))?"
+    r"(?P<value>\d[\d,]{0,30}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?)(?![\w.]{0,60}[A-Za-z%])(?!\s{0,9}[:=])"
+    r"(?:\s{0,9}(?:/|of|out of)\s{0,9}(?:the )?(?P<whole>\d[\d,]{0,30}))?"
 )
 _AFTER = expression(
-    rf"[\w()'\"\]\[|<>.\- ]{{0,34}}?(?:\s*[:=,]+\s*|\s+(?:is|are)\s+|\s+)(?:tensor\(|\()?(?:{_FIGURE}|(?P<word>\{{\}}|\[\]|empty\b|all[- ]zeros?\b|zeros?\b|none changed))"
+    rf"[\w()'\"\]\[|<>.\- \t]{{0,40}}?(?:[:=,]{{1,9}}\s{{0,9}}|\s(?:is|are)\s{{1,9}}|\s)"
+    rf"(?:tensor\(|\()?(?:{_FIGURE}|(?P<word>\{{\}}|\[\]|empty\b|all[- ]zeros?\b|zeros?\b|none changed))"
 )
 _BEFORE = expression(
     rf"(?<![\d.,:/-])(?:{_FIGURE}|\b(?P<word>[Nn]o|[Zz]ero))\s+(?:[a-z]+ ){{0,2}}\Z"
@@ -117,9 +118,9 @@ def _objects() -> tuple[Reported, ...]:
     return tuple(
         Reported(
             entry,
-            re.compile(rf"(?<!\w)(?:{entry['noun']})(?!\w)", re.IGNORECASE),
-            re.compile(entry["line"], re.IGNORECASE) if "line" in entry else None,
-            re.compile(entry["not_line"], re.IGNORECASE),
+            expression(rf"(?<!\w)(?:{entry['noun']})(?!\w)", re.IGNORECASE),
+            expression(entry["line"], re.IGNORECASE) if "line" in entry else None,
+            expression(entry["not_line"], re.IGNORECASE),
         )
         for entry in table["objects"]
     )
@@ -165,7 +166,7 @@ def _read(
 
 
 def _rank_of(text: str) -> int | None:
-    rank = read_speaker(text)[0].rank
+    rank = read_prefix(text)[0].rank
     told = _RANK.search(text) if rank is None and "ank" in text else None
     return rank if told is None else int(told[1])
 
@@ -289,7 +290,9 @@ def _schedule(entry: dict[str, Any], number: int, lines: Sequence[tuple[int, str
 
 
 _EMPTY = expression(r"\(0,\)|torch\.Size\(\[0\]\)|\b[Ss]hape:? ?\[0\]")
-_NO_CHECK = expression(r"(?i)size mismatch|copying a param|Error\b|state_dict for")
+_NO_CHECK = expression(
+    r"(?i)size mismatch|copying a param|Error\b|state_dict for|(?:saved|recomputed) metadata:"
+)
 _STAGE_3 = (
     "stage=3",
     "zero3",

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import keep_marked
 
 GATE = (
@@ -153,6 +161,6 @@ def _judge(
             "skew_before": round(first.skew, 3),
             "skew_after": round(last.skew, 3),
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )

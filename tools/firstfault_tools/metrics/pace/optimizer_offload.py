@@ -19,7 +19,7 @@ _TIMER = expression(
     r"\b(?P<name>(?:forward|fwd|backward|bwd|step)(?:_inner|_allreduce)?(?:_microstep)?): (?P<ms>\d+(?:\.\d+)?)"
 )
 _OFFLOAD = expression(
-    r"(?i)offload_(?:optimizer|param)\w*['\"]?\s*[:=]?.{0,40}?\bdevice\w*['\"]?\s*[:=]\s*['\"]?(?:\w+\.)?(?P<device>nvme|cpu)\b"
+    r"(?i)offload_(?:optimizer|param)\w{0,40}['\"]?\s{0,9}[:=]?.{0,40}?\bdevice\w{0,40}['\"]?\s{0,9}[:=]\s{0,9}['\"]?(?:\w+\.)?(?P<device>nvme|cpu)\b"
     r"|offload_optimizer_device['\"]?\s*[:=]\s*['\"]?(?P<other>nvme|cpu)|Using (?P<said>CPU) Offload: True"
 )
 _SLOW_IO = expression(r"(?i)pipeline_(?:read|write)['\"]?\s*[:=]\s*['\"]?false")

@@ -23,6 +23,16 @@ _KINDS = (
     (expression(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
 )  # fmt: skip
 LEAST = 40.0
+SUMMARY_LINES = 4_000
+_SUMMED = expression(
+    r"^\s*\|\s*(?P<name>[A-Za-z][^|]{2,60}?)\s*\|\s*(?P<seconds>\d{1,9}(?:\.\d{1,6})?)\s*\|\s*(?P<share>\d{1,3}(?:\.\d{1,2})?)\s*%?\s*\|"
+)
+_SUMMED_KINDS = (
+    (expression(r"(?i)nccl|communicat|collective|all-?reduce"), "collectives: the step waits for communication or for a slower rank", "communication-stall"),
+    (expression(r"(?i)mem(?:ory|cpy|set)|copy|copies"), "copies between host and GPU", "data-slow"),
+    (expression(r"(?i)data|load|input"), "the loader: the step waits for its input data", "dataloader-stall"),
+    (expression(r"(?i)other"), "many small kernels of the framework, for instance from a loop over tensors in Python", "low-mfu"),
+)  # fmt: skip
 _SAMPLED = expression(
     r"^\s*(?P<own>\d{1,3}\.\d\d)%\s+\d{1,3}\.\d\d%\s+[\d.]+s\s+[\d.]+s\s+(?P<where>\S.{0,80}?\([^()]{1,120}\))\s*$"
 )
@@ -49,7 +59,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             if pattern.search(row["name"]) and (best is None or float(row["share"]) > best[0]):
                 best = (float(row["share"]), number, text, row["name"], what, page)
     if best is None:
-        return _find_sampled(lines, file)
+        return _find_summary(lines, file) or _find_sampled(lines, file)
     share, number, text, name, what, page = best
     return (
         Finding.of_slowness(
@@ -61,6 +71,32 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             facts={"share": share},
         ),
     )
+
+
+def _find_summary(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """A summary by kind of kernel (`| Communication (NCCL) | 2.312 | 57.9 |`) in which one that computes nothing leads."""
+    if not any("Category" in text and "%" in text for _, text in lines[:SUMMARY_LINES]):
+        return ()
+    for number, text in keep_near(lines, ("Category",), before=0, after=12)[:200]:
+        row = _SUMMED.match(text[:300])
+        if row is None or float(row["share"]) < LEAST:
+            continue
+        named = next(((w, p) for e, w, p in _SUMMED_KINDS if e.search(row["name"])), None)
+        if named is None:
+            continue
+        share = float(row["share"])
+        title = f"by the profile {share:g} % of the time ({row['seconds']} s) is {row['name'].strip()}: {named[0]}"
+        return (
+            Finding.of_slowness(
+                "setting.profile",
+                title,
+                (quote_line(file, number, text),),
+                weight=round(share / 100, 2),
+                page=named[1],
+                facts={"share": share},
+            ),
+        )
+    return ()
 
 
 def _find_sampled(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:

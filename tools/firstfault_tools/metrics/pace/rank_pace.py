@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
 
@@ -83,8 +90,8 @@ def judge_rank_data(view: View) -> list[Finding]:
                 "others_ms": usual,
                 "ranks": [int(worst)],
                 "starts_at": 1,
-                "specificity": 5_000,
             },
+            strength=Strength(Together.SERIES),
         )
     ]
 
@@ -143,8 +150,8 @@ def judge_rank_pauses(view: View) -> list[Finding]:
                 "usual_ms": usual,
                 "cost_share": cost,
                 "starts_at": 1,
-                "specificity": 5_000,
             },
+            strength=Strength(Together.SERIES),
         )
     ]
 
@@ -221,9 +228,9 @@ def judge_straggler(view: View) -> list[Finding]:
 
 def _host_of_all(view: View, rows: dict[int, int], slow: list[int]) -> str | None:
     """The host on which all slow ranks are and none of the others, by the prefixes of their lines."""
-    from firstfault_tools.log.speaker import read_speaker
+    from firstfault_tools.log.prefix import read_prefix
 
-    hosts = {r: read_speaker(view.text(view.all, row))[0].host for r, row in rows.items()}
+    hosts = {r: read_prefix(view.text(view.all, row))[0].host for r, row in rows.items()}
     mine = {hosts[r] for r in slow}
     host = mine.pop() if len(mine) == 1 else None
     others = {h for r, h in hosts.items() if r not in slow}

@@ -16,9 +16,17 @@ from statistics import median
 from typing import Any
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import (
+    Category,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.hardware.excerpt import join_lines, quote_line
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
 HEAD_BYTES, TAIL_BYTES = 128 * 1024, 256 * 1024
@@ -48,13 +56,15 @@ _FOR_DATA = expression(
 )
 """A wait for its own input, which is no wait for others."""
 _COMPUTE = expression(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
-_RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
+_RANK = expression(
+    r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?![\d.])"
+)
 _HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
 _HOST_NEAR = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
 _NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local|h2d|d2h")
 _STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
 _PAIR = expression(
-    r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]*(?:\((?:ms|s|us)\))?[ \t]*[:=]?[ \t]*"
+    r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]{0,9}(?:\((?:ms|s|us)\))?[ \t]{0,9}[:=]?[ \t]{0,9}"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])"
 )
 _ROW = expression(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
@@ -64,12 +74,17 @@ _CELLS = expression(r"[|,\s]+")
 
 @dataclass(slots=True)
 class RankParts:
-    """Parts of the step of one rank: values of each name in the order of the log."""
+    """Parts of the step of one rank: values of each name in the order of the log.
+
+    called, file: of a source that is no single rank, and of one with a log of its own.
+    """
 
     rank: int
     host: str | None = None
     parts: dict[str, list[float]] = field(default_factory=dict)
     lines: list[tuple[int, str]] = field(default_factory=list)
+    called: str = ""
+    file: str = ""
 
 
 @cache
@@ -169,7 +184,7 @@ def _read_rows(
 
 
 def _body(text: str) -> str:
-    return text[read_speaker(text)[1] :] if text[:1] in "[(0123456789" else text
+    return text[read_prefix(text)[1] :] if text[:1] in "[(0123456789" else text
 
 
 def _read_heading(text: str) -> list[str]:
@@ -212,7 +227,7 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
         (" ".join(p["name"].replace("_", " ").lower().split()), float(p["value"]))
         for p in _PAIR.finditer(text, named.end())
     ]
-    kept = [(n, v) for n, v in pairs if kind_of(n) or _WAIT.search(n) or _COMPUTE.search(n) or _WHOLE.match(n)]  # fmt: skip
+    kept = [(n, v) for n, v in pairs if names_part(n)]
     if len(kept) < 2 or len(found) >= MAX_RANKS:
         return
     one = found.setdefault(int(named[1]), RankParts(int(named[1])))
@@ -223,6 +238,12 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
     if one.host is None:
         one.host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
     one.lines.append((number, text))
+
+
+def names_part(name: str) -> bool:
+    """The name is that of a part of the step, or of the whole of it."""
+    said = kind_of(name) is not None or _WAIT.search(name) or _COMPUTE.search(name)
+    return bool(said or _WHOLE.match(name))
 
 
 def kind_of(name: str) -> str | None:
@@ -288,14 +309,19 @@ def _describe(
     hosts = {by_rank[r].host for r in high}
     one_host = next(iter(hosts)) if len(hosts) == 1 else None
     since, quoted = _onset(mine, name, own)
-    called = f"rank {worst}" + (f" ({mine.host})" if mine.host else "")
+    called = mine.called or f"rank {worst}" + (f" ({mine.host})" if mine.host else "")
     if len(high) > 1:
-        called = f"ranks {', '.join(map(str, sorted(high)[:8]))}" + (f" on {one_host}" if one_host else "")  # fmt: skip
-    title = f"{called[0].upper()}{called[1:]} holds up every step with {what}: '{name}' takes {own:g} there against {usual:g} on the other {len(others)} ranks{since}"  # fmt: skip
+        names = ", ".join(by_rank[r].called or str(r) for r in sorted(high)[:8])
+        called = (
+            names if mine.called else f"ranks {names}" + (f" on {one_host}" if one_host else "")
+        )
+    whose = "logs" if mine.called else "ranks"
+    begin = called if mine.called else f"{called[0].upper()}{called[1:]}"
+    title = f"{begin} holds up every step with {what}: '{name}' takes {own:g} there against {usual:g} on the other {len(others)} {whose}{since}"  # fmt: skip
     if wait is not None:
         title += f"; the others wait for it ('{wait[0]}' {wait[2]:g} against its own {wait[1]:g})"
     rest = by_rank[others[0]]
-    evidence = [*quoted, *((n, t) for n, t in rest.lines[-1:])]
+    evidence = [*((mine, line) for line in quoted), *((rest, line) for line in rest.lines[-1:])]
     return Finding(
         kind="metrics.rank_waits",
         title=title,
@@ -303,20 +329,20 @@ def _describe(
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED if wait is not None else Confidence.LIKELY,
         evidence=tuple(
-            Evidence(file, n, t.strip()[:400], rank=worst if i < len(quoted) else rest.rank)
-            for i, (n, t) in enumerate(evidence)
+            Evidence(one.file or file, n, t.strip()[:400], rank=None if one.called else one.rank)
+            for one, (n, t) in evidence
         ),
-        rank=worst if len(high) == 1 else None,
+        rank=worst if len(high) == 1 and not mine.called else None,
         host=one_host or mine.host,
         page="dataloader-stall" if what == "input data" else "straggler-domination",
         facts={
             "part": name,
             "value": own,
             "others": usual,
-            "ranks": sorted(high),
+            "ranks": [] if mine.called else sorted(high),
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )
 
 
@@ -365,6 +391,6 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
             "ranks": list(ranks),
             "ratio": round(mine / theirs, 3),
             "starts_at": 1,
-            "specificity": 5_000,
         },
+        strength=Strength(Together.SERIES),
     )

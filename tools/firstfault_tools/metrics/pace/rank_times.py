@@ -35,18 +35,22 @@ _WAIT = expression(
     r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|comm|communication|nccl|"
     r"wait|waiting|waited|sync|barrier|collective)(?![a-z])"
 )
-_RANK = expression(r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?!\d)")
-_GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]*[-_=:#]?[ \t]*(\d{1,3})(?!\d)")
+_RANK = expression(
+    r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?!\d)"
+)
+_GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,3})(?!\d)")
 _HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ \t]*[=:][ \t]*([a-z0-9][\w.-]{0,62})")
 _HOST_AFTER = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
 _PAIR = expression(
-    r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]*(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]*[:=]?[ \t]*"
+    r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]{0,9}(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]{0,9}[:=]?[ \t]{0,9}"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
 )
 _OWN_HOST = expression(r"\[?(?P<host>[A-Za-z][\w.-]{0,60}\d)(?:\]:?|:| \|)\s")
 OF_HOSTS = 1 << 30
 """Numbers from which on a row is that of a host, which tells no rank."""
 _CELLS = expression(r"[|,\s]+")
+_UNIT = expression(r"(?i)[(\[](?:ms|s|us|sec|seconds)[)\]]")
+_THOUSANDS = expression(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local")
 _HOSTS, _GPUS = frozenset({"node", "host", "hostname"}), frozenset({"gpu", "local_rank", "device"})
 
@@ -139,10 +143,20 @@ def read_rank_times(
     return sorted(whole, key=lambda t: t.rank)
 
 
+def split_cells(text: str, size: int | None = None) -> list[str]:
+    """Cells of a row; commas within numbers are thousands separators where `size` cells need that."""
+    cells = [cell for cell in _CELLS.split(text.strip(" |\t\r")) if cell]
+    if size is None or len(cells) <= size:
+        return cells
+    joined = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    return [cell for cell in _CELLS.split(joined.strip(" |\t\r")) if cell]
+
+
 def _read_heading(text: str) -> _Columns | None:
     if any(c.isdecimal() for c in text):
         return None
-    names = [name.lower() for name in _CELLS.split(text.strip(" |#\t")) if name]
+    # units are no columns
+    names = [name.lower() for name in split_cells(_UNIT.sub(" ", text).strip(" |#\t"))]
     ranks = [i for i, name in enumerate(names) if name in ("rank", "global_rank")]
     wait = tuple(i for i, name in enumerate(names) if _WAIT.search(name.replace("_", " ")))
     compute = tuple(
@@ -158,7 +172,7 @@ def _read_heading(text: str) -> _Columns | None:
 
 
 def _read_row(columns: _Columns, number: int, text: str, found: dict[int, RankTimes]) -> bool:
-    cells = [cell for cell in _CELLS.split(text.strip(" |\t\r")) if cell]
+    cells = split_cells(text, columns.size)
     if len(cells) != columns.size or not cells[columns.rank].isascii():
         return False
     try:

@@ -110,14 +110,12 @@ def judge_tail(read: Rollouts, file: str) -> Finding | None:
     if by_length and share is not None:
         mean, longest = median(r["mean"] for r in tail), max(r["max"] for r in tail)
         first = next((r for r in read.rows if r.get("gen")), None)
-        before = (
-            f", {first['gen']:.0f} s at first"
-            if first and first["gen"] * 1.5 < late[-1]["gen"]
-            else ""
-        )
+        # the last line of all may have been cut before it
+        now = next(r["gen"] for r in reversed(late) if r.get("gen"))
+        before = f", {first['gen']:.0f} s at first" if first and first["gen"] * 1.5 < now else ""
         words += (
             f": the longest response has {longest:.0f} tokens, the mean {mean:.0f}; generation takes "
-            f"{share:.0%} of the step ({late[-1]['gen']:.0f} s{before})"
+            f"{share:.0%} of the step ({now:.0f} s{before})"
         )
         places += [read.places[0], read.places[-1]]
     if drained is not None:

@@ -48,8 +48,8 @@ def load_settings() -> tuple[Setting, ...]:
         Setting(
             r["id"],
             r["word"],
-            re.compile(r["pattern"]),
-            re.compile(r["needs"]) if r.get("needs") else None,
+            expression(r["pattern"], short=0),
+            expression(r["needs"], short=0) if r.get("needs") else None,
             float(r["weight"]),
             r["title"],
             r["page"],

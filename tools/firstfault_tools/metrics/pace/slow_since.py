@@ -12,11 +12,11 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 LEAST_BEFORE, JUMP = 2, 1.4
 EVENTS = 4
-_RANK = expression(r"(?i)(?<![a-z])rank[ \t]*[-_=:#]?[ \t]*(\d{1,6})(?![\d.])")
+_RANK = expression(r"(?i)(?<![a-z])rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?![\d.])")
 _PROFILER = expression(r"(?i)\bprofil\w*|\bprof\.step|tracing (?:started|on)|recording\b")
 
 
@@ -84,7 +84,7 @@ def _find_jump(rows: Sequence[Row]) -> int | None:
 
 
 def _speaks(text: str, rank: int | None) -> bool:
-    speaker, _ = read_speaker(text)
+    speaker, _ = read_prefix(text)
     if speaker.rank is not None:
         return speaker.rank == rank
     named = _RANK.search(text[:200])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import LINE_CHARS, keep_marked, quote_line
+from firstfault_tools.log.place import name_ranks
 
 GATE = ("STRAGGLER DETECTION WARNING", " Score=")
 THRESHOLD = 0.7
@@ -74,16 +75,6 @@ def _read_warning(report: Report, number: int, text: str) -> None:
         _note(report, number, text)
 
 
-def say_ranks(ranks: Sequence[int]) -> str:
-    """`rank 7`, `ranks 240-247`, `ranks 3, 8, 9 and 12 more`; ranks in order."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]}-{ranks[-1]}"
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-
-
 def _describe(report: Report, slow: Sequence[int], file: str) -> Finding:
     nodes = {report.nodes[rank] for rank in slow if rank in report.nodes}
     host = nodes.pop() if len(nodes) == 1 and all(r in report.nodes for r in slow) else None
@@ -102,7 +93,7 @@ def _describe(report: Report, slow: Sequence[int], file: str) -> Finding:
     rank = slow[0] if len(slow) == 1 else None
     return Finding(
         kind="metrics.straggler_report",
-        title=f"{say_ranks(slow)}{place} {verb}{score}{since}: every step of the job waits for {where}",
+        title=f"{name_ranks(slow)}{place} {verb}{score}{since}: every step of the job waits for {where}",
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED,

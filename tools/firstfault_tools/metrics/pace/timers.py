@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Evidence, Finding, Json, Level
+from firstfault_tools.findings import (
+    Category,
+    Evidence,
+    Finding,
+    Json,
+    Level,
+    Strength,
+    Together,
+)
 from firstfault_tools.metrics.series import Event
 from firstfault_tools.metrics.view import View, make_finding, number
 
@@ -119,8 +127,8 @@ def judge_timer_spread(view: View) -> list[Finding]:
                 "low_ms": low,
                 "high_ms": high,
                 "starts_at": 1,
-                "specificity": 5_000,
             },
+            strength=Strength(Together.SERIES),
         )
     ]
 

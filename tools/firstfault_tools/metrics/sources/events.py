@@ -42,7 +42,7 @@ def load_event_rules() -> tuple[EventRule, ...]:
     """The rules of events.json."""
     raw = json.loads((Path(__file__).parent / "events.json").read_text(encoding="utf-8"))
     return tuple(
-        EventRule(r["kind"], r["word"], tuple(r.get("any", ())), re.compile(r["pattern"]))
+        EventRule(r["kind"], r["word"], tuple(r.get("any", ())), expression(r["pattern"], short=0))
         for r in raw["events"]
     )
 

@@ -8,6 +8,7 @@ from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.metrics.sources.table import Row, judge_rows
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
 LIMIT = 1024 * 1024 * 1024
 MAX_EVENTS = 2_000_000
@@ -72,9 +73,12 @@ def _read(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(findings), {"event_files": files})
 
 
+SIGNS = ("name:tfevents", "brain.Event:")
+
 READER = Reader(
     name="tfevents",
     summary="Scalars of a TensorBoard event file",
     recognise=_recognise,
     read=_read,
+    role=Role.RUN,
 )

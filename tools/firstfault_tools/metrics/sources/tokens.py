@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
@@ -32,7 +32,10 @@ _CUT = expression(r"[|,;{}\[\]()<>:=]|\s-\s|\t|\s{2,}")
 _PROGRESS = expression(
     r"(?:\|\s*|\]\[\s*|\[\s*|Batch:?\s+)(\d+)\s*/\s*(\d+)(?=\s*(?:\[|\]|\(\s*\d+%\)|\s*\|))"
 )
-_NUMBER_AHEAD = expression(r"\s*[=:]?\s*\d")
+_COUNT_OF_UNITS = expression(r"(?<![\w.])(\d{1,12})it\s?/\s?(\d{1,12})it\b")
+"""`183it/20000it` is step 183 of 20000; the unit names neither number."""
+
+_NUMBER_AHEAD = expression(r"\s{0,20}[=:]?\s{0,20}\d")
 _STEP_OF = expression(r"^\s*/\s*$")
 _RANK = expression(r"\b[Rr](?:ank|ANK)[ _:=-]*(\d{1,6})\b|\bRANK[ _:=]*(\d{1,6})\b")
 _EPOCH = expression(r"\bEpoch\s*(?:\(train\))?\s*\[(\d+)\]")
@@ -45,6 +48,9 @@ _OF_CARD = expression(r"/\s?\d+(?:\.\d+)?\s?([GM]i?B)\b")
 
 _EPOCH_STEP = expression(r"(?<![\d|])\d{1,5}\|(\d{1,9})\|Loss:")
 """Epoch and step in front of the loss, as torchtune's recipes describe their progress bar."""
+
+MOST_KEY, MOST_MEANINGS = 256, 16_384
+"""Characters before a value in which its name stands, and names whose meaning is kept."""
 
 _SPLIT = expression(r"[_/\-.\s]+")
 _WHOLE = expression(r"(?i)(?:max|total|num)_(?:steps?|iter\w*|epochs?)$")
@@ -114,7 +120,7 @@ def to_number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-@cache
+@lru_cache(maxsize=MOST_MEANINGS)
 def meaning_of(key: str) -> tuple[str, str] | None:
     """(metric, default unit) of a name as logged, or None for a name that means nothing here."""
     name, slash, whole = key.rpartition("/")
@@ -200,11 +206,18 @@ def read_line(text: str) -> LineReading | None:
     before = 0
     previous = ""
     word = "step"
+    counted = _COUNT_OF_UNITS.search(text) if "it/" in text else None
+    if counted is not None:
+        steps["step"] = Field("step", float(counted[1]), *counted.span(1), 1.0)
+        total = int(counted[2])
     for found in NUMBER.finditer(text):
         start, end = found.span()
         if start == end:
             continue
-        gap = text[before:start]
+        if counted is not None and counted.start() <= start < counted.end():
+            before = counted.end()
+            continue
+        gap = text[max(before, start - MOST_KEY) : start]
         unit_match = _UNIT.match(text, end)
         unit = unit_match.group(1) if unit_match else None
         key, key_unit = _key(gap)

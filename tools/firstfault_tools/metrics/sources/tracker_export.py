@@ -11,6 +11,7 @@ from firstfault_tools.findings import Finding, Json
 from firstfault_tools.metrics.sources.table import Row, judge_rows
 from firstfault_tools.metrics.sources.tokens import SIGNALS, meaning_of
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
 LIMIT = 256 * 1024 * 1024
 
@@ -37,7 +38,7 @@ def csv_rows(text: str) -> Iterator[Row]:
     lines = text.split("\n")
     separator = "\t" if lines[0].count("\t") > lines[0].count(",") else ","
     reader = csv.reader(io.StringIO(text), delimiter=separator)
-    names = next(reader)
+    names = next(reader, [])
     for cells in reader:
         values = {}
         for name, cell in zip(names, cells, strict=False):
@@ -67,9 +68,12 @@ def _read(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(findings), {"tracker_exports": files})
 
 
+SIGNS = ("name:.csv", "name:.tsv")
+
 READER = Reader(
     name="tracker_export",
     summary="Step metrics of a CSV export from an experiment tracker",
     recognise=_recognise,
     read=_read,
+    role=Role.RUN,
 )

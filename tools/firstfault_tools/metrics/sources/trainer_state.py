@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.metrics.sources.table import Row, judge_rows
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.roles import Role
 
 LIMIT = 256 * 1024 * 1024
 
@@ -37,7 +38,7 @@ def history_rows(text: str, history: list[Any]) -> Iterator[Row]:
     """Rows of the log history with the line of their loss, or of their step where they have none."""
     lines = text.split("\n")
     start = next((n for n, line in enumerate(lines) if '"log_history"' in line), 0)
-    marks = re.compile(r'"(step|loss|eval_loss|grad_norm)"\s*:')
+    marks = expression(r'"(step|loss|eval_loss|grad_norm)"\s*:')
     places: list[int] = []
     best, rank = start, 9
     order = {"loss": 0, "eval_loss": 1, "grad_norm": 2, "step": 3}
@@ -89,9 +90,12 @@ def _read(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(findings), {"trainer_states": files})
 
 
+SIGNS = ('"log_history"', "name:trainer_state.json")
+
 READER = Reader(
     name="trainer_state",
     summary="Step metrics of a Hugging Face trainer_state.json",
     recognise=_recognise,
     read=_read,
+    role=Role.RUN,
 )

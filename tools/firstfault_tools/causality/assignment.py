@@ -1,0 +1,482 @@
+"""Whose is a finding that prints no rank? Found by pid, PCI address, pod, host or by who failed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from firstfault_tools.causality.attribution import WRITTEN_TWICE, raised_by_launcher, rank_of
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.log.place import NOWHERE, Place
+from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.placement.pods import pod_of, rank_of_ordinal
+from firstfault_tools.placement.table import MOST_LOCAL, same_host
+
+_LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
+"""Categories whose faults strike one process; the others lie in what the ranks share."""
+_NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
+"""Categories whose faults are never one rank's own, even if only one rank wrote the log."""
+
+_TASK_END = expression(
+    r"srun: error: [\w.-]+: tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>\w[\w ]+)"
+)
+
+_TASKS = expression(
+    r"(?:^#SBATCH|\bsrun|\bsbatch)\b.{0,200}?\s(?:-n ?|--n?tasks(?:-per-node)?[= ])(?:[2-9]|\d{2,})\b|--launcher[= ]slurm\b"
+)
+"""A job script that starts several tasks of one process each."""
+
+_IN_FRONT = expression(
+    r"\[?(?:pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{0,200}-\d{1,5})(?:/[\w.-]+)?[\]|:] "
+)
+_ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
+"""Rows of Ray's report of a dead actor."""
+_MEMBER_LINES = 16
+"""Lines that a controller writes of one member of its group at most, below the member's heading."""
+
+_DESCRIBED = expression(
+    r"\bkubectl (?:-n \S+ )?(?:describe|logs) pods?[ /](?P<pod>[a-z0-9][a-z0-9.-]+)|^Name: +(?P<named>[a-z0-9][a-z0-9.-]+)"
+)
+_DESCRIPTION = 80
+"""Lines that the description of a pod has between its heading and its events at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clues:
+    """What a rank is told by: the logs, all findings, and the ranks that raised more than symptoms."""
+
+    incident: LogIncident
+    findings: Sequence[Finding]
+    failed: frozenset[int]
+
+
+def assign_ranks(
+    incident: LogIncident, findings: Sequence[Finding], trail: Trail | None = None
+) -> list[Finding]:
+    """Rank of causes that print none: by pid or bus id, else that of the one rank that failed.
+
+    A device-side assertion, a kernel message or a worker's exception names no rank; the exception it
+    leads to does. Only if exactly one rank raised anything but symptoms is it taken.
+    """
+    trail = trail or Trail()
+    failed = frozenset(
+        f.rank
+        for f in findings
+        if f.rank is not None
+        and f.level in (Level.CAUSE, Level.FAILURE)
+        and f.category is not Category.COMMUNICATION
+        and not f.survived
+    )
+    clues = _Clues(incident, findings, failed)
+    out = [_assign(clues, f, trail) for f in findings]
+    if any(f.has(FindingRole.ON_GPU) for f in out) and len(_orders(incident)) > 1:
+        from firstfault_tools.causality.card_runs import follow_card
+
+        out = follow_card(incident, out)
+    return out
+
+
+def _assign(clues: _Clues, before: Finding, trail: Trail) -> Finding:
+    """The finding with the rank that the first clue tells, and the host of its rank."""
+    finding = _mark_survivor(clues.incident, before)
+    if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
+        for rule, tell in _CLUES:
+            finding = tell(clues, finding)
+            if finding.rank is not None:
+                trail.note(rule, before, finding)
+                break
+    if finding.rank is not None and finding.host is None:
+        finding = replace(finding, host=clues.incident.placement.host_of(finding.rank))
+    return finding
+
+
+def _take(finding: Finding, rank: int | None) -> Finding:
+    return replace(finding, rank=rank) if rank is not None else finding
+
+
+def _is_shared(finding: Finding) -> bool:
+    """Who prints a metric, reports a mismatch or fails to meet the others is not who caused it."""
+    told = finding.kind.startswith(("metrics.", "collective.", "launch.", "nccl.host_"))
+    return told or finding.has(FindingRole.WHOLE_HOST)
+
+
+def _by_place(clues: _Clues, finding: Finding) -> Finding:
+    return _take(finding, _rank_by_place(clues.incident, finding))
+
+
+def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
+    local = finding.category in _LOCAL or finding.has(FindingRole.BELOW_RANKS)
+    if not local or _is_shared(finding) or finding.facts.get("ranks"):
+        return finding
+    alone = clues.failed if len(clues.failed) < 2 else _ranks_alike(finding, clues.findings)
+    return _take(finding, _only(alone))
+
+
+def _by_who_raised(clues: _Clues, finding: Finding) -> Finding:
+    own = finding.category in _LOCAL
+    return _take(finding, _raised_alone(clues.incident, finding)) if own else finding
+
+
+def _by_growth(clues: _Clues, finding: Finding) -> Finding:
+    grown = finding.kind.startswith("metrics.")
+    return _take(finding, _victim_of_growth(finding, clues.findings)) if grown else finding
+
+
+def _by_eviction(clues: _Clues, finding: Finding) -> Finding:
+    taken = finding.has(FindingRole.MACHINE_RECLAIMED)
+    return _take(finding, _evicted_rank(clues.incident, clues.findings)) if taken else finding
+
+
+def _by_member(clues: _Clues, finding: Finding) -> Finding:
+    member = finding.has(FindingRole.MACHINE_GONE) or finding.has(FindingRole.GROUP_MEMBER)
+    return _take(finding, _rank_of_block(clues.incident, finding)) if member else finding
+
+
+def _by_actor(clues: _Clues, finding: Finding) -> Finding:
+    if not finding.has(FindingRole.ACTOR_GONE):
+        return finding
+    rank, finding = _rank_of_actor(clues.incident, finding)
+    return _take(finding, rank)
+
+
+def _by_machine(clues: _Clues, finding: Finding) -> Finding:
+    host = _host_gone(finding) if finding.has(FindingRole.MACHINE_GONE) else None
+    if not host:
+        return finding
+    table = clues.incident.placement
+    rank = table.ranks_of(Place(host=host)).only
+    return _take(finding, table.by_exclusion(host) if rank is None else rank)
+
+
+def _by_sole_process(clues: _Clues, finding: Finding) -> Finding:
+    if _is_shared(finding) or finding.category in (*_NOBODYS, Category.NUMERICAL):
+        return finding  # the first rank prints what was averaged over all
+    # what several processes report alike is not that of the one whose traceback was pasted
+    several = int(str(finding.facts.get("told_by") or 0)) >= 2
+    if several or any(WRITTEN_TWICE.search(e.text) for e in finding.evidence):
+        return finding
+    return _take(finding, _sole_rank(clues.incident))
+
+
+_CLUES: tuple[tuple[Rule, Callable[[_Clues, Finding], Finding]], ...] = (
+    (Rule("rank-of-its-place", Relation.REFINES, "the pid, GPU, address or pod that it names is placed on one rank"), _by_place),
+    (Rule("rank-that-failed-alone", Relation.REFINES, "it strikes one process, and one rank alone failed"), _by_who_failed),
+    (Rule("rank-that-raised-it", Relation.REFINES, "one of several ranks raised it in code of its own"), _by_who_raised),
+    (Rule("rank-that-ran-out", Relation.REFINES, "one rank ran out of the memory whose growth is shown"), _by_growth),
+    (Rule("rank-of-the-evicted-pod", Relation.REFINES, "one rank's pod was removed from the machine that was taken back"), _by_eviction),
+    (Rule("rank-of-the-member", Relation.REFINES, "it stands below the heading of one member of the group"), _by_member),
+    (Rule("rank-of-the-actor", Relation.REFINES, "the report of the dead actor gives its process"), _by_actor),
+    (Rule("rank-of-the-machine", Relation.REFINES, "the machine that is gone had one rank"), _by_machine),
+    (Rule("rank-of-the-only-process", Relation.REFINES, "one process raised, and nothing tells of others"), _by_sole_process),
+)  # fmt: skip
+"""What tells the rank of a finding that prints none; the first that does is taken."""
+
+
+def _raised_alone(incident: LogIncident, finding: Finding) -> int | None:
+    """The one of several ranks that raised it itself: its traceback is that rank's own."""
+    ranks = finding.facts.get("ranks")
+    if not finding.facts.get("raised") or not isinstance(ranks, list) or len(ranks) != 1:
+        return None
+    # what a comparison of ranks raises is raised by whoever compared
+    compares = _COMPARES.search(finding.title) is not None
+    return int(str(ranks[0])) if len(incident.ranks_seen) > 1 and not compares else None
+
+
+_COMPARES = expression(
+    r"(?i)\b(?:on all ranks|all ranks|other ranks|ranks? differ|mismatch|does not match|not the same)\b"
+)
+
+
+def _only(ranks: Collection[int]) -> int | None:
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+def _ranks_alike(finding: Finding, findings: Sequence[Finding]) -> set[int]:
+    """Ranks that report a cause of this kind themselves, beside others that failed of something else."""
+    return {
+        f.rank
+        for f in findings
+        if f.rank is not None
+        and f.category is finding.category
+        and f.level is Level.CAUSE
+        and not f.survived
+    }
+
+
+_ORDER = expression(r"VISIBLE_DEVICES['\"]?\s*[=:]\s*['\"]?\d{1,2}(?:,\s?\d{1,2})+")
+
+
+def _orders(incident: LogIncident) -> set[str]:
+    """The lists of cards that were made visible to the runs in the logs."""
+    lines = incident.lines_with(("VISIBLE_DEVICES",))
+    return {m[0] for _, _, t in lines if (m := _ORDER.search(t[:1000])) is not None}
+
+
+def _evicted_rank(incident: LogIncident, findings: Sequence[Finding]) -> int | None:
+    """The one rank whose pod was removed from the machine that the cloud took back."""
+    removed = {_rank_by_place(incident, f) for f in findings if f.has(FindingRole.POD_REMOVED)}
+    return next(iter(removed)) if len(removed) == 1 else None
+
+
+def _rank_of_block(incident: LogIncident, finding: Finding) -> int | None:
+    """Rank in whose block of a controller's report all the lines stand: `[Rank 1]`, then what befell it."""
+    ranks: set[int | None] = set()
+    for evidence in finding.evidence:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        if digest is None or text is None:
+            return None
+        line = make_line(digest.file, evidence.line, text, digest.year)
+        own = (line.place.stream, line.place.pid)
+        above = (
+            x
+            for x in incident.lines_before(line, _MEMBER_LINES)
+            if (x.place.stream, x.place.pid) == own
+        )
+        heads = (x for x in above if x.place.rank is not None)
+        head = next(heads, None)
+        headed = head is not None and not head.text[head.body :].strip(" :")
+        ranks.add(head.place.rank if head is not None and headed else None)
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+def _rank_of_actor(incident: LogIncident, finding: Finding) -> tuple[int | None, Finding]:
+    """Rank and host of the actor of whose death Ray reports: its pid and address stand above the reason."""
+    for evidence in finding.evidence[:1]:
+        digest = next((d for d in incident.digests if d.file == evidence.file), None)
+        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        if digest is None or text is None:
+            continue
+        line = make_line(digest.file, evidence.line, text, digest.year)
+        rows = [
+            m for x in incident.lines_before(line, _MEMBER_LINES) if (m := _ACTOR.search(x.text))
+        ]
+        told = {m["what"]: m["value"] for m in reversed(rows)}
+        host, pid = told.get("ip"), told.get("pid", "")
+        process = Place(pid=int(pid) if pid.isdecimal() else None, host=host)
+        rank = incident.placement.ranks_of(process).only
+        if rank is None and host is not None:
+            rank = incident.placement.ranks_of(Place(host=host)).only
+        return rank, replace(finding, host=finding.host or host)
+    return None, finding
+
+
+def _host_gone(finding: Finding) -> str | None:
+    return finding.host or str(finding.facts.get("node") or "") or None
+
+
+def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """The one rank that ran out of the memory whose growth a metric shows."""
+    if finding.category is not Category.OOM:
+        return None
+    out_of_memory = {f.rank for f in findings if f.category is Category.OOM and f.rank is not None}
+    return next(iter(out_of_memory)) if len(out_of_memory) == 1 else None
+
+
+def _mark_survivor(incident: LogIncident, finding: Finding) -> Finding:
+    """A finding of another tool about a line that the run got over is survived too."""
+    place = finding.evidence[0] if finding.evidence else None
+    if place is None or place.line == 0 or finding.kind.startswith("metrics."):
+        return finding
+    if "survived" in finding.facts:
+        return finding
+    survived = incident.passed(place.file, place.line, finding.time or place.time)
+    return replace(finding, facts={**finding.facts, "survived": survived})
+
+
+def _sole_rank(incident: LogIncident) -> int | None:
+    """Rank of the one process whose exception is in unlabelled logs: what its launcher says, else 0."""
+    crashes = {
+        (t.line.file, t.line.number) for t in incident.tracebacks if not t.chained and not t.ignored
+    }
+    if any(t.line.place.task is not None or raised_by_launcher(t) for t in incident.tracebacks):
+        return None
+    if len(crashes) != 1 or incident.ranks_seen - {0} or incident.hosts_seen or incident.work:
+        return None
+    reported = {e.rank if e.rank is not None else e.local_rank for e in incident.exits} - {None}
+    if len(reported) == 1:
+        return reported.pop()
+    return 0 if not reported and not incident.has_peers else None
+
+
+def _pod(finding: Finding) -> str | None:
+    """Pod that a line of Kubernetes is about."""
+    if FindingRole.OF_POD not in finding.roles:
+        return None
+    pods = {pod for e in finding.evidence[:3] if (pod := pod_of(e.text)) is not None}
+    return next(iter(pods)) if len(pods) == 1 else None
+
+
+def _pod_described(incident: LogIncident, finding: Finding) -> str | None:
+    """Pod whose description a line without a name stands in."""
+    place = finding.evidence[0]
+    digest = incident.digest_of(place.file)
+    at = digest.position(place.line)
+    for _, text in reversed(digest.kept[max(0, at - _DESCRIPTION) : at]):
+        match = _DESCRIBED.search(text) if "kubectl" in text or text.startswith("Name:") else None
+        if match is not None:
+            return match["pod"] or match["named"]
+    return None
+
+
+def _pod_in_front(finding: Finding) -> str | None:
+    """Pod whose name a collector put in front of every quoted line of a fault that strikes one process."""
+    if finding.category not in _LOCAL or not finding.kind.startswith(("signature.", "traceback.")):
+        return None
+    found = {
+        m["pod"] if (m := _IN_FRONT.match(e.text)) is not None else None for e in finding.evidence
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _host_in_front(incident: LogIncident, finding: Finding) -> str | None:
+    """Host that a launcher or a collector put in front of the lines."""
+    hosts = {read_prefix(e.text)[0].host for e in finding.evidence[:3]}
+    return next(iter(hosts)) if len(hosts) == 1 else None
+
+
+def _task_out_of_memory(incident: LogIncident) -> int | None:
+    """The one task that srun names as out of memory, where several tasks of a host are ranks."""
+    rows = [m for _, _, t in incident.lines_with(("srun: error",)) if (m := _TASK_END.search(t))]
+    tasks = {int(m["task"]) for m in rows if m["how"].startswith("Out Of") and not m["more"]}
+    launched = any(e.local_rank is not None for e in incident.exits)
+    if len(tasks) != 1 or launched:
+        return None
+    several = any(m["more"] for m in rows) or any(
+        _TASKS.search(text) for _, _, text in incident.lines_with(("SBATCH", "srun ", "slurm"))
+    )
+    return next(iter(tasks)) if several else None
+
+
+def _rank_of_index(incident: LogIncident, finding: Finding, index: int) -> int | None:
+    """Rank on GPU `index` of the only host there is, where that rank is heard of."""
+    if not finding.kind.startswith("hardware."):
+        return None
+    if (rank := _rank_of_visible(incident, index)) is not None:
+        return rank
+    told = (f"rank {index} ", f"Rank {index} ", f"rank={index} ")
+    if index not in incident.ranks_seen and next(incident.lines_with(told), None) is None:
+        return None
+    gpus = incident.gpu_table
+    world = max((*incident.ranks_seen, index, (incident.world_size or 1) - 1)) + 1
+    if world < 2 or world > MOST_LOCAL or incident.hosts_seen or not gpus.alone:
+        return None
+    return gpus.local_rank_on(index)
+
+
+def _rank_of_visible(incident: LogIncident, index: int) -> int | None:
+    """Rank on GPU `index` where the only run of the only host was given a list of cards: its place in the list."""
+    gpus = incident.gpu_table
+    world = incident.world_size or 1
+    if len(gpus.visible) != 1 or not gpus.alone or incident.hosts_seen:
+        return None
+    return gpus.local_rank_on(index) if world in (1, len(next(iter(gpus.visible)))) else None
+
+
+def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
+    """Rank of the one process that printed the warnings of NCCL: by its pid, else by its channels."""
+    from firstfault_tools.placement.gpus import find_nccl_rank
+
+    speakers = {(s.host, s.pid) for e in finding.evidence if (s := read_prefix(e.text)[0]).pid}
+    if len(speakers) != 1:
+        return None
+    host, pid = speakers.pop()
+    if host is None or pid is None:
+        return None
+    rank = incident.placement.ranks_of(Place(pid=pid, host=host)).only
+    return rank if rank is not None else find_nccl_rank(incident, host, pid)
+
+
+def _place_of(incident: LogIncident, finding: Finding) -> Place:
+    """The process, GPU or pod that a finding names."""
+    facts = finding.facts
+    pid, index = str(facts.get("pid") or ""), facts.get("gpu_index")
+    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "") or None
+    pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
+    if not pod and FindingRole.POD_REMOVED in finding.roles:
+        pod = _pod_described(incident, finding)
+    return Place(
+        host=finding.host or (_host_in_front(incident, finding) if bus else None),
+        pid=int(pid) if pid.isdecimal() else None,
+        gpu=index if isinstance(index, int) else None,
+        pci=bus,
+        pod=pod if isinstance(pod, str) else None,
+    )
+
+
+def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
+    table = incident.placement
+    place = _place_of(incident, finding)
+    gpus = finding.facts.get("gpus_on_host")
+    rank = None
+    if finding.category in _LOCAL and finding.evidence and "NCCL WARN" in finding.evidence[0].text:
+        rank = _rank_of_nccl(incident, finding)
+    if rank is None and replace(place, host=None) != NOWHERE:
+        rank = table.ranks_of(place, gpus=gpus if isinstance(gpus, int) else None).only
+    if rank is None and place.gpu is not None and finding.host is None:
+        rank = _rank_of_index(incident, finding, place.gpu)
+    if (
+        rank is None
+        and place.pod
+        and (finding.has(FindingRole.POD_REMOVED) or finding.category in _LOCAL)
+    ):
+        rank = rank_of_ordinal(incident, place.pod)
+    if (
+        rank is None
+        and finding.host
+        and (finding.has(FindingRole.STRIKES_HOST) or finding.has(FindingRole.BELOW_RANKS))
+    ):
+        rank = table.ranks_of(Place(host=finding.host)).only
+    if rank is None and finding.has(FindingRole.TASK_MEMORY_KILL):
+        rank = _task_out_of_memory(incident)
+    if rank is None and finding.has(FindingRole.HANDLED_SIGNAL):
+        rank = _rank_of_signal(incident)
+    if rank is None and finding.host and finding.has(FindingRole.OF_DISK):
+        rank = _first_to_raise(incident, finding.host)
+    return rank
+
+
+_HANDLED = expression(
+    r"^\[(?P<host>[\w.-]+):(?P<pid>\d+)(?::\d+)*\] (?:\*{3} Process received signal|Signal: )"
+)
+
+
+def _rank_of_signal(incident: LogIncident) -> int | None:
+    """Rank of the one process whose signal handler wrote its last words."""
+    from firstfault_tools.placement.gpus import find_nccl_rank
+
+    found = {
+        (m["host"], int(m["pid"]))
+        for _, _, t in incident.lines_with(("Process received signal", "] Signal: "))
+        if (m := _HANDLED.match(t)) is not None
+    }
+    if len(found) != 1:
+        return None
+    host, pid = found.pop()
+    rank = find_nccl_rank(incident, host, pid)
+    return rank if rank is not None else incident.placement.ranks_of(Place(pid=pid, host=host)).only
+
+
+def _first_to_raise(incident: LogIncident, host: str) -> int | None:
+    """The one rank of a host that raised an exception of its own, or ended with an exit code of its own."""
+    raised = {
+        rank_of(incident, t.line)
+        for t in incident.tracebacks
+        if not t.chained and same_host(t.line.place.host or "", host)
+    } - {None}
+    if len(raised) == 1:
+        return raised.pop()
+    ended = {
+        e.rank
+        for e in incident.exits
+        if e.rank is not None
+        and e.code > 0
+        and e.signal is None
+        and same_host(incident.placement.host_of(e.rank) or "", host)
+    }
+    return next(iter(ended)) if len(ended) == 1 else None

@@ -1,0 +1,175 @@
+"""Which checkpoints did a run save, load or refuse, by its own lines, and which is the newest that is whole?
+
+Wordings: Megatron-LM (megatron/training/checkpointing.py), torchtitan (torchtitan/components/checkpoint.py),
+transformers.Trainer, DeepSpeed, Lightning, and the plain forms of training scripts in the eval cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.log.prefix import read_prefix
+
+LONGEST = 1_000
+_NAMED = expression(r"(?i)check-?point|ckpt|\bstep[-_]\d|global_step|\bsnapshot\b")
+_STEP = expression(
+    r"(?i)(?:\b(?:iteration|iter|step)\b[s]?\s{0,6}[:=#]?\s{0,6}|(?:global_?step|iter|step)[-_=]?|checkpoint[-_ ]|ckpt[-_ ](?:step )?)(?P<step>\d{1,9})\b"
+)
+_PATH = expression(r"(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
+_REFUSED = expression(
+    r"(?i)\bhas no \.?metadata\b|\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|\bnot a (?:valid|complete) checkpoint|\bskipping\b"
+)
+_FAILED = expression(
+    r"(?i)\b(?:fail(?:ed|ure)?|cancelled|canceled|aborted|error)\b|\bcould not (?:be )?(?:save|written)"
+)
+_NOT_YET = expression(r"(?i)\bstag(?:ed|ing)\b|\basync|\bin (?:the )?background|\bqueued\b")
+_PART = expression(
+    r"(?i)[\w-]*_rank_\d|(?:model|optim)_states|\.distcp\b|\bconfig(?:uration)?\b|\btokeni[sz]er|\b(?:deleting|local copy)\b|"
+    r"\b(?P<have>\d{1,6}) ?(?:of|/) ?(?P<all>\d{1,6}) (?:tensors|shards|files|parts|ranks|objects)\b"
+)
+_DONE = expression(
+    r"(?i)\b(?:saved|wrote|written|uploaded)\b|\b(?:saving|upload(?:ing)?|save|writing)\b.{0,80}\b(?:complete[d]?|finished|done)\b|\bfinished (?:saving|writing|uploading)\b"
+)
+_BEGUN = expression(
+    r"(?i)\bsav(?:e|ing)\b|\bwriting\b|\bstag(?:ed|ing)\b|\bconsolidating\b|\boffloading\b"
+)
+_LOADED = expression(
+    r"(?i)\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:ed|ing)|continuing)\b(?!.{0,20}\bshards:)"
+)
+_SOURCE = expression(r"^\s*(?:File \"|\^|raise |Traceback|\$ |\+ |--\w)|\b\w+\(|_checkpoint=")
+"""Source lines, command lines and their options speak of checkpoints and tell of none."""
+
+
+class SaveState(StrEnum):
+    """What a line says of a checkpoint."""
+
+    BEGUN = "begun"
+    SAVED = "saved"
+    FAILED = "failed"
+    REFUSED = "refused"
+    LOADED = "loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEvent:
+    """One line about one checkpoint. time: seconds since the epoch, where the line or one near it prints it."""
+
+    state: SaveState
+    step: int | None
+    path: str
+    file: str
+    line: int
+    text: str
+    time: float | None = None
+    in_background: bool = False
+    """The save goes on while training does: a later step does not show that it is whole."""
+
+    @property
+    def name(self) -> str:
+        """'step 4000', else its path."""
+        return f"step {self.step}" if self.step is not None else self.path
+
+
+def read_event(file: str, line: int, text: str, time: float | None = None) -> SaveEvent | None:
+    """What one line tells of a checkpoint; None for nothing."""
+    if len(text) > LONGEST or _NAMED.search(text) is None or _SOURCE.search(text):
+        return None
+    body = text[read_prefix(text)[1] :]
+    step, path = _STEP.search(body), _PATH.search(body)
+    part = _PART.search(body)
+    if step is None and path is None and not (part is not None and part["have"]):
+        return None
+    state = _state_of(body)
+    if state is None:
+        return None
+    number = int(step["step"]) if step is not None else None
+    background = _NOT_YET.search(body) is not None
+    return SaveEvent(state, number, path["path"].rstrip("./") if path else "", file, line, text, time, background)  # fmt: skip
+
+
+def _state_of(body: str) -> SaveState | None:
+    loads = _LOADED.search(body) is not None
+    if _REFUSED.search(body):
+        return SaveState.REFUSED
+    if _FAILED.search(body):
+        return None if loads else SaveState.FAILED
+    if loads:
+        return SaveState.LOADED
+    part = _PART.search(body)
+    if _DONE.search(body) and part is None and not _is_staged(body):
+        return SaveState.SAVED
+    if _BEGUN.search(body) or (
+        part is not None and (_DONE.search(body) or part["have"] != part["all"])
+    ):
+        return SaveState.BEGUN
+    return None
+
+
+def _is_staged(body: str) -> bool:
+    """Copied to memory or a queue, not to storage."""
+    return expression(r"(?i)\bfinished staging\b|\brunning in (?:the )?background").search(body) is not None  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What the lines tell of all checkpoints, in their order. steps: (file, line, step) of logged steps."""
+
+    events: tuple[SaveEvent, ...]
+    steps: Sequence[tuple[str, int, int]] = ()
+
+    def usable(self, before_step: int | None = None) -> SaveEvent | None:
+        """The newest checkpoint that is whole by these lines, at most at a step; None where none is."""
+        return next(iter(self._whole(before_step)), None)
+
+    def unusable(self) -> SaveEvent | None:
+        """The newest checkpoint that was begun and never came whole, where none newer is whole."""
+        best = self.usable()
+        bad = [e for e in self.events if e.state is not SaveState.LOADED and not self._is_whole(e)]
+        last = bad[-1] if bad else None
+        if last is None or (best is not None and (best.step or 0) >= (last.step or 0)):
+            return None
+        return last
+
+    def _whole(self, before_step: int | None) -> list[SaveEvent]:
+        kept = [
+            e
+            for e in self.events
+            if e.state in (SaveState.SAVED, SaveState.LOADED, SaveState.BEGUN)
+            and self._is_whole(e)
+            and (before_step is None or (e.step is not None and e.step <= before_step))
+        ]
+        return sorted(kept, key=lambda e: (e.step if e.step is not None else -1, e.state is SaveState.SAVED), reverse=True)  # fmt: skip
+
+    def _is_whole(self, event: SaveEvent) -> bool:
+        """Nothing says that it failed, and a line, or sync training that went on, says that it was finished."""
+        same = [e for e in self.events if e.name == event.name]
+        if any(e.state in (SaveState.FAILED, SaveState.REFUSED) for e in same):
+            return False
+        if any(e.state in (SaveState.SAVED, SaveState.LOADED) for e in same):
+            return True
+        went_on = any(f == event.file and n > event.line and event.step is not None and s > event.step for f, n, s in self.steps)  # fmt: skip
+        return went_on and not any(e.in_background for e in same)
+
+
+def read_checkpoints(
+    lines: Iterable[tuple[str, int, str, float | None]], steps: Sequence[tuple[str, int, int]] = ()
+) -> Checkpoints:
+    """Every event about a checkpoint in some lines; a line without a time takes the last one of its file."""
+    out: list[SaveEvent] = []
+    last: dict[str, float] = {}
+    for file, number, text, time in lines:
+        if time is not None:
+            last[file] = time
+        event = read_event(file, number, text, time if time is not None else last.get(file))
+        if event is None:
+            continue
+        if event.step is None and not event.path:  # how far the save that was begun last has come
+            begun = next((e for e in reversed(out) if e.state is SaveState.BEGUN and e.step is not None), None)  # fmt: skip
+            if begun is None:
+                continue
+            event = replace(event, step=begun.step, path=begun.path)
+        out.append(event)
+    return Checkpoints(tuple(out), steps)

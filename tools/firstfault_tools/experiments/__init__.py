@@ -1,0 +1,1 @@
+"""Which hypothesis holds? Experiments with a prediction, repeated trials, a stopping rule and a result."""

@@ -1,0 +1,1 @@
+"""What does a training script take along for a component test? One file that users copy beside it."""

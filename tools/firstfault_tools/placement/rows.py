@@ -1,0 +1,250 @@
+"""Which places of the job's processes do the logs print? Rows of the placement table, read from their lines.
+
+Launchers, NCCL, Ray and the programs each tell a part: torchrun's table has rank, local rank, pid and host;
+NCCL's communicator lines have rank, device and PCI address; a prefix has what its launcher put there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import find_slot
+from firstfault_tools.log.digest import FileDigest, Mark
+from firstfault_tools.log.place import Place
+from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.placement.pods import rank_of_ordinal
+from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable
+
+if TYPE_CHECKING:
+    from firstfault_tools.causality.incident import LogIncident
+
+MAX_LINES = 4_000
+"""Lines looked at in the head and in the tail of each log: places are told at the start or pasted at the end."""
+
+MAX_PAIRS = 1_024
+LABELLED_LINES = 400
+"""First lines of each log in which labels of workers are looked for."""
+
+LONGEST = 2_000
+
+_COMM = expression(
+    r"(?:^|[\s|:])(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[(?P<dev>\d+)\].*?"
+    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<cuda>\d+)(?: nvmlDev \d+)? busId (?P<bus>[0-9a-fA-F]+)"
+)
+_USES = expression(
+    r"(?i)rank\W{0,3}(?P<rank>\d+)\D{1,40}?(?:uses? |on |-> |device |gpu )(?:cuda:|gpu |device )?(?P<dev>\d+)\b.{0,80}?\b(?P<bus>[0-9a-f]{2}:[0-9a-f]{2})\.?"
+)
+_AT_BUS = expression(
+    r"(?i)\brank(?: of (?:current|this) process)?[ =:#]{1,3}(?P<rank>\d{1,6})\b.{0,80}?"
+    r"\bPCI(?:e|[- _]?bus(?:[- _]?id)?)?[ =:]{1,3}(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+)
+"""A rank that tells the PCI address of its GPU."""
+
+_STARTED = expression(
+    r"(?i)\brank[ =:]*(?P<rank>\d+)\b.{0,60}?\bpid[ =:]+(?P<pid>\d+)|\bpid[ =:]+(?P<pid2>\d+)\b.{0,60}?\b(?:global[_ ])?rank(?:_?id)?[ =:]+(?P<rank2>\d+)"
+)
+_NAME = r"[A-Za-z0-9][\w.-]{1,62}"
+_RAY = expression(
+    rf"\bip=(?P<host>{_NAME}), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
+)
+_ON_GPU = expression(
+    rf"(?i)\brank[ =:]*(?P<rank>\d{{1,6}})[,;: ]+(?:(?:->|=>)\s?)?(?:(?:on|host|node|runs on)[ =:]*)?(?P<host>{_NAME})"
+    r"[,;: /]+(?:local[_ ]rank|gpu|cuda|device)[ =:]*(?P<local>\d{1,3})\b"
+)
+_ON_NODE = expression(
+    rf"\b[Rr]ank[ =:]+(?P<rank>\d{{1,6}})[,; ]+(?:Node|node|host|Host|hostname)[ =:]+(?P<host>{_NAME})"
+)
+_SEAT = expression(
+    rf"(?i)\brank\W{{1,8}}(?P<rank>\d{{1,6}}) \(local_rank: (?P<local>\d{{1,3}})\)[, ]{{1,2}}(?:on )?(?:host|node)\W{{1,3}}(?P<host>{_NAME})"
+)
+"""torchrun's rows of its failure table, where a collector wrote them on one line."""
+
+_OWN_HOST = expression(rf"(?:^|[\s,])host(?:name)?[=:] ?(?P<host>{_NAME})")
+"""A rank that tells where it starts."""
+
+_OWN_RANK = expression(r"\W{0,2}(?:global[_ ])?rank[ =:]{1,2}(?P<rank>\d{1,6})\b")
+_NODE_RANKS = expression(
+    rf"^\s*(?:\[[^\]]{{0,80}}\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)"
+)
+_RANKS = expression(r"\brank\s+(?P<rank>\d{1,6})\b")
+_BUS_PAIR = expression(
+    r"(?<![\w.:])(?P<rank>\d{1,5})\s?(?:=|:|->)\s?(?:[0-9a-fA-F]{4,8}:)?(?P<bus>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b"
+)
+_POD = expression(
+    r"^\[?(?:pod/)?(?=[0-9.-]{0,60}[a-z])(?P<base>[a-z0-9][a-z0-9.-]{0,200}?)[-/](?P<index>\d{1,5})(?:(?:/[\w.-]{1,80})?\])?[ :|]"
+)
+_NODES = expression(r"--nnodes[= ](\S{1,40})|--standalone\b|\bNNODES[=:] ?['\"]?(\d{1,5})\b")
+_PER_NODE = expression(
+    r"--nproc[_-]per[_-]node[= ](\d{1,3})\b|\bLOCAL_WORLD_SIZE['\"]?[=:] ?['\"]?(\d{1,3})\b"
+)
+
+
+def read_table(incident: LogIncident) -> PlacementTable:
+    """Placement table of an incident."""
+    told = max(incident.printed_ranks, default=-1) + 1
+    world = max(incident.world_size, told) if incident.world_size else None
+    table = PlacementTable(world=world)
+    _read_launch(incident, table)
+    _read_communicators(incident, table)
+    for e in incident.exits:
+        if e.rank is not None:
+            table.add(Place(e.rank, e.local_rank, host=e.host, pid=e.pid))
+    unranked: set[Place] = set()
+    for digest in incident.digests:
+        table.locals_seen |= set(digest.locals)
+        for text in _choose_lines(digest):
+            _read_line(text, digest, table, unranked)
+    _judge_labels(incident, table)
+    for place in unranked:
+        if (rank := table.ranks_of(place).only) is not None:
+            table.add(replace(place, rank=rank))
+    table.gpus = lambda: incident.gpu_table
+    return table
+
+
+def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
+    """Nodes of the job and processes on each, as its launch lines give them; what differs is not known."""
+    nodes: set[int | None] = set()
+    each: set[int] = set()
+    for digest in incident.digests:
+        for _, text in digest.marked_lines(Mark.WORLD):
+            if (own := _PER_NODE.search(text[:LONGEST])) is not None:
+                each.add(int(own[1] or own[2]))
+            if (told := _NODES.search(text[:LONGEST])) is not None:
+                count = told[1] or told[2] or "1"
+                nodes.add(int(count) if count.isdecimal() else None)
+            elif own is not None and own[1]:  # torchrun starts one node unless it is told more
+                nodes.add(1)
+    if not nodes and any(e.local_rank is not None and e.pid is None for e in incident.exits):
+        nodes.add(1)  # torch.multiprocessing.spawn starts processes of one host, and gives no pid
+    table.per_node = each.pop() if len(each) == 1 else None
+    table.nodes = max((n for n in nodes if n), default=None) if None not in nodes else None
+    if table.per_node is None and table.nodes and table.world:
+        table.per_node = table.world // table.nodes
+    if table.nodes is None and table.per_node and table.world:
+        table.nodes = table.world // table.per_node
+
+
+def _read_communicators(incident: LogIncident, table: PlacementTable) -> None:
+    """Rows of NCCL's communicator, launch and device lines; of communicators the largest has the job's ranks."""
+    world = 0
+    largest: dict[int, Place] = {}
+    for digest in incident.digests:
+        for _, text in digest.marked_lines(Mark.SEAT):
+            if len(text) > LONGEST:
+                continue
+            if (match := _COMM.search(text)) is not None:
+                size = int(match["n"])
+                if size > world:  # ranks of smaller communicators are group ranks
+                    world, largest = size, {}
+                if size == world:
+                    rank = int(match["rank"])
+                    largest[rank] = Place(rank, host=match["host"], pid=int(match["pid"]), gpu=int(match["cuda"]), pci=find_slot(match["bus"]))  # fmt: skip
+                continue
+            for match in _STARTED.finditer(text):
+                said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
+                table.add(Place(int(said), pid=int(pid) or None))
+            if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
+                table.add(Place(int(at["rank"]), pci=find_slot(at["bus"])))
+            elif (match := _USES.search(text)) is not None:
+                table.add(
+                    Place(int(match["rank"]), gpu=int(match["dev"]), pci=find_slot(match["bus"]))
+                )
+    for row in largest.values():
+        table.add(row)
+
+
+def _choose_lines(digest: FileDigest) -> Iterator[str]:
+    kept = digest.kept
+    count = len(kept)
+    places = (
+        [slice(0, count)]
+        if count <= 2 * MAX_LINES
+        else [slice(0, MAX_LINES), slice(count - MAX_LINES, count)]
+    )
+    for place in places:
+        for _, text in kept[place]:
+            if len(text) < LONGEST and ("ank" in text or "RANK" in text or "rocess" in text):
+                yield text
+
+
+def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: set[Place]) -> None:
+    if (ray := _RAY.search(text)) is not None:
+        table.add(Place(int(ray["rank"]), int(ray["local"]), host=ray["host"], pid=int(ray["pid"])))
+        return
+    place, body = read_prefix(text)
+    if place.rank is None and place.host and (own := _OWN_RANK.match(text, body)) is not None:
+        table.ranks_on[place.host].add(int(own["rank"]))
+    if place.rank is not None:
+        if not place.host and "host" in text and (here := _OWN_HOST.search(text, body)) is not None:
+            place = replace(place, host=here["host"])
+        _add_prefix(place, digest, table)
+    elif place.host and place != Place(host=place.host) and len(unranked) < MAX_PAIRS:
+        unranked.add(place)
+    if (pod := _POD.match(text)) is not None and (rank := find_rank(text)) is not None:
+        table.pods[pod["base"], int(pod["index"])].add(rank)
+    for match in _ON_GPU.finditer(text):
+        if any(c.isdecimal() for c in match["host"]) and not match["host"].isdecimal():
+            index, local = int(match["local"]), "local" in match[0].lower()
+            row = Place(int(match["rank"]), host=match["host"])
+            table.add(replace(row, local_rank=index) if local else replace(row, gpu=index))
+    if "local_rank: " in text and (seat := _SEAT.search(text)) is not None:
+        table.add(Place(int(seat["rank"]), int(seat["local"]), host=seat["host"]), digest.file)
+    for match in _ON_NODE.finditer(text):
+        table.ranks_on[match["host"]].add(int(match["rank"]))
+    if (node := _NODE_RANKS.match(text)) is not None:
+        table.ranks_on[node["host"]] |= {int(m["rank"]) for m in _RANKS.finditer(text)}
+    pairs = _BUS_PAIR.findall(text) if text.count(":") > 1 else []
+    if len(pairs) > 1:
+        for rank, bus in pairs:
+            table.add(Place(int(rank), pci=find_slot(bus)))
+
+
+def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None:
+    """What the prefix of a line tells of its rank: host, local rank, node, and the pid of an actor."""
+    if place.host and len(table.ranks_on) < MAX_PAIRS:
+        table.ranks_on[place.host].add(int(str(place.rank)))
+    if place.pid is not None and not place.stream:
+        place = Place(place.rank, place.local_rank, place.node_rank, host=place.host)
+    if place.task is not None and place.task != place.rank:
+        table.tasks_disagree = True
+    told = (place.local_rank, place.node_rank, place.pid)
+    if any(fact is not None for fact in told) and place not in table.rows[-MAX_PAIRS:]:
+        table.add(place, digest.file)
+
+
+def _judge_labels(incident: LogIncident, table: PlacementTable) -> None:
+    """Whether numbers that a launcher put in front of lines are ranks of the job."""
+    places = [h.line.place for d in incident.digests for h in d.hits]
+    told = [t.line.place for t in incident.tracebacks]
+    tasks = [p for p in places if p.task is not None]
+    both = [p for p in tasks if p.rank is not None]
+    labels = {p.task for p in tasks if p.task is not None}
+    table.tasks_seen = labels | {p.task for p in told if p.task is not None}
+    launched = any(e.local_rank is not None for e in incident.exits)
+    if not (launched or table.tasks_disagree) and all(p.task == p.rank for p in both):
+        ended = any(e.task in labels for e in incident.exits if e.task)
+        table.tasks_are_ranks = bool(both) or len(labels) > 1 or ended
+    on_hosts = [p for p in (*places, *told) if p.host is not None and p.local_rank is not None]
+    agreed = all(p.rank in (None, p.local_rank) for p in on_hosts)
+    table.locals_are_ranks = agreed and any((p.local_rank or 0) >= MOST_LOCAL for p in on_hosts)
+    if not incident.printed_ranks:
+        heads = (t for d in incident.digests for _, t in d.kept[:LABELLED_LINES] if "-" in t[:80])
+        names = {pod for t in heads if (pod := read_prefix(t)[0].pod) is not None}
+        ranks = {name: rank_of_ordinal(incident, name) for name in names if len(names) > 1}
+        table.label_ranks = {name: rank for name, rank in ranks.items() if rank is not None}
+
+
+_LABEL = expression(
+    r"\[rank(\d{1,6})\]|\[[Rr]ank (\d{1,6})\]|\bRank (\d{1,6})\] |[\s|Z]rank[ =](\d{1,6}): |"
+    r"(?<![\w.])rank=(\d{1,6})[ ,]{1,2}(?:world|local)|\b[Pp]rocess (\d{1,6})(?::| of \d)|\bprocess_index[=:] ?(\d{1,6})\b|(?<![\w$])(?:GLOBAL_)?RANK[=:] ?['\"]?(\d{1,6})\b"
+)
+
+
+def find_rank(text: str) -> int | None:
+    """Rank label anywhere near the start of a line that a pod's name begins."""
+    match = _LABEL.search(text[:300])
+    return int(next(g for g in match.groups() if g)) if match is not None else None

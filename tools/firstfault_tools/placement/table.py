@@ -1,0 +1,305 @@
+"""Which rank is it? One table of all that is known of the job's processes, asked by any fact about one.
+
+A row is a place of which the rank is known: from a line's prefix, a launcher's table, NCCL's communicator
+lines, a listing (rows.py). What a question leaves open stays open: several candidates are no rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import find_slot
+from firstfault_tools.log.place import Place
+
+if TYPE_CHECKING:
+    from firstfault_tools.placement.gpus import GpuTable
+
+MOST_LOCAL = 16
+"""Ranks of the largest host: GPUs of an HGX or DGX node with one process each (16 in a DGX-2)."""
+
+_POD = expression(r"(?P<base>.{1,253})-(?P<index>\d{1,5})")
+_ADDRESS_NAME = expression(r"(?i)^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
+"""Host names that a cloud makes of the address."""
+
+
+def shorten_host(name: str) -> str:
+    """One spelling of a host: its short name in small letters, an address as a whole."""
+    if (match := _ADDRESS_NAME.match(name)) is not None:
+        name = ".".join(match.groups())
+    if name[:1].isdecimal() and name.count(".") == 3:
+        return name
+    return name.split(".")[0].lower()
+
+
+def same_host(one: str, other: str) -> bool:
+    """Whether two names mean one host: short or full name; addresses only as a whole."""
+    return shorten_host(one) == shorten_host(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks that a place may stand for, and what says so."""
+
+    candidates: frozenset[int] = frozenset()
+    reason: str = ""
+
+    @property
+    def only(self) -> int | None:
+        """The rank, where there is but one candidate."""
+        return next(iter(self.candidates)) if len(self.candidates) == 1 else None
+
+
+@dataclass(slots=True)
+class PlacementTable:
+    """Processes of one job.
+
+    rows: places with a rank. nodes, per_node: hosts of the job and processes on each, where told.
+    shifts: of a host or a log of one host, the rank of its first process. world: ranks of the job.
+    tasks_are_ranks, locals_are_ranks: launcher's labels count over the whole job, one process each.
+    label_ranks: ranks by the names of workers that are one process each.
+    """
+
+    rows: list[Place] = field(default_factory=list)
+    ranks_on: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    pods: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+    shifts: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    world: int | None = None
+    nodes: int | None = None
+    per_node: int | None = None
+    tasks_are_ranks: bool = False
+    tasks_disagree: bool = False
+    """A task printed another rank than its number: one launcher a node, whose numbers are no ranks."""
+
+    locals_are_ranks: bool = False
+    label_ranks: dict[str, int] = field(default_factory=dict)
+    gpus: Callable[[], GpuTable] | None = None
+    """Listings of GPUs, read where a place has an address or a process id that no row knows."""
+
+    locals_seen: set[int] = field(default_factory=set)
+    tasks_seen: set[int] = field(default_factory=set)
+
+    def add(self, row: Place, file: str = "") -> None:
+        """Take in a place of which the rank is known; file: the log whose lines all come from one host."""
+        if row.rank is None:
+            return
+        self.rows.append(row)
+        if row.host:
+            self.ranks_on[row.host].add(row.rank)
+        if row.local_rank is not None:
+            self.note_shift(row.rank - row.local_rank, row.host, file)
+
+    def note_shift(self, shift: int, host: str | None, file: str) -> None:
+        """Note the rank of the first process of a host, as one of its processes shows it."""
+        for node in ({shorten_host(host)} if host else set()) | ({f"/{file}"} if file else set()):
+            self.shifts[node].add(shift)
+
+    def ranks_of(self, place: Place, file: str = "", gpus: int | None = None) -> Ranks:
+        """Candidates for the rank of a place, by the best fact it has; none beyond the size of the job.
+
+        file: the log it stands in, of one host. gpus: GPUs of its host, where known.
+        """
+        if place.rank is not None:
+            return Ranks(frozenset({place.rank}), "its rank is printed")
+        best = Ranks()
+        for found in self._deduce(place, file, gpus):
+            inside = frozenset(r for r in found.candidates if self.world is None or r < self.world)
+            if len(inside) == 1:
+                return Ranks(inside, found.reason)
+            best = best if best.candidates or not inside else Ranks(inside, found.reason)
+        return best
+
+    def _deduce(self, place: Place, file: str, gpus: int | None) -> Iterator[Ranks]:
+        """What each fact of a place says, the surest first."""
+        host = place.host
+        if place.task is not None and self.tasks_are_ranks:
+            yield Ranks(frozenset({place.task}), "every task of the launcher is one rank")
+        if place.local_rank is not None:
+            yield from self._of_local(place, place.local_rank, file)
+        if place.pid is not None:
+            yield Ranks(self._of_rows(host, pid=place.pid), "a line gives the rank of its process")
+            if self.gpus is not None:
+                rank = self.gpus().rank_of_pid(place.pid)
+                yield as_one(rank, "its launcher started it in this turn")
+        if place.pci is not None:
+            slot = find_slot(place.pci)
+            yield Ranks(self._of_rows(host, pci=slot), "a rank gave this PCI address")
+        if place.gpu is not None:
+            yield as_one(self.by_gpu(host, place.gpu, gpus), "its host and GPU are of this rank")
+        if place.pci is not None and self.gpus is not None:
+            yield from self._of_listing(self.gpus(), place.pci, host)
+        if place.node_rank is not None and self._nodes_are_ranks():
+            yield Ranks(frozenset({place.node_rank}), "every node has one process")
+        if place.pod is not None or place.replica is not None:
+            name = place.pod or f"{place.stream}-{place.replica}"
+            yield as_one(self.label_ranks.get(name), "every worker is one process")
+            yield as_one(self.by_pod(name), "the members of the job are numbered by rank")
+        if place == Place(host=host) and host:
+            yield as_one(self.by_host(host), "its host has this rank alone")
+
+    def _of_local(self, place: Place, local: int, file: str) -> Iterator[Ranks]:
+        host = place.host
+        told = self._of_seat(host, local) if host else frozenset()
+        if len(told) == 1:
+            yield Ranks(told, f"rank and local rank stand together for {host}")
+        shifts = self.shifts.get(shorten_host(host) if host else f"/{file}", set())
+        yield Ranks(frozenset(s + local for s in shifts), "other processes of its host give both")
+        if place.node_rank is not None and self.per_node:
+            rank = place.node_rank * self.per_node + local
+            yield as_one(rank, f"node {place.node_rank} of {self.per_node} processes each")
+        if self.one_node or self.locals_are_ranks:
+            yield as_one(local, "the job has one node")
+        yield as_one(self.by_gpu(host, local, self.per_node), "its host has a whole block of ranks")
+        if self.world and self.per_node and self.world // self.per_node <= MOST_NODES:
+            every = range(local, self.world, self.per_node)
+            yield Ranks(frozenset(every), f"local rank {local} of every node")
+
+    def _of_listing(self, gpus: GpuTable, address: str, host: str | None) -> Iterator[Ranks]:
+        """Ranks at a PCI address by what nvidia-smi, the kernel and launchers list."""
+        pid, index = gpus.pid_at(address), gpus.index_at(address)
+        if pid is not None:
+            yield Ranks(self._of_rows(host, pid=pid), "its process was seen on this GPU")
+        yield as_one(gpus.rank_at(address), "a listing gives the index at this PCI address")
+        if index is not None:
+            yield as_one(self.by_gpu(host, index, None), "its host and GPU are of this rank")
+
+    @property
+    def one_node(self) -> bool:
+        """What was printed says that all ranks sit on one host: its size is the world size."""
+        if not self.no_second_node:
+            return False
+        if self.nodes is not None:
+            return self.nodes == 1
+        whole = self.per_node or len(self.locals_seen)
+        return self.world is not None and self.world <= whole
+
+    @property
+    def no_second_node(self) -> bool:
+        """Nothing speaks of another host: what a launcher says of its own workers may be of the whole job."""
+        begin = set().union(*self.shifts.values())
+        small = self.world is None or self.world <= MOST_LOCAL
+        return self.nodes in (None, 1) and small and begin <= {0} and len(self.ranks_on) < 2
+
+    def _nodes_are_ranks(self) -> bool:
+        """One process on each node: lines that give both numbers agree, or there are as many."""
+        both = [r for r in self.rows if r.node_rank is not None]
+        if any(r.rank != r.node_rank for r in both) or any(r.local_rank for r in self.rows):
+            return False
+        numbers = {r.node_rank for r in both}
+        return self.per_node == 1 or len(numbers) > 1 or self.world == self.nodes is not None
+
+    def _of_rows(self, host: str | None, **facts: int | str) -> frozenset[int]:
+        """Ranks of the rows with these facts, on this host where both name one."""
+        return frozenset(
+            r.rank
+            for r in self.rows
+            if r.rank is not None
+            and all(getattr(r, name) == value for name, value in facts.items())
+            and (not host or not r.host or same_host(r.host, host))
+        )
+
+    def _of_seat(self, host: str, index: int) -> frozenset[int]:
+        """Ranks with this local rank on a host, else those on the GPU of this index."""
+        return self._of_rows(host, local_rank=index) or self._of_rows(host, gpu=index)
+
+    def by_gpu(self, host: str | None, index: int, gpus: int | None) -> int | None:
+        """Rank on GPU `index` of `host`; gpus: GPUs of that host where known."""
+        if host is None:
+            return None
+        rank = only(self._of_seat(host, index))
+        if rank is not None:
+            return rank
+        own = self._ranks_of_host(host)
+        seats = [r for r in self.rows if r.gpu is not None and r.host and same_host(r.host, host)]
+        shift = only((r.rank or 0) - (r.gpu or 0) for r in seats) if len(seats) > 1 else None
+        if shift is not None:
+            return index + shift
+        if not gpus and self.world and self.world % max(1, len(self.ranks_on)) == 0:
+            gpus = self.world // max(1, len(self.ranks_on))
+        if not own or not gpus or index >= gpus or gpus > MOST_LOCAL:  # else hosts are missing here
+            return None
+        base = min(own) // gpus * gpus
+        block = set(range(base, base + gpus))
+        others = {r for h, ranks in self.ranks_on.items() if not same_host(h, host) for r in ranks}
+        return base + index if own <= block and not others & block else None
+
+    def by_host(self, host: str) -> int | None:
+        """The one rank of a host, where every rank of the job is placed, or each seen has a host of its own."""
+        own = self._ranks_of_host(host)
+        placed = {r for ranks in self.ranks_on.values() for r in ranks}
+        alone = all(len(ranks) == 1 for ranks in self.ranks_on.values())
+        whole = alone if self.world is None else len(placed) >= self.world
+        return only(own) if whole and len(self.ranks_on) > 1 else None
+
+    def by_exclusion(self, host: str) -> int | None:
+        """The one rank without a place, where every other rank has a host of its own and none is this one."""
+        placed = [r for ranks in self.ranks_on.values() for r in ranks]
+        alone = all(len(ranks) == 1 for ranks in self.ranks_on.values())
+        if self.world is None or not alone or self._ranks_of_host(host) or len(placed) < 2:
+            return None
+        return only(set(range(self.world)) - set(placed))
+
+    def by_pod(self, pod: str) -> int | None:
+        """Rank of a pod: what it wrote, else its number where all its siblings follow one rule."""
+        match = _POD.fullmatch(pod)
+        if match is None:
+            return None
+        base, index = match["base"], int(match["index"])
+        known = {i: r for (b, i), r in self.pods.items() if b == base}
+        if index in known:
+            return only(known[index])
+        if len(known) < 2 or any(len(r) != 1 for r in known.values()):
+            return None
+        shift = only(next(iter(ranks)) - i for i, ranks in known.items())
+        return index + shift if shift is not None else None
+
+    def place_of(self, rank: int) -> Place:
+        """All that is known of a rank; facts on which rows differ are left out."""
+        rows = [r for r in self.rows if r.rank == rank] or self._infer(rank)
+        hosts = {shorten_host(r.host): r.host for r in rows if r.host}
+        hosts = hosts or {
+            shorten_host(h): h
+            for h, ranks in self.ranks_on.items()
+            if rank in ranks and any(c.isdecimal() for c in h)  # a level before a label is no host
+        }
+        return Place(
+            rank=rank,
+            local_rank=only(r.local_rank for r in rows if r.local_rank is not None),
+            host=next(iter(hosts.values())) if len(hosts) == 1 else None,
+            pid=only(r.pid for r in rows if r.pid is not None),
+            pci=next((r.pci for r in rows if r.pci), None),
+        )
+
+    def _infer(self, rank: int) -> list[Place]:
+        """Place of a rank that no row has: on the host whose ranks begin before it and end behind it."""
+        width = self.per_node or max((r.local_rank or 0 for r in self.rows), default=0) + 1
+        starts = {node: only(s) for node, s in self.shifts.items() if not node.startswith("/")}
+        return [
+            Place(rank, rank - start, host=node)
+            for node, start in starts.items()
+            if start is not None and start <= rank < start + width
+        ]
+
+    def host_of(self, rank: int) -> str | None:
+        """Host of a rank, as first told."""
+        return next((r.host for r in self.rows if r.rank == rank and r.host), None)
+
+    def _ranks_of_host(self, host: str) -> set[int]:
+        return {r for h, ranks in self.ranks_on.items() if same_host(h, host) for r in ranks}
+
+
+MOST_NODES = 1_024
+
+
+def as_one(rank: int | None, reason: str) -> Ranks:
+    """One candidate, or none."""
+    return Ranks(frozenset({rank}), reason) if rank is not None else Ranks()
+
+
+def only(numbers: Iterable[int]) -> int | None:
+    """The number, where all are the same one."""
+    found = set(numbers)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,1 @@
+"""What can be checked before a run starts, or before it grows?"""

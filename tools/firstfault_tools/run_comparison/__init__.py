@@ -1,0 +1,1 @@
+"""What differs between two runs, and which difference can explain what is worse?"""

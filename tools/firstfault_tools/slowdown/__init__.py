@@ -1,0 +1,1 @@
+"""What does a slow part of a run cost, and which remedy is the cheapest?"""
