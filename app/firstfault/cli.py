@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,8 @@ from firstfault.plain_text import show_text
 from firstfault_tools.expressions import expression
 
 _DEFINES = expression(r"^(?:def )?COMMAND\b", re.M)
+_SENTENCE = expression(r".+?[.?](?=\s|$)")
+_BRACKET = expression(r" \([^)]*\)")
 MAX_SAID = 300
 HELP = """Find the first fault of a dead, hung, slow or diverging training run.
 
@@ -34,8 +37,42 @@ Exit codes: 0 nothing wrong, 1 a fault or warning was found, 2 usage,
 """
 
 
+GROUPS = (
+    ("Diagnose", ("diagnose", "triage", "compare", "watch", "metrics", "probe", "preflight")),
+    ("Ask and calculate", ("ask", "search", "memory", "bubble", "checkpoint", "slowdown", "experiment", "verify-fix")),
+    ("Work with incidents", ("chat", "incidents", "postmortem")),
+    ("Operate", ("doctor", "model", "worker", "mcp", "eval")),
+)  # fmt: skip
+MAX_SUMMARY = 62
+
+
 class CommandFolder(click.Group):
     """Commands are the modules of `firstfault.commands` that define COMMAND."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Commands by what one wants, each with a summary that ends; new ones under `More`."""
+        names = self.list_commands(ctx)
+        grouped = {name for _, group in GROUPS for name in group}
+        more = ("More", tuple(name for name in names if name not in grouped))
+        for title, group in (*GROUPS, more):
+            found = [(name, self.get_command(ctx, name)) for name in group if name in names]
+            rows = [(name, summarise(command)) for name, command in found if command is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command; where there is none of this name, an error that says which was meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), 3, 0.6)
+            if not near:
+                raise
+            meant = f"{error.message} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(meant, ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         folder = Path(__file__).parent / "commands"
@@ -51,6 +88,23 @@ class CommandFolder(click.Group):
             return None
         command: click.Command | None = getattr(import_module(name), "COMMAND", None)
         return command
+
+
+def summarise(command: click.Command) -> str:
+    """The first sentence of a command's help, cut at a clause or word where it is long."""
+    text = " ".join((command.help or "").split("\n\n")[0].replace("\b", " ").split())
+    sentence = _SENTENCE.match(text)
+    text = (sentence[0] if sentence is not None else text).rstrip(".")
+    if len(text) <= MAX_SUMMARY:
+        return text
+    text = _BRACKET.sub("", text)
+    if len(text) <= MAX_SUMMARY:
+        return text
+    for mark in (": ", "; ", ", ", " and ", " until ", " to "):
+        at = text.rfind(mark, 20, MAX_SUMMARY)
+        if at > 0:
+            return text[:at]
+    return text[: text.rfind(" ", 0, MAX_SUMMARY)]
 
 
 @click.group(cls=CommandFolder, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})

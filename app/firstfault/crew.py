@@ -6,6 +6,7 @@ what it was working on is finished or taken over by its lease.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -39,6 +40,20 @@ class Crew:
             keeper = threading.Thread(target=self._keep, args=(number,), daemon=True)
             keeper.start()
             self._keepers.append(keeper)
+
+    def wake(self) -> None:
+        """There may be a new run: none waits for the next look at the database."""
+        for child in list(self._children.values()):
+            if child.stdin is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    child.stdin.write(b"\n")
+                    child.stdin.flush()
+
+    def renew(self, settings: Settings) -> None:
+        """Let every worker finish its run; those that follow have these settings."""
+        self.settings = settings
+        for child in list(self._children.values()):
+            _close_input(child)
 
     def stop(self) -> None:
         """Let every worker finish its run and end."""
@@ -90,4 +105,5 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def _close_input(child: subprocess.Popen[bytes]) -> None:
     if child.stdin is not None:
-        child.stdin.close()
+        with contextlib.suppress(OSError):
+            child.stdin.close()

@@ -32,6 +32,39 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "firstfault"
 
 
+_OURS = ("evidence", "scratch", "draft_cases", "experiments")
+_OUR_FILES = ("incidents.sqlite", "agent.sqlite", "agent_checkpoints.sqlite")
+
+
+def keep_private(folder: Path) -> None:
+    """Make the data folder and what is ours in it for its owner only, also where it was there before.
+
+    A folder that holds other things too keeps its own rights. Raises OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    entries = list(folder.iterdir())
+    if all(entry.name.startswith((*_OURS, *_OUR_FILES)) for entry in entries):
+        _tighten(folder, 0o700)
+    for name in _OURS:
+        part = folder / name
+        part.mkdir(exist_ok=True, mode=0o700)
+        if _tighten(part, 0o700):
+            for root, folders, files in os.walk(part):
+                for inside in (*folders, *files):
+                    _tighten(Path(root, inside), 0o700 if inside in folders else 0o600)
+    for entry in entries:
+        if entry.name.startswith(_OUR_FILES):
+            _tighten(entry, 0o600)
+
+
+def _tighten(path: Path, mode: int) -> bool:
+    """Take everybody else's rights away; whether they had some."""
+    if path.is_symlink() or not path.stat().st_mode & 0o077:
+        return False
+    path.chmod(mode)
+    return True
+
+
 def data_folder() -> Path:
     """Folder for incidents and their evidence."""
     override = os.environ.get("FIRSTFAULT_DATA")

@@ -10,11 +10,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from firstfault.conversation.answerer import Answerer
-from firstfault.conversation.rules import PassageSearch, RuleAnswerer, search_lexically
+from firstfault.conversation.pages import PassageSearch
+from firstfault.conversation.rules import RuleAnswerer, search_lexically
+from firstfault.conversation.walk import Said, follow
 from firstfault.crew import Crew
 from firstfault.errors import CannotAnalyse, IncidentNotFound, UsageError
 from firstfault.incidents.acceptance import (
@@ -27,6 +29,7 @@ from firstfault.incidents.acceptance import (
 )
 from firstfault.incidents.events import AnswerPart, Event, EventKind, InputSummary, Received
 from firstfault.incidents.journal import read_events
+from firstfault.incidents.plain import redact_plain
 from firstfault.incidents.record import Record, open_record
 from firstfault.incidents.records import (
     EvidenceFile,
@@ -42,7 +45,8 @@ from firstfault.incidents.verdicts import say_related
 from firstfault.incidents.watch import Watch
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.search import Found
-from firstfault.postmortem.draft import Draft, draft_report
+from firstfault.knowledge_base.warm import WarmSearch
+from firstfault.postmortem.draft import Draft, SaidLine, draft_report
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.rendering import ReportFormat, render_report
 from firstfault.postmortem.report import Report
@@ -50,6 +54,7 @@ from firstfault.settings import Settings, WorkerMode
 from firstfault.worker import Worker, choose_answerer
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category
+from firstfault_tools.log.secrets import redact
 from firstfault_tools.log.window import read_window
 
 __all__ = [
@@ -107,6 +112,7 @@ class Service:
     _stop: threading.Event = field(default_factory=threading.Event)
     _wakes: list[threading.Event] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _workers: list[Worker] = field(default_factory=list)
     _crew: Crew | None = None
     _watch: Watch = field(init=False)
 
@@ -129,7 +135,7 @@ class Service:
         accepted = self._accept(new.inputs)
         received = _received(TurnKind.REPORT, new.question, accepted)
         kind = RunKind.DIAGNOSE if accepted.files else RunKind.ANSWER
-        title = new.title.strip() or _title(new.question, accepted.files)
+        title = redact(new.title.strip()) or _title(redact(new.question), accepted.files)
         identity = self.record.incidents.create(title, received, accepted.files, key, kind)
         self._settle_files(accepted, new.inputs)
         return identity
@@ -138,7 +144,7 @@ class Service:
         """A follow-up question; the number of its turn. The answer comes as events."""
         if not text.strip():
             raise UsageError("ask a question, or paste the log it is about")
-        received = Received(TurnKind.QUESTION, text)
+        received = Received(TurnKind.QUESTION, redact(text))
         turn = self.record.incidents.add_turn(incident, received, (), key, RunKind.ANSWER)
         self._wake()
         return turn
@@ -271,6 +277,11 @@ class Service:
         """Passages of the knowledge base."""
         return tuple(self.search_passages(query, limit))
 
+    def warm_search(self) -> None:
+        """Load the vectors behind the search; until then it goes by words alone."""
+        if isinstance(self.search_passages, WarmSearch):
+            self.search_passages.warm()
+
     # keeping
 
     def feedback(
@@ -314,15 +325,15 @@ class Service:
         self.record.incidents.set_archived(incident, archived)
 
     def delete(self, incident: str) -> int:
-        """Delete for good: rows, what was unpacked, what a model was told and said, and evidence
-        that no other incident names.
+        """Delete for good: rows, what was unpacked, drafts, what a model was told and said, and
+        evidence that no other incident names.
 
         Returns the number of evidence files deleted.
         """
         from firstfault.agent.forgetting import forget_incident
 
         self.record.incidents.get(incident)
-        gone = self.record.shelf.delete_incident(incident)
+        gone = self.record.delete(incident)
         forget_incident(self.settings, incident, self.answerer)
         return gone
 
@@ -344,8 +355,25 @@ class Service:
                 figures=figures or GivenFigures(),
                 related=say_related(self.related(incident), diagnosis),
                 really=tuple(f.really for f in given if f.really),
+                said=self._said(incident, diagnosis),
             )
         )
+
+    def _said(self, incident: str, diagnosis: Diagnosis) -> tuple[SaidLine, ...]:
+        """What people said as evidence and did, for the timeline."""
+        turns = self.turns(incident)
+        walk = follow(diagnosis, [Said(t.text, t.created) for t in turns if t.text])
+        said = [SaidLine(s.time, s.who, s.text) for s in walk.statements]
+        deeds = {
+            TurnKind.EVIDENCE: "added evidence",
+            TurnKind.AGAIN: "asked for the diagnosis again",
+        }
+        did = [
+            SaidLine(t.created, "Somebody", deeds[t.kind], did=True)
+            for t in turns
+            if t.kind in deeds
+        ]
+        return tuple(sorted((*said, *did), key=lambda s: s.time))
 
     def export(self, incident: str, form: str, figures: GivenFigures | None = None) -> bytes:
         """The incident as a file: json (the diagnosis), or the post-mortem as md, html, docx, pdf."""
@@ -353,7 +381,9 @@ class Service:
             diagnosis = self.diagnosis(incident)
             if diagnosis is None:
                 raise CannotAnalyse(f"incident {incident} has no diagnosis yet")
-            return json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1).encode()
+            return json.dumps(
+                redact_plain(diagnosis.to_json()), ensure_ascii=False, indent=1
+            ).encode()
         if form not in set(ReportFormat):
             raise UsageError(f"no format {form!r}; use json, md, html, docx or pdf")
         return render_report(self.report(incident, figures), ReportFormat(form))
@@ -369,7 +399,8 @@ class Service:
             self._crew.start(self.settings.worker_threads)
             return
         for number in range(self.settings.worker_threads):
-            worker = Worker(self.record, self.workspace, self.answerer)
+            worker = Worker(self.record, self.workspace, self.answerer, search=self.search_passages)
+            self._workers.append(worker)
             wake = threading.Event()
             thread = threading.Thread(
                 target=worker.work, args=(self._stop, wake), name=f"worker-{number}", daemon=True
@@ -377,6 +408,31 @@ class Service:
             thread.start()
             self._wakes.append(wake)
             self._threads.append(thread)
+
+    def connect_model(self, settings: Settings) -> None:
+        """From now on runs are answered with the model of `settings`; runs that go on end as they began.
+
+        Raises UsageError where workers run elsewhere, for they read settings of their own.
+        """
+        from firstfault.agent.connecting import put_in_environment
+
+        if self.settings.worker is WorkerMode.EXTERNAL:
+            raise UsageError(
+                "workers run elsewhere: set FIRSTFAULT_MODEL, FIRSTFAULT_MODEL_URL and the key there"
+            )
+        put_in_environment(settings)
+        self.record = replace(self.record, settings=settings)
+        self.__dict__.pop("settings", None)
+        self.answerer = choose_answerer(self.record, self.search_passages)
+        if self._crew is not None:
+            self._crew.renew(settings)
+        for worker in self._workers:
+            worker.answerer = self.answerer
+
+    @property
+    def worker_processes(self) -> tuple[int, ...]:
+        """Ids of this process's worker processes; empty where it has none."""
+        return self._crew.process_ids if self._crew is not None else ()
 
     def close(self) -> None:
         """Let the workers finish their runs, and close the database."""
@@ -397,6 +453,8 @@ class Service:
     def _wake(self) -> None:
         for wake in self._wakes:
             wake.set()
+        if self._crew is not None:
+            self._crew.wake()
 
     def _accept(self, inputs: Sequence[Input]) -> Acceptance:
         return accept_inputs(inputs, self.settings)
@@ -415,10 +473,11 @@ def open_service(
     answerer: Answerer | None = None,
     workers: bool = True,
 ) -> Service:
-    """Service of this installation; with `workers`, runs are executed by threads of this process."""
+    """Service of this installation; with `workers`, runs are executed by children or threads of this process."""
     settings = settings or Settings()  # type: ignore[call-arg]
     record = open_record(settings)
-    service = Service(record, Workspace(), answerer or choose_answerer(record))
+    search = WarmSearch()
+    service = Service(record, Workspace(), answerer or choose_answerer(record, search), search)
     if workers:
         service.start_workers()
     return service
@@ -426,7 +485,7 @@ def open_service(
 
 def _received(turn: TurnKind, text: str, accepted: Acceptance) -> Received:
     inputs = tuple(InputSummary(f.name, f.origin.value, f.size) for f in accepted.files)
-    return Received(turn, text, inputs, accepted.skipped)
+    return Received(turn, redact(text), inputs, accepted.skipped)
 
 
 def _title(question: str, files: Sequence[EvidenceFile]) -> str:

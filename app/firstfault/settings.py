@@ -18,7 +18,7 @@ from firstfault.paths import data_folder
 
 
 class WorkerMode(StrEnum):
-    """Who executes runs: threads of the page, its child processes, or others (`firstfault worker`)."""
+    """Who executes runs: child processes of the page, others (`firstfault worker`), or its own threads."""
 
     THREAD = "thread"
     PROCESS = "process"
@@ -50,10 +50,17 @@ class Settings(BaseSettings):
         "", description="SQLAlchemy URL; empty means SQLite in the data folder."
     )
 
-    worker: WorkerMode = Field(WorkerMode.THREAD, description="thread, process or external.")
+    worker: WorkerMode = Field(
+        WorkerMode.PROCESS, description="process, external or thread (which has no limits)."
+    )
     worker_threads: int = Field(2, ge=1, le=64, description="Runs executed at the same time.")
     lease_seconds: float = Field(15.0, gt=0, description="A silent worker loses its run after it.")
-    max_attempts: int = Field(5, ge=1, description="A run that kills this many workers has failed.")
+    max_attempts: int = Field(2, ge=1, description="A run that kills this many workers has failed.")
+    run_cpu_s: float = Field(60.0, gt=0, description="CPU seconds of one run's analysis.")
+    run_wall_s: float = Field(300.0, gt=0, description="Seconds one run's analysis may take.")
+    run_memory_mib: int = Field(
+        4096, ge=1024, description="Address space of a worker process of the page."
+    )
 
     copy_below_mib: float = Field(
         64.0,
@@ -61,7 +68,15 @@ class Settings(BaseSettings):
         description="Files named by path are copied below this size, else read in place.",
     )
     allow_paths: bool = Field(
-        True, description="Visitors of the page may name files of this machine."
+        True,
+        description="Visitors of the page may name files of this machine: any where nobody signs in "
+        "(local mode, loopback), else those below path_roots.",
+    )
+    path_roots: str = Field(
+        "", description="Folders below which visitors may name files, separated by ':'."
+    )
+    mcp_roots: str = Field(
+        "", description="Folders below which `firstfault mcp` reads, separated by ':'; empty: all."
     )
     max_input_mib: int = Field(1024, ge=1, description="Largest single pasted text or upload.")
     max_inputs: int = Field(2000, ge=1, description="Most files of one incident.")
@@ -116,10 +131,22 @@ class Settings(BaseSettings):
         "ask", description="ask: a person sees what would be sent first (never for loopback)."
     )
     model_context: int = Field(32_768, ge=2_048, description="Tokens the model's context holds.")
+    model_answer: int = Field(
+        0, ge=0, description="Tokens one answer may have; 0: 2048, for one that reasons 16384."
+    )
+    model_reasoning: Literal["auto", "yes", "no"] = Field(
+        "auto",
+        description="It thinks before it answers, so no temperature is sent; auto: by its name.",
+    )
     model_tokens: int = Field(150_000, ge=2_000, description="Tokens one turn may cost.")
     model_steps: int = Field(10, ge=1, le=50, description="Calls of the model in one turn.")
     model_silence_s: float = Field(60.0, gt=0, description="Longest silence of the endpoint.")
     model_turn_s: float = Field(240.0, gt=0, description="Longest turn with the model.")
+    model_wait_s: float = Field(
+        180.0,
+        gt=0,
+        description="Longest that `diagnose --json` waits for the model; then it prints without it.",
+    )
     model_probe: bool = Field(
         False, description="The model may propose to run `probe` here; a person approves each."
     )

@@ -12,8 +12,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from firstfault.conversation.answerer import Answerer, Exchange, Question
-from firstfault.conversation.rules import RuleAnswerer
+from firstfault.conversation.pages import PassageSearch
+from firstfault.conversation.rules import RuleAnswerer, search_lexically
 from firstfault.errors import FirstfaultError, InputUnreadable, ModelUnavailable
 from firstfault.incidents.events import (
     AnswerPart,
@@ -41,6 +42,7 @@ from firstfault.incidents.record import Record
 from firstfault.incidents.records import (
     EvidenceFile,
     Origin,
+    Related,
     Run,
     RunKind,
     RunState,
@@ -52,12 +54,17 @@ from firstfault.incidents.runs import LeaseLost
 from firstfault.incidents.verdicts import say_related
 from firstfault.intake.collect import Skipped, collect_files
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.limits import OverLimit, bound_run
 from firstfault.workspace import Workspace
+from firstfault_tools.log.executors import Scanning, Workers
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2
 PURGE_SECONDS = 3600.0
+Rest = Callable[[], None]
 DATABASE_PAUSE = 1.0
+SCAN_SECONDS = 1.0
+"""Between two words on how far the reading is."""
 
 
 MODEL_TURNS = 16
@@ -70,15 +77,15 @@ def name_worker() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def choose_answerer(record: Record) -> Answerer:
+def choose_answerer(record: Record, search: PassageSearch = search_lexically) -> Answerer:
     """The model of the settings where one is set up, else rules. Opens no connection."""
     from firstfault.agent.endpoint import read_endpoint
 
     if read_endpoint(record.settings) is None:
-        return RuleAnswerer()
+        return RuleAnswerer(search)
     from firstfault.agent.opening import open_answerer
 
-    return open_answerer(record)
+    return open_answerer(record, search=search)
 
 
 @dataclass
@@ -89,6 +96,7 @@ class Worker:
     workspace: Workspace
     answerer: Answerer = field(default_factory=RuleAnswerer)
     name: str = field(default_factory=name_worker)
+    search: PassageSearch = search_lexically
 
     def _purge(self) -> None:
         old = self.record.purge()
@@ -124,7 +132,7 @@ class Worker:
         run = self.record.queue.claim(self.name)
         if run is None:
             return False
-        self._execute(run, threading.Event())
+        self._execute(run)
         return True
 
     def _run_beside(self) -> bool:
@@ -136,34 +144,41 @@ class Worker:
         run = self.record.queue.claim(self.name)
         if run is None:
             return False
-        published = threading.Event()
-        if run.kind is not RunKind.DIAGNOSE and _MODEL_TURNS.acquire(blocking=False):
-            published.set()
+        _say_claimed(run)
+        with ExitStack() as stack:
+            execution = _Execution(self, run, stack.enter_context(_heartbeat(self.record, run)))
+            # the deterministic part stays in this thread, which alone can be bounded
+            rest = execution.begin() if run.kind is RunKind.DIAGNOSE else execution.answer
+            if rest is None:
+                return True
+            waits = stack.pop_all()
+        beside = _MODEL_TURNS.acquire(blocking=False)
 
-            def execute() -> None:
+        def finish() -> None:
+            with waits:
                 try:
-                    self._execute(run, published)
+                    execution.guard(rest)
                 finally:
-                    _MODEL_TURNS.release()
+                    if beside:
+                        _MODEL_TURNS.release()
+
+        if run.kind is RunKind.DIAGNOSE or beside:
+            threading.Thread(target=finish, name=f"run-{run.id}", daemon=True).start()
         else:
-
-            def execute() -> None:
-                try:
-                    self._execute(run, published)
-                finally:
-                    published.set()
-
-        threading.Thread(target=execute, name=f"run-{run.id}", daemon=True).start()
-        published.wait()
+            finish()
         return True
 
-    def _execute(self, run: Run, published: threading.Event) -> None:
-        log.info(
-            "run claimed",
-            extra={"run": run.id, "incident": run.incident, "attempt": run.attempt},
-        )
+    def _execute(self, run: Run) -> None:
+        _say_claimed(run)
         with _heartbeat(self.record, run) as lost:
-            _Execution(self, run, lost, published).execute()
+            execution = _Execution(self, run, lost)
+            rest = execution.begin() if run.kind is RunKind.DIAGNOSE else execution.answer
+            if rest is not None:
+                execution.guard(rest)
+
+
+def _say_claimed(run: Run) -> None:
+    log.info("run claimed", extra={"run": run.id, "incident": run.incident, "attempt": run.attempt})
 
 
 @contextmanager
@@ -196,25 +211,35 @@ class _Execution:
     worker: Worker
     run: Run
     lost: threading.Event
-    published: threading.Event = field(default_factory=threading.Event)
-    """Set once the deterministic verdict is on record."""
     started: float = field(default_factory=time.monotonic)
+    told: float = 0.0
+    """When the progress of the reading was told last."""
 
     @property
     def record(self) -> Record:
         return self.worker.record
 
-    def execute(self) -> None:
-        """Do the run; whatever goes wrong ends in an event, never in silence."""
+    def begin(self) -> Rest | None:
+        """Diagnose and publish; what is left to do with a model, None where nothing is."""
+        rest: list[Rest | None] = []
+        self.guard(lambda: rest.append(self._diagnose()))
+        return rest[0] if rest else None
+
+    def guard(self, work: Rest) -> None:
+        """Do a part of the run; whatever goes wrong ends in an event, never in silence."""
         try:
-            if self.run.kind is RunKind.DIAGNOSE:
-                self._diagnose()
-            else:
-                self._answer()
+            work()
         except LeaseLost:
             log.info("run %s: lease lost, result dropped", self.run.id)
         except DBAPIError:
             raise
+        except OverLimit as error:
+            log.warning("run %s: %s", self.run.id, error)
+            self._fail(
+                f"could not analyse: {error}. Leave that file out, or raise FIRSTFAULT_RUN_CPU_S, "
+                "FIRSTFAULT_RUN_WALL_S or FIRSTFAULT_RUN_MEMORY_MIB, and start it again.",
+                4,
+            )
         except FirstfaultError as error:
             self._fail(str(error), error.exit_code)
         except Exception as error:  # the worker's border: the run fails, the worker lives
@@ -250,30 +275,61 @@ class _Execution:
     def _done(self) -> Done:
         return Done(round(time.monotonic() - self.started, 3))
 
-    def _diagnose(self) -> None:
+    def _diagnose(self) -> Rest | None:
         files = self.record.shelf.files(self.run.incident)
         self._tell("read", Progress("read", f"{len(files)} input(s)"))
         present, gone = _split_readable(files)
         self.record.shelf.clear_scratch(self.run.incident)
         scratch = self.record.shelf.scratch_of(self.run.incident)
-        collection = collect_files([(f.name, f.path) for f in present], scratch)
+        with self._bounded():
+            collection = collect_files([(f.name, f.path) for f in present], scratch)
         left_out = (*self._refused(), *gone, *collection.skipped)
         collection = type(collection)(collection.artefacts, left_out)
         self._tell("examine", Progress("examine", f"{len(collection.artefacts)} file(s)"))
         question = " ".join(t.text for t in self._turns() if t.kind is not TurnKind.AGAIN)
-        diagnosis = self.worker.workspace.diagnose_collection(collection, question)
+        with self._bounded():
+            workers = Workers(tell=self._tell_scanning)
+            diagnosis = self.worker.workspace.diagnose_collection(collection, question, workers)
         artefacts = {a.name: a.path for a in collection.artefacts}
         explains = self.worker.answerer.explains
+        asked = self._question(self._own_words(), diagnosis, artefacts)
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
             self._publish(connection, diagnosis, artefacts, title_of_files(files))
+        # what was asked above the log is answered by rule, whoever explains after it
+        for number, part in enumerate(RuleAnswerer(self.worker.search).explain(asked)):
+            self._tell(f"asked-{number}", part)
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
             if not explains:
                 self._say(connection, ("done", self._done()))
                 self.record.queue.finish(connection, self.run, RunState.DONE)
-        self.published.set()
-        if explains:
+        if not explains:
+            return None
+
+        def explain() -> None:
             asked = self._question(question, diagnosis, artefacts)
             self._write_parts(asked, self.worker.answerer.explain(asked), fallback=False)
+
+        return explain
+
+    def _tell_scanning(self, at: Scanning) -> None:
+        """How far the reading is, at most every SCAN_SECONDS: bytes, lines, what was found, time left."""
+        now = time.monotonic()
+        if now - self.told < SCAN_SECONDS or at.done >= at.total:
+            return
+        self.told = now
+        seconds = now - self.started
+        rate = at.done / max(seconds, 0.1)
+        text = (
+            f"{at.done / 1e6:.1f} of {at.total / 1e6:.1f} MB, {at.lines:,} lines, {at.hits:,} known messages so far; "
+            f"{rate / 1e6:.1f} MB/s, about {(at.total - at.done) / max(rate, 1):.0f} s left"
+        )
+        self._tell(f"scan-{at.done}", Progress("scan", text))
+
+    def _own_words(self) -> str:
+        """What was said with the evidence of this very turn."""
+        return next((t.text for t in self._turns() if t.number == self.run.turn), "")
 
     def _publish(
         self,
@@ -294,32 +350,60 @@ class _Execution:
             found = RelatedFound(say_related(related, diagnosis), related)
             self._say(connection, ("related", found))
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
+        """Answer the question of the run's turn."""
         turn = next(t for t in self._turns() if t.number == self.run.turn)
         diagnosis = self.record.verdicts.latest(self.run.incident)
         asked = self._question(
             turn.text, diagnosis, dict(self.record.shelf.artefacts(self.run.incident))
         )
         self._tell("answer", Progress("answer"))
-        self._write_parts(asked, self.worker.answerer.answer(asked), fallback=True)
+        self._write_parts(asked, self._answer_parts(asked), fallback=True)
+
+    def _answer_parts(self, asked: Question) -> Iterator[AnswerPart | Progress | VerdictReached]:
+        """A model's parts as they come, for it waits more than it works; the rules' parts at once, bounded."""
+        parts = self.worker.answerer.answer(asked)
+        if self.worker.answerer.explains:
+            return parts
+        with self._bounded():
+            return iter(list(parts))
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        note = self.record.queue.note_of(self.run.id)
+        return nullcontext() if note is None else bound_run(self.record.settings, note)
 
     def _write_parts(
-        self, asked: Question, parts: Iterator[AnswerPart | Progress], fallback: bool
+        self,
+        asked: Question,
+        parts: Iterator[AnswerPart | Progress | VerdictReached],
+        fallback: bool,
     ) -> None:
         repeatable = self.worker.answerer.repeatable
         prefix = "" if repeatable else f"{self.run.attempt}/"
         try:
             for number, part in enumerate(parts):
-                self._tell(f"{prefix}part-{number}", self._stamp(part, repeatable))
+                if isinstance(part, VerdictReached):
+                    self._judge_again(f"{prefix}verdict-{number}", part, asked)
+                else:
+                    self._tell(f"{prefix}part-{number}", self._stamp(part, repeatable))
         except ModelUnavailable as error:
             self._tell(f"{prefix}model", Progress("model", f"not reached: {error}"))
             if fallback:
-                for number, part in enumerate(RuleAnswerer().answer(asked)):
+                for number, part in enumerate(RuleAnswerer(self.worker.search).answer(asked)):
                     self._tell(f"{prefix}rules-{number}", self._stamp(part, repeatable))
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
             self._say(connection, ("done", self._done()))
             self.record.queue.finish(connection, self.run, RunState.DONE)
+
+    def _judge_again(self, key: str, reached: VerdictReached, asked: Question) -> None:
+        """The verdict with a model's explanations in it takes the place of the one before."""
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
+            self._say(connection, (key, reached))
+            self.record.verdicts.save(
+                connection, self.run, reached.diagnosis, dict(asked.artefacts), ""
+            )
 
     def _stamp(self, part: AnswerPart | Progress, repeatable: bool) -> AnswerPart | Progress:
         if isinstance(part, AnswerPart) and not repeatable:
@@ -354,7 +438,16 @@ class _Execution:
             earlier=self._earlier(),
             knowledge=self.worker.workspace.knowledge,
             is_stopped=self.lost.is_set,
+            time=next((t.created for t in self._turns() if t.number == self.run.turn), 0.0),
+            related=self._related(diagnosis),
         )
+
+    def _related(self, diagnosis: Diagnosis | None) -> tuple[Related, ...]:
+        """Earlier incidents like this one."""
+        if diagnosis is None:
+            return ()
+        with self.record.database.read() as connection:
+            return self.record.verdicts.related(connection, self.run.incident, diagnosis)
 
     def _earlier(self) -> tuple[Exchange, ...]:
         said: dict[int, list[str]] = {}
@@ -362,7 +455,9 @@ class _Execution:
             if event.kind is EventKind.ANSWER and isinstance(event.body, AnswerPart):
                 said.setdefault(event.turn, []).append(event.body.text)
         return tuple(
-            Exchange(t.text, "\n\n".join(said[t.number])) for t in self._turns() if t.number in said
+            Exchange(t.text, "\n\n".join(said[t.number]), t.created)
+            for t in self._turns()
+            if t.number in said
         )
 
 

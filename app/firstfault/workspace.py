@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from firstfault.intake.collect import Collection, collect_bytes, collect_paths
-from firstfault.investigation.diagnose import diagnose
+from firstfault.investigation.diagnose import diagnose, explain_decisions
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
+from firstfault.investigation.why import Why
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault_tools.findings import Level
 from firstfault_tools.log.executors import Workers
@@ -63,3 +64,10 @@ class Workspace:
         """Diagnosis of what intake collected."""
         skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
         return diagnose(collection.artefacts, self.knowledge, skipped, question, workers)
+
+    def explain_collection(
+        self, collection: Collection, question: str = "", workers: Workers | None = None
+    ) -> tuple[Diagnosis, Why]:
+        """The same diagnosis, and how the judge came to it."""
+        skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
+        return explain_decisions(collection.artefacts, self.knowledge, skipped, question, workers)

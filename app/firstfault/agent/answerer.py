@@ -9,35 +9,27 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from firstfault.agent.assessment import Assessment, assess, say, say_removed
+from firstfault.agent.assessment import AskedByModel, Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
-from firstfault.agent.dialogue import (
-    Asked,
-    Dialogue,
-    Move,
-    ask,
-    begin,
-    describe,
-    refresh,
-    show_question,
-    take,
-)
+from firstfault.agent.exam.standing import read_standing
 from firstfault.agent.failures import TurnStopped
-from firstfault.agent.graph import Conversation
-from firstfault.agent.guided import write_board
+from firstfault.agent.graph import Conversation, Outcome
+from firstfault.agent.memo import digest_of, recall, remember
 from firstfault.agent.model import Model
 from firstfault.agent.preview import Preview, make_preview, say_preview
 from firstfault.agent.probe import OnceOnly, ProbeRunner, describe_request
 from firstfault.agent.store import AgentStore, Decision, PendingProbe, open_checkpoints
+from firstfault.agent.verdict import apply, decide, say
 from firstfault.agent.view import read_prompt, write_view
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.rules import RuleAnswerer, search_lexically
+from firstfault.conversation.walk import ORDER, Said, Walk, follow, phase_question
 from firstfault.errors import ModelUnavailable
-from firstfault.incidents.events import AnswerPart, Progress
-from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
+from firstfault.investigation.diagnosis import Diagnosis, LedBy
 from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
@@ -46,13 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 History = Callable[[str, Diagnosis], "tuple[Related, ...]"]
-Part = AnswerPart | Progress
+Part = AnswerPart | Progress | VerdictReached
 _REJECT = expression(r"(?is)^/?reject(?:\s*[:,]\s*(?P<reason>.{0,400}))?$")
 
 
 @dataclass
 class AgentAnswerer:
-    """Answers by rule, keeps the dialogue's state, and asks the model where there is one."""
+    """Answers by rule and asks the model where there is one; both stand on the same walk through the phases."""
 
     settings: Settings
     store: AgentStore
@@ -72,13 +64,15 @@ class AgentAnswerer:
         """With a model there is something to say after the verdict."""
         return self.model is not None
 
+    @property
+    def earned(self) -> bool:
+        """The model has passed its exam with this prompt, so its explanation may lead."""
+        if self.model is None:
+            return False
+        return read_standing(self.settings, self.model.endpoint).passed
+
     def explain(self, question: Question) -> Iterator[Part]:
         """The model's part after a verdict, or what to do to get it."""
-        before = self.store.dialogue_before(question.incident, question.turn)
-        dialogue = begin(question.diagnosis)
-        if before is not None:
-            dialogue = refresh(before, question.diagnosis)
-        self._save(question, dialogue)
         if self.model is None:
             return
         if not self._may_send(question.incident):
@@ -89,7 +83,7 @@ class AgentAnswerer:
                 "Reply `/preview` to read it all, `/send` to let it go."
             )
             return
-        yield from self._ask_model(question, dialogue, "explain")
+        yield from self._ask_model(question, "explain")
 
     def answer(self, question: Question) -> Iterator[Part]:
         """Rules, then the model. Commands are exact words, so that no sentence is taken for one."""
@@ -101,25 +95,15 @@ class AgentAnswerer:
         if word in ("/preview", "/send") and self.model is not None:
             yield from self._handle_consent(question, word)
             return
-        before = self.store.dialogue_before(question.incident, question.turn)
-        dialogue = take(before or begin(question.diagnosis), question.text)
-        self._save(question, dialogue)
-        moved = dialogue.last in (Move.CORRECTED, Move.ROLLED_BACK, Move.ANSWERED)
-        if moved:
-            yield self._say_state(question, dialogue)
-        if dialogue.last in (Move.ASKED, Move.UNANSWERED):
-            yield from self.rules.answer(question)
+        yield from self.rules.answer(question)
         if self.model is not None and self._may_send(question.incident):
-            yield from self._ask_model(question, dialogue, "answer")
-        elif moved or dialogue.last is Move.UNANSWERED:
-            yield from self._ask_phase(question, dialogue)
+            yield from self._ask_model(question, "answer")
 
     def preview(self, question: Question) -> Preview:
         """Exactly what the first request of a turn would hold."""
         assert self.model is not None
-        dialogue = self.store.dialogue_before(question.incident, question.turn + 1)
         context = self._context(question, self._thread(question))
-        message = write_message(context, dialogue or begin(question.diagnosis), "explain")
+        message = write_message(context, walk_of(question), "explain")
         return make_preview(context, message)
 
     def pending(self, incident: str) -> PendingProbe | None:
@@ -146,10 +130,7 @@ class AgentAnswerer:
             )
             return
         self.allow_sending(question.incident)
-        dialogue = self.store.dialogue_before(question.incident, question.turn)
-        dialogue = dialogue or begin(question.diagnosis)
-        self._save(question, dialogue)
-        yield from self._ask_model(question, dialogue, "explain")
+        yield from self._ask_model(question, "explain")
 
     def _decision(self, question: Question) -> tuple[PendingProbe, Decision, str] | None:
         rejected = _REJECT.match(question.text.strip())
@@ -169,30 +150,33 @@ class AgentAnswerer:
     def _resume(
         self, question: Question, probe: PendingProbe, decision: Decision, reason: str
     ) -> Iterator[Part]:
-        dialogue = self.store.dialogue_before(question.incident, question.turn)
-        dialogue = dialogue or begin(question.diagnosis)
-        self._save(question, dialogue)
         if self.model is None:
             yield AnswerPart("No model is configured any more, so nothing waits for this.")
             return
         yield Progress("probe", f"{decision.value}: {describe_request(probe.request['args'])}")
         context = self._context(question, probe.thread)
         # the ids that the first part of the turn gave out must mean the same again
-        write_message(context, dialogue, "answer")
-        yield from self._converse(question, dialogue, context, lambda c: c.resume(decision, reason))
+        write_message(context, walk_of(question), "answer")
+        yield from self._converse(question, context, lambda c: c.resume(decision, reason))
 
-    def _ask_model(self, question: Question, dialogue: Dialogue, task: str) -> Iterator[Part]:
+    def _ask_model(self, question: Question, task: str) -> Iterator[Part]:
         context = self._context(question, self._thread(question))
-        message = write_message(context, dialogue, task)
+        message = write_message(context, walk_of(question), task)
+        digest = digest_of(context, message)
+        known = recall(self.store, question.incident, digest, context)
+        if known is not None:
+            yield Progress("model", "it answered exactly this before, so it is not asked again")
+            yield from self._use(question, context, known)
+            return
         yield Progress("model", say_preview(make_preview(context, message)))
-        yield from self._converse(question, dialogue, context, lambda c: c.start(message))
+        yield from self._converse(question, context, lambda c: c.start(message), digest)
 
     def _converse(
         self,
         question: Question,
-        dialogue: Dialogue,
         context: TurnContext,
         run: Callable[[Conversation], Iterator[Progress]],
+        digest: str = "",
     ) -> Iterator[Part]:
         assert self.model is not None
         try:
@@ -205,7 +189,7 @@ class AgentAnswerer:
         except ModelUnavailable as error:
             log.warning("model: %s", error)
             yield Progress("model", f"deterministic answer only: {error}")
-            yield from self._ask_phase(question, dialogue)
+            yield from _ask_phase(question)
             return
         if outcome.waiting is not None:
             self.store.ask_approval(question.incident, context.thread, outcome.waiting)
@@ -216,10 +200,15 @@ class AgentAnswerer:
                 source="model",
             )
             return
+        if digest:
+            remember(self.store, question.incident, digest, context, outcome)
+        yield from self._use(question, context, outcome)
+
+    def _use(self, question: Question, context: TurnContext, outcome: Outcome) -> Iterator[Part]:
         assert outcome.reply is not None
-        assessment = assess(outcome.reply, context)
-        dialogue = adopt_question(dialogue, assessment)
-        yield from self._show(question, dialogue, context, assessment)
+        earned = self.earned
+        assessment = assess(outcome.reply, context, earned=earned)
+        yield from self._show(question, context, assessment, earned)
         yield Progress(
             "cost",
             f"{outcome.calls} call(s) of the model, {outcome.sent_tokens} tokens sent, "
@@ -229,34 +218,26 @@ class AgentAnswerer:
     def _show(
         self,
         question: Question,
-        dialogue: Dialogue,
         context: TurnContext,
         assessment: Assessment,
+        earned: bool,
     ) -> Iterator[Part]:
         removed = say_removed(assessment)
         if removed:
             yield Progress("grounding", removed)
-        shown = replace(assessment, question=None)
-        text, citations = say(shown, context)
+        ruling = decide(context, assessment, earned=earned)
+        text, citations = say(assessment, ruling, context)
+        before = question.diagnosis
+        # what a model has led once is no longer the tools' reading, so it is not judged against again
+        if before is not None and before.led_by is LedBy.RULE and not before.disputed:
+            judged = apply(ruling, assessment, before, context)
+            if judged != before:
+                yield VerdictReached(judged)
         if text:
             yield AnswerPart(text, citations, source="model")
         else:
             yield Progress("grounding", "the model said nothing that the evidence says; see above")
-        yield from self._ask_phase(question, dialogue)
-
-    def _ask_phase(self, question: Question, dialogue: Dialogue) -> Iterator[Part]:
-        text, dialogue = show_question(dialogue)
-        self._save(question, dialogue)
-        if text:
-            yield Progress("phase", describe(dialogue))
-            yield AnswerPart(text)
-
-    def _say_state(self, question: Question, dialogue: Dialogue) -> AnswerPart:
-        text = f"{_HEADS[dialogue.last]}\n\n{describe(dialogue)}"
-        if question.diagnosis is None:
-            return AnswerPart(text)
-        board = write_board(question.diagnosis, dialogue, question.knowledge)
-        return AnswerPart(f"{text}\n\n{board}", question.diagnosis.citations)
+        yield from _ask_phase(question, assessment.question)
 
     def _context(self, question: Question, thread: str) -> TurnContext:
         assert self.model is not None
@@ -271,9 +252,6 @@ class AgentAnswerer:
     def _thread(self, question: Question) -> str:
         return f"{question.incident}:{question.turn}"
 
-    def _save(self, question: Question, dialogue: Dialogue) -> None:
-        self.store.save_dialogue(question.incident, question.turn, dialogue)
-
     def _price(self, sent: int, received: int) -> str:
         assert self.model is not None
         endpoint = self.model.endpoint
@@ -281,26 +259,48 @@ class AgentAnswerer:
         return f", {price:.4f} in the currency of the price list" if price else ""
 
 
-_HEADS = {
-    Move.CORRECTED: "Noted; what rested on it is open again.",
-    Move.ROLLED_BACK: "Back to that phase; what came after it is open again.",
-    Move.ANSWERED: "Noted as your answer.",
-}
+def walk_of(question: Question) -> Walk:
+    """Where person and assistant stand, with what is said in this message."""
+    said = [Said(e.question, e.time) for e in question.earlier]
+    if question.text.strip() and not question.text.startswith("/"):
+        said.append(Said(question.text, question.time))
+    return follow(question.diagnosis, said)
 
 
-def write_message(context: TurnContext, dialogue: Dialogue, task: str) -> str:
-    """First message of a turn: the task, the view, and the person's words."""
-    parts = [read_prompt(task), write_view(context, dialogue)]
+def _ask_phase(question: Question, asked: AskedByModel | None = None) -> Iterator[Part]:
+    """The question of the open phase: the model's where it asks about that phase, else the one of the rules.
+
+    After an answer by rule, which ends with its own, only the model's is shown.
+    """
+    walk = walk_of(question)
+    if walk.current is None:
+        return
+    if asked is not None and asked.phase is walk.current:
+        text = f"{asked.text} If you do not know: {asked.default}"
+    elif question.text.strip() and not question.text.startswith("/"):
+        return
+    else:
+        text, _ = phase_question(walk, question.diagnosis)
+    number = ORDER.index(walk.current) + 1
+    yield Progress("phase", describe(walk))
+    yield AnswerPart(
+        f"Phase {number} of {len(ORDER)}, {walk.current.value.replace('_', ' ')}, is open: {text}"
+    )
+
+
+def describe(walk: Walk) -> str:
+    """The state in a few lines."""
+    return "\n".join(f"- {p.name.value}: {p.status.value}. {p.summary}" for p in walk.phases)
+
+
+def write_message(context: TurnContext, walk: Walk, task: str) -> str:
+    """First message of a turn: the view, the task, and the person's words, which are evidence too."""
+    parts = [write_view(context, walk)]
     text = context.question.text.strip()
-    if text and task == "answer":
+    if text and not text.startswith("/"):
         said = context.book.add_said(text[:4_000])
-        parts.append(f"The engineer asks ({said.id}):\n{context.veil.hide(text[:4_000])}")
+        context.book.show((said,))
+        parts += [read_prompt("answer"), context.veil.hide(text[:4_000])]
+    else:
+        parts.append(read_prompt(task))
     return "\n\n".join(parts)
-
-
-def adopt_question(dialogue: Dialogue, assessment: Assessment) -> Dialogue:
-    """The model's question takes the default one's place, for the open phase only."""
-    asked = assessment.question
-    if asked is None:
-        return dialogue
-    return ask(dialogue, Asked(asked.phase, asked.text, asked.default))

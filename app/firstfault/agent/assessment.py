@@ -1,56 +1,54 @@
-"""What remains of the model's reply once it is held against the evidence, and what does it change?
+"""What remains of the model's reply once it is held against the evidence?
 
-The published verdict stays. Its confidence may fall by one step where quoted evidence contradicts it;
-causes may be put beside it. Whatever is not said by evidence is removed, or shown as a hypothesis
-without support, and counted.
+Every part is kept or dropped whole. What is not real (an invented name, a number that does not follow, a
+harmful command) is dropped and counted. What is real and not said by the lines word for word is
+reasoning; it is shown as such where the model has earned it, and else only as an idea with its lines and
+its test.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from firstfault.agent.context import TurnContext
-from firstfault.agent.evidence import to_citation
-from firstfault.agent.reply import HypothesisClaim, NextProbe, Reply, Sentence
+from firstfault.agent.judge import Explanation
+from firstfault.agent.lore import is_on_a_page
+from firstfault.agent.reply import Account, Inapplicable, Paragraph, Reply
 from firstfault.grounding.claims import (
     Claim,
     Fault,
-    Objected,
-    check_claim,
-    check_leak,
+    check_basis,
     check_question,
+    check_wording,
+    check_words,
 )
-from firstfault.grounding.items import Ground, Item, ItemKind
-from firstfault.grounding.words import cause_categories, clear_marks
-from firstfault.investigation.diagnosis import Citation, Diagnosis, Hypothesis, PhaseName
-from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault.grounding.effects import Effect, judge_command, may_propose
+from firstfault.grounding.items import Ground, ItemKind
+from firstfault.investigation.diagnosis import Diagnosis, LedBy, PhaseName
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Verdict
 
-MAX_UNSUPPORTED = 2
-_FALL = {
-    Confidence.CONFIRMED: Confidence.LIKELY,
-    Confidence.LIKELY: Confidence.POSSIBLE,
-    Confidence.POSSIBLE: Confidence.POSSIBLE,
-    Confidence.UNKNOWN: Confidence.UNKNOWN,
-}
+MAX_IDEAS = 3
+_INLINE = expression(
+    r"\s?[\[(]?\b(?P<id>F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5})\b(?:\s?[,;]\s?(?:F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5})\b){0,7}[\])]?"
+)
+_ONE_ID = expression(r"F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5}")
+_SPAN = expression(r"^(F\d{1,4}):(\d{1,9})-(?:F\d{1,4}:)?(\d{1,9})$")
+MOST_OF_A_SPAN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """A hypothesis of the model. `supported`: evidence says all of it; else it is only an idea."""
+class Block:
+    """A paragraph that holds. `said`: its lines say it in their own words; else it is reasoning."""
 
-    text: str
-    category: Category
-    supports: tuple[str, ...]
-    contradicts: tuple[str, ...]
-    test: str
-    supported: bool
-    page: str = ""
+    claim: Claim
+    said: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,119 +62,207 @@ class AskedByModel:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What may be shown. `removed` counts reasons; `proposed` and `kept` count claims."""
+    """What may be shown. `removed` counts reasons; `proposed` and `kept` count parts of the reply.
 
-    sentences: tuple[Claim, ...] = ()
-    whys: tuple[Claim, ...] = ()
-    hypotheses: tuple[Weighed, ...] = ()
-    doubts: tuple[Claim, ...] = ()
+    not_applying: number of a shown fix -> why it does not fit.
+    """
+
+    answer: tuple[Block, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    doubts: tuple[Block, ...] = ()
+    not_applying: Mapping[int, Claim] = field(default_factory=dict)
     question: AskedByModel | None = None
-    probe: NextProbe | None = None
     proposed: int = 0
     kept: int = 0
     removed: Mapping[str, int] = field(default_factory=dict)
 
 
-def assess(reply: Reply, context: TurnContext, *, grounded: bool = True) -> Assessment:
-    """Hold a reply against the evidence. `grounded=False` lets all pass; for measuring only."""
+@dataclass
+class _Sieve:
+    """One pass over a reply."""
+
+    context: TurnContext
+    ground: Ground
+    earned: bool
+    grounded: bool
+    removed: Counter[str] = field(default_factory=Counter)
+    proposed: int = 0
+    kept: int = 0
+
+    def passes(self, faults: Sequence[Any]) -> bool:
+        """Count one part, and the reasons why it falls."""
+        self.proposed += 1
+        named = {o.fault.value for o in faults} if self.grounded else set()
+        self.removed.update(named)
+        self.kept += not named
+        return not named
+
+    def block(self, paragraph: Paragraph, otherwise: Sequence[str] = ()) -> Block | None:
+        """The paragraph with its lines, or nothing. Without lines of its own it stands on `otherwise`."""
+        claim = lift_ids(paragraph.text, paragraph.lines, self.ground)
+        if not claim.evidence:
+            claim = replace(claim, evidence=tuple(otherwise))
+        faults = check_basis(claim, self.ground)
+        beyond = check_wording(claim, self.ground)
+        if not self.earned:
+            # who has not passed may repeat what lines say, and no more
+            faults = (*faults, *beyond)
+        return Block(claim, not beyond) if self.passes(faults) else None
+
+    def explanation(self, account: Account) -> Explanation | None:
+        """The account without the parts that do not hold; nothing where its cause does not."""
+        ground = self.ground
+        if account.verdict is Verdict.HEALTHY:
+            ground = replace(ground, healthy=True)
+        cause = lift_ids(account.cause, account.lines, ground)
+        faults = list(check_basis(cause, ground))
+        if account.verdict is Verdict.UNKNOWN and not cause.evidence:
+            faults = [f for f in faults if f.fault is not Fault.NO_EVIDENCE]
+        place = self._place(account)
+        faults += check_words(place, ground) if place else ()
+        if account.verdict is Verdict.HEALTHY and not self.earned:
+            faults += check_words(account.cause, replace(ground, healthy=False))
+        if not self.passes(faults):
+            return None
+        # what is well or not decided has nobody to blame
+        blames = account.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)
+        mechanism = lift_ids(account.mechanism, cause.evidence, ground)
+        told = bool(account.mechanism) and self.passes(check_basis(mechanism, ground) if mechanism.evidence else check_words(mechanism.text, ground))  # fmt: skip
+        test, command = self._test(account)
+        against = lift_ids(account.against, account.against_lines, ground)
+        weighed = bool(account.against) and self.passes(check_words(against.text, ground))
+        pages = self.context.question.knowledge.pages
+        return Explanation(
+            proposer=LedBy.MODEL,
+            verdict=account.verdict,
+            category=account.category if blames else None,
+            cause=cause.text,
+            rank=account.rank if blames else None,
+            host=account.host,
+            gpu=account.gpu,
+            mechanism=mechanism.text if told else "",
+            lines=_merge(cause.evidence, mechanism.evidence if told else ()),
+            against=against.text if weighed else "",
+            against_lines=against.evidence if weighed else (),
+            test=test,
+            command=command,
+            command_is_known=bool(command) and is_on_a_page(command, self.context.question.knowledge),
+            page=account.page if account.page in pages else "",
+        )  # fmt: skip
+
+    def _place(self, account: Account) -> str:
+        rank = f"rank {account.rank}. " if account.rank is not None else ""
+        host = f"host {account.host}. " if account.host else ""
+        return rank + host + (f"GPU {account.gpu}." if account.gpu.isdecimal() else account.gpu)
+
+    def _test(self, account: Account) -> tuple[str, str]:
+        """Test and command; each falls alone, since a good test may come with a bad command."""
+        test = " ".join(account.test.split())
+        test = test if test and self.passes(check_words(test, self.ground)) else ""
+        command = account.command.strip()
+        if not command:
+            return test, ""
+        knowledge = self.context.question.knowledge
+        known = is_on_a_page(command, knowledge) and judge_command(command) is Effect.READS
+        if self.grounded and not known and not may_propose(command):
+            self.proposed += 1
+            self.removed["command"] += 1
+            return test, ""
+        self.proposed += 1
+        self.kept += 1
+        return test, command
+
+    def doubt(self, paragraph: Paragraph, weighed: frozenset[str]) -> Block | None:
+        """A doubt that holds and stands on a line the tools' reading does not stand on already."""
+        claim = lift_ids(paragraph.text, paragraph.lines, self.ground)
+        new = [i for i in claim.evidence if i not in weighed]
+        faults = check_basis(replace(claim, evidence=tuple(new)), self.ground)
+        if not self.earned:
+            faults = (*faults, *check_wording(claim, self.ground))
+        told = any(_names_something(claim.text, self.ground.items[i].text) for i in new if i in self.ground.items)  # fmt: skip
+        if self.grounded and not told:
+            self.proposed += 1
+            self.removed["doubt"] += 1
+            return None
+        return Block(claim, False) if self.passes(faults) else None
+
+
+def assess(
+    reply: Reply, context: TurnContext, *, earned: bool = False, grounded: bool = True
+) -> Assessment:
+    """Hold a reply against the evidence. `grounded=False` lets all pass; for measuring only.
+
+    earned: the model has passed its exam; its reasoning may then be shown beside what lines say.
+    """
     reply = _restore(reply, context)
+    diagnosis = context.question.diagnosis
     ground = context.ground()
-    removed: Counter[str] = Counter()
-    # what is only in the person's words proves nothing, and a claim may not be made of it
-    sentences = _keep(reply.explanation, ground, removed, grounded)
-    whys = _keep_chain(reply.whys, ground, removed, grounded)
-    hypotheses = tuple(_weigh(h, ground, context, removed, grounded) for h in reply.hypotheses)
-    doubts = _keep_doubts(reply, ground, context, removed, grounded)
-    question = _question(reply, ground, removed, grounded)
-    probe = reply.next_probe
-    if probe is not None and grounded and _faults(probe.reason, ground):
-        removed["probe"] += 1
-        probe = None
-    proposed = sum(
-        len(part) for part in (reply.explanation, reply.whys, reply.hypotheses, reply.doubts)
+    calls_healthy = bool(reply.explanations) and reply.explanations[0].verdict is Verdict.HEALTHY
+    tools_healthy = diagnosis is not None and diagnosis.verdict is Verdict.HEALTHY
+    ground = replace(ground, healthy=tools_healthy or (earned and calls_healthy))
+    sieve = _Sieve(context, ground, earned, grounded)
+    explanations = tuple(
+        e for account in reply.explanations[:MAX_IDEAS] if (e := sieve.explanation(account))
     )
+    stand = explanations[0].lines if explanations else ()
+    answer = tuple(b for p in reply.answer if (b := sieve.block(p, stand)))
+    weighed = stands_on(context, diagnosis)
+    doubts = tuple(b for p in reply.doubts if (b := sieve.doubt(p, weighed)))
     return Assessment(
-        sentences=sentences,
-        whys=whys,
-        hypotheses=_order(hypotheses),
+        answer=answer,
+        explanations=explanations,
         doubts=doubts,
-        question=question,
-        probe=probe,
-        proposed=proposed,
-        kept=len(sentences) + len(whys) + len(doubts) + sum(h.supported for h in hypotheses),
-        removed=dict(removed),
+        not_applying=_keep_inapplicable(reply.not_applying, sieve, diagnosis),
+        question=_keep_question(reply, sieve),
+        proposed=sieve.proposed,
+        kept=sieve.kept,
+        removed=dict(sieve.removed),
     )
-
-
-def merge(diagnosis: Diagnosis, assessment: Assessment, context: TurnContext) -> Diagnosis:
-    """The diagnosis with the model's hypotheses beside it; verdict, place, cause and fixes as they were."""
-    if diagnosis.verdict is Verdict.HEALTHY and not assessment.doubts:
-        extra: tuple[Weighed, ...] = ()
-    else:
-        extra = assessment.hypotheses
-    book = _Numbers(diagnosis.citations, context)
-    confidence = _FALL[diagnosis.confidence] if assessment.doubts else diagnosis.confidence
-    against = book.numbers(tuple(i for d in assessment.doubts for i in d.evidence))
-    first, *others = diagnosis.hypotheses
-    first = replace(
-        first, confidence=confidence, against=tuple(dict.fromkeys((*first.against, *against)))
-    )
-    known = {h.root_cause for h in diagnosis.hypotheses}
-    added = [
-        Hypothesis(
-            h.text,
-            h.category,
-            Confidence.POSSIBLE if h.supported else Confidence.UNKNOWN,
-            book.numbers(h.supports) if h.supported else (),
-            book.numbers(h.contradicts),
-        )
-        for h in extra
-        if h.text not in known
-    ]
-    return replace(
-        diagnosis,
-        confidence=confidence,
-        hypotheses=(first, *others, *added),
-        citations=tuple(book.citations),
-    )
-
-
-def say(assessment: Assessment, context: TurnContext) -> tuple[str, tuple[Citation, ...]]:
-    """What is shown of an assessment as Markdown with [n] marks, and the citations behind them."""
-    book = _Numbers((), context)
-    blocks = [" ".join(_say_claim(c, book) for c in assessment.sentences)]
-    if assessment.whys:
-        rows = [f"{n}. {_say_claim(c, book)}" for n, c in enumerate(assessment.whys, 1)]
-        blocks.append("**Five whys**, as far as the evidence goes:\n\n" + "\n".join(rows))
-    if assessment.hypotheses:
-        blocks.append(
-            "**Other causes to weigh:**\n\n"
-            + "\n".join(_say_weighed(h, book) for h in assessment.hypotheses)
-        )
-    if assessment.doubts:
-        rows = [f"- {_say_claim(c, book)}" for c in assessment.doubts]
-        blocks.append(
-            "**Speaks against the verdict**, so it counts as less sure:\n\n" + "\n".join(rows)
-        )
-    if assessment.probe is not None:
-        flag = assessment.probe.component.value
-        blocks.append(
-            f"**A measurement worth taking:** `firstfault probe --only {flag}`. {_say_claim(_claim(assessment.probe.reason), book)}"
-        )
-    if assessment.question is not None:
-        blocks.append(
-            f"**One question** ({assessment.question.phase.value}): {assessment.question.text} If you do not know: {assessment.question.default}"
-        )
-    return "\n\n".join(b for b in blocks if b), tuple(book.citations)
 
 
 def say_removed(assessment: Assessment) -> str:
     """How much of the reply was left out and why; empty when nothing was."""
     count = assessment.proposed - assessment.kept
-    if count <= 0 and not assessment.removed:
+    if count <= 0:
         return ""
     reasons = ", ".join(f"{k} {v}" for k, v in sorted(assessment.removed.items()))
-    return f"{count} of {assessment.proposed} statements of the model are not said by the evidence and are left out or marked ({reasons})"
+    return f"{count} of {assessment.proposed} parts of the model's reply did not hold and are left out ({reasons})"
+
+
+def stands_on(context: TurnContext, diagnosis: Diagnosis | None) -> frozenset[str]:
+    """Ids of the lines that the tools' reading stands on."""
+    if diagnosis is None or not diagnosis.hypotheses:
+        return frozenset()
+    ids = context.book.by_citation
+    return frozenset(ids[n] for n in diagnosis.hypotheses[0].for_ if n in ids)
+
+
+def lift_ids(text: str, ids: Sequence[str], ground: Ground) -> Claim:
+    """The text without the ids that stand in it, and all of its ids, spans of lines resolved."""
+    inline = [m for found in _INLINE.finditer(text) for m in _ONE_ID.findall(found[0])]
+    plain = " ".join(text.split())
+    if inline:
+        # only what an id has left behind is tidied: a quotation must stay as it stands
+        plain = re.sub(r"\( ?[,;]? ?\)", "", _INLINE.sub("", plain))
+        plain = re.sub(r"\s([.,;:])(?=\s|$)", r"\1", plain)
+    out: list[str] = []
+    for identity in (*ids, *inline):
+        out += _resolve_span(identity.strip(" []()"), ground)
+    return Claim(plain, tuple(dict.fromkeys(out)))
+
+
+def _resolve_span(identity: str, ground: Ground) -> list[str]:
+    span = _SPAN.match(identity)
+    if span is None:
+        return [identity]
+    first, last = int(span[2]), int(span[3])
+    named = [f"{span[1]}:{n}" for n in range(first, min(last, first + 400) + 1)]
+    found = [i for i in named if i in ground.items]
+    return found[:MOST_OF_A_SPAN] or [identity]
+
+
+def _merge(*parts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(i for part in parts for i in part))
 
 
 def _restore(reply: Reply, context: TurnContext) -> Reply:
@@ -188,135 +274,15 @@ def _restore(reply: Reply, context: TurnContext) -> Reply:
             return value.model_copy(update=changed)
         if isinstance(value, list):
             return [walk(v) for v in value]
-        return _bare(context.veil.restore(value)) if type(value) is str else value
+        return context.veil.restore(value) if type(value) is str else value
 
     restored: Reply = walk(reply)
     return restored
 
 
-def _bare(text: str) -> str:
-    return re.sub(r"^\[?(E\d+)\]?$", r"\1", text)
-
-
-def _claim(sentence: Sentence) -> Claim:
-    return Claim(" ".join(sentence.text.split()), tuple(sentence.evidence))
-
-
-def _faults(sentence: Sentence, ground: Ground) -> list[str]:
-    return [o.fault.value for o in check_claim(_claim(sentence), ground)]
-
-
-def _keep(
-    sentences: list[Sentence], ground: Ground, removed: Counter[str], grounded: bool
-) -> tuple[Claim, ...]:
-    out = []
-    for sentence in sentences:
-        faults = _faults(sentence, ground) if grounded else []
-        removed.update(dict.fromkeys(faults, 1))
-        if not faults:
-            out.append(_claim(sentence))
-    return tuple(out)
-
-
-def _keep_chain(
-    whys: list[Sentence], ground: Ground, removed: Counter[str], grounded: bool
-) -> tuple[Claim, ...]:
-    """Whys up to the first that evidence does not say: what comes after hangs in the air."""
-    out: list[Claim] = []
-    for why in whys:
-        faults = _faults(why, ground) if grounded else []
-        if faults:
-            removed.update(dict.fromkeys(faults, 1))
-            break
-        out.append(_claim(why))
-    return tuple(out)
-
-
-def _weigh(
-    claim: HypothesisClaim,
-    ground: Ground,
-    context: TurnContext,
-    removed: Counter[str],
-    grounded: bool,
-) -> Weighed:
-    page = context.question.knowledge.pages.get(claim.page)
-    shown = page is not None and any(i.page == claim.page for i in ground.items.values())
-    text = claim.statement
-    known_for = tuple(i for i in claim.supports if i in ground.items)
-    known_against = tuple(i for i in claim.contradicts if i in ground.items)
-    cited = [ground.items[i] for i in known_for]
-    faults: list[str] = []
-    objected: tuple[Objected, ...] = ()
-    if grounded:
-        objected = check_claim(Claim(text, known_for), ground, asserts=False)
-        faults = [o.fault.value for o in objected]
-        if not any(i.kind in (ItemKind.LOG, ItemKind.TOOL) for i in cited):
-            faults.append("no_evidence")
-        if claim.page and (not shown or page is None or page.category is not claim.category):
-            faults.append("page")
-        named = cause_categories(text)
-        if claim.category.value not in named and not claim.page:
-            faults.append("cause")
-        leaks = check_leak(text, ground) or check_question(claim.test, ground)
-    else:
-        leaks = ()
-    removed.update(dict.fromkeys(faults, 1))
-    if any(o.fault in (Fault.LEAK, Fault.ADVICE, Fault.VERDICT) for o in objected):
-        text = ""
-    return Weighed(
-        text=text,
-        category=claim.category,
-        supports=known_for,
-        contradicts=known_against,
-        test="" if leaks else claim.test,
-        supported=not faults,
-        page=claim.page if shown else "",
-    )
-
-
-_ARGUING = frozenset(
-    [
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "and",
-        "but",
-        "not",
-        "with",
-        "from",
-        "line",
-        "lines",
-        "log",
-        "verdict",
-        "cause",
-        "evidence",
-        "contradicts",
-        "contradict",
-        "wrong",
-        "right",
-        "run",
-        "rank",
-        "ranks",
-        "because",
-        "shows",
-        "says",
-        "real",
-        "root",
-        "fault",
-        "was",
-        "were",
-        "has",
-        "have",
-        "does",
-    ]
-)
-
-
-def _order(hypotheses: tuple[Weighed, ...]) -> tuple[Weighed, ...]:
-    ideas = [h for h in hypotheses if not h.supported and h.text][:MAX_UNSUPPORTED]
-    return (*(h for h in hypotheses if h.supported), *ideas)
+_ARGUING_WORDS = """the this that these those and but not with from line lines log verdict cause evidence
+    contradicts contradict wrong right run rank ranks because shows says real root fault was were has have does"""
+_ARGUING = frozenset(_ARGUING_WORDS.split())
 
 
 def _names_something(text: str, quoted: str) -> bool:
@@ -326,82 +292,33 @@ def _names_something(text: str, quoted: str) -> bool:
     return any(len(w) >= 3 and w not in _ARGUING and w in line for w in words)
 
 
-def _keep_doubts(
-    reply: Reply, ground: Ground, context: TurnContext, removed: Counter[str], grounded: bool
-) -> tuple[Claim, ...]:
-    """Doubts that hold and that stand on something the diagnosis has not weighed already.
-
-    A doubt must name something of the line it cites: that a line "contradicts the verdict" says nothing.
-    """
-    diagnosis = context.question.diagnosis
-    weighed = {f"E{c.n}" for c in diagnosis.citations} if diagnosis is not None else set()
-    out = []
-    for doubt in reply.doubts:
-        new = [
-            i
-            for i in doubt.evidence
-            if i in ground.items
-            and i not in weighed
-            and ground.items[i].kind in (ItemKind.LOG, ItemKind.TOOL)
-        ]
-        told = any(_names_something(doubt.text, ground.items[i].text) for i in new)
-        if grounded and (not told or _faults(doubt, ground)):
-            removed["doubt"] += 1
-        else:
-            out.append(_claim(doubt))
-    return tuple(out)
+def _keep_inapplicable(
+    rows: Sequence[Inapplicable], sieve: _Sieve, diagnosis: Diagnosis | None
+) -> dict[int, Claim]:
+    out: dict[int, Claim] = {}
+    count = len(diagnosis.fixes) if diagnosis is not None else 0
+    for row in rows:
+        claim = lift_ids(row.why, row.lines, sieve.ground)
+        real = 1 <= row.fix <= count
+        if sieve.passes(check_basis(claim, sieve.ground) if claim.evidence else check_words(claim.text, sieve.ground)) and real:  # fmt: skip
+            out[row.fix] = claim
+    return out
 
 
-def _question(
-    reply: Reply, ground: Ground, removed: Counter[str], grounded: bool
-) -> AskedByModel | None:
-    asked = reply.next_question
+def _keep_question(reply: Reply, sieve: _Sieve) -> AskedByModel | None:
+    asked = reply.question
     if asked is None:
         return None
-    if grounded and (check_question(asked.text, ground) or check_question(asked.default, ground)):
-        removed["question"] += 1
+    faults = (
+        *check_question(asked.text, sieve.ground),
+        *check_question(asked.default, sieve.ground),
+    )
+    if not sieve.passes(faults):
         return None
     return AskedByModel(asked.phase, asked.text, asked.default)
 
 
-@dataclass
-class _Numbers:
-    """Numbers evidence ids as citations, after those that are there already."""
-
-    given: tuple[Citation, ...]
-    context: TurnContext
-    citations: list[Citation] = field(default_factory=list)
-    known: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.citations = list(self.given)
-        self.known = {f"E{c.n}": c.n for c in self.given}
-
-    def numbers(self, ids: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(n for i in ids if (n := self._number(i)) is not None)
-
-    def marks(self, ids: tuple[str, ...]) -> list[str]:
-        return [f"[{n}]" for n in self.numbers(ids)]
-
-    def _number(self, identity: str) -> int | None:
-        item: Item | None = self.context.book.items.get(identity)
-        if item is None or item.kind is ItemKind.USER or not item.text.strip():
-            return None
-        if identity not in self.known:
-            self.known[identity] = len(self.citations) + 1
-            self.citations.append(to_citation(item, self.known[identity]))
-        return self.known[identity]
-
-
-def _say_claim(claim: Claim, book: _Numbers) -> str:
-    text = clear_marks(claim.text).rstrip(". ")
-    return f"{text} {''.join(book.marks(claim.evidence))}."
-
-
-def _say_weighed(weighed: Weighed, book: _Numbers) -> str:
-    if not weighed.supported:
-        return f"- An idea of the model, **not supported by the evidence**: {weighed.text}"
-    row = f"- {weighed.category.value}, possible: {weighed.text.rstrip('.')} {''.join(book.marks(weighed.supports))}"
-    if weighed.contradicts:
-        row += f"; against it {''.join(book.marks(weighed.contradicts))}"
-    return row + (f". Test: {weighed.test}" if weighed.test else ".")
+def is_log(identity: str, ground: Ground) -> bool:
+    """The id is of a line of a log."""
+    item = ground.items.get(identity)
+    return item is not None and item.kind is ItemKind.LOG

@@ -45,14 +45,17 @@ def make_budget(
                 raise ModelUnavailable(
                     f"the model gave no answer in {steps} steps; the deterministic answer stands"
                 )
-            unusable = sum(m.type == "tool" and m.name == Reply.__name__ for m in messages)
+            unusable = sum(
+                any(c["name"] == Reply.__name__ for c in getattr(m, "tool_calls", None) or [])
+                for m in messages
+            )
             if unusable >= MAX_UNUSABLE:
                 raise AnswerUnusable(
                     f"{context.endpoint.name} did not answer in the schema in {unusable} attempts, or was "
                     "cut off; the deterministic answer stands"
                 )
             prompt = count_text(str(request.system_prompt or "")) + count_messages(messages)
-            prompt += sum(count_text(_schema_of(t)) for t in request.tools)
+            prompt += sum(count_text(schema_of(t)) for t in request.tools)
             sent, received = spent_tokens(messages)
             room = limits.context_tokens - limits.answer_tokens
             spent = sent + received + prompt >= limits.turn_tokens
@@ -71,7 +74,8 @@ def make_budget(
     return Budget()
 
 
-def _schema_of(tool: Any) -> str:
+def schema_of(tool: Any) -> str:
+    """Name, description and parameters of a tool as one text, as they travel with a request."""
     if isinstance(tool, dict):
         return str(tool)
     schema = tool.args_schema

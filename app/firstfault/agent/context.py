@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from firstfault.agent.endpoint import Endpoint
 from firstfault.agent.evidence import EvidenceBook, open_book, to_rows
+from firstfault.agent.lore import read_lore
 from firstfault.agent.pseudonymise import Veil
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Ground, Item, ItemKind
-from firstfault_tools.findings import Confidence, Verdict
 
 if TYPE_CHECKING:
     from firstfault.agent.probe import OnceOnly
@@ -41,12 +41,11 @@ class TurnContext:
     @property
     def tool_chars(self) -> int:
         """Characters one tool result may take: an eighth of the context."""
-        return min(12_000, self.endpoint.limits.context_tokens * CHARS_PER_TOKEN // 8)
+        return min(6_000, self.endpoint.limits.context_tokens * CHARS_PER_TOKEN // 8)
 
     def alias(self, file: str) -> str:
         """Short name of a file, F1, F2, ..., as the model sees it."""
-        names = list(self.question.artefacts)
-        return f"F{names.index(file) + 1}" if file in names else make_plain(file, 120)
+        return make_plain(self.book.alias(file), 120)
 
     def file_of(self, alias: str) -> tuple[str, Path] | None:
         """Display name and path behind an alias or a name; None for anything else."""
@@ -59,12 +58,7 @@ class TurnContext:
 
     def show(self, item: Item) -> str:
         """One item as a line of the prompt: id, place, text; hidden names, no orders."""
-        if item.kind is ItemKind.LOG:
-            place = f" {self.alias(item.file)}:{item.line}"
-        elif item.kind is ItemKind.PAGE:
-            place = f" page {item.page}, {item.heading or 'Summary'}"
-        else:
-            place = f" {item.file}"
+        place = f" {make_plain(item.file, 120)}" if item.kind is ItemKind.TOOL else ""
         return f"{item.id}{place} | {self.veil.hide(make_plain(item.text))}"
 
     def result(self, text: str, items: Sequence[Item]) -> tuple[str, dict[str, Any]]:
@@ -72,27 +66,24 @@ class TurnContext:
         limit = self.tool_chars
         if len(text) > limit:
             text = text[:limit].rsplit("\n", 1)[0] + "\n(cut: ask for less at a time)"
+        # what was cut off was not seen, so it cannot be cited
+        items = [i for i in items if f"{i.id} " in text]
+        self.book.show(items)
         return f"<data>\n{text}\n</data>", {
             "items": to_rows(items),
             "names": dict(self.veil.names),
         }
 
     def ground(self) -> Ground:
-        """What the model's claims are held against."""
-        diagnosis = self.question.diagnosis
-        if diagnosis is None:
-            return Ground(
-                dict(self.book.items), Verdict.UNKNOWN, Confidence.UNKNOWN,
-                variables=self.question.knowledge.variables, private=self.private,
-            )  # fmt: skip
-        main = diagnosis.hypotheses[0].for_ if diagnosis.hypotheses else ()
+        """What the model's claims are held against: what it was shown, and what is written down."""
+        shown = {i: item for i in sorted(self.book.shown) if (item := self.book.items.get(i))}
+        receipt = self.question.diagnosis.input if self.question.diagnosis is not None else None
         return Ground(
-            items=dict(self.book.items),
-            verdict=diagnosis.verdict,
-            confidence=diagnosis.confidence,
-            verdict_text=diagnosis.root_cause,
-            verdict_ids=frozenset(f"E{n}" for n in main),
-            verdict_rank=diagnosis.first_failing_rank,
+            items=shown,
+            names=tuple(self.question.artefacts),
+            ranks=frozenset(receipt.ranks_seen) if receipt is not None else frozenset(),
+            world_size=(receipt.world_size or 0) if receipt is not None else 0,
+            lore=read_lore(self.question.knowledge),
             variables=self.question.knowledge.variables,
             private=self.private,
         )
@@ -116,7 +107,7 @@ def open_context(
         search=search,
         related=related,
         probe=probe,
-        book=open_book(diagnosis),
+        book=open_book(diagnosis, tuple(question.artefacts)),
         veil=Veil(endpoint.hidden, hosts),
         private=private,
         thread=thread,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from firstfault.errors import UsageError
+from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
     from firstfault.settings import Settings
@@ -61,6 +62,8 @@ class Endpoint:
     hidden: frozenset[Hidden] = frozenset(Hidden)
     limits: Limits = Limits()
     ask_first: bool = True
+    reasoning: bool = False
+    """It thinks before it answers: no temperature is sent, and its answers may be long."""
     price_in: float = 0.0
     price_out: float = 0.0
     """Prices per million tokens, in whatever currency."""
@@ -106,15 +109,29 @@ def read_endpoint(settings: Settings) -> Endpoint | None:
         hidden=_read_hidden(settings.model_hide),
         limits=Limits(
             context_tokens=settings.model_context,
+            answer_tokens=settings.model_answer or (16_384 if _reasons(settings) else 2_048),
             turn_tokens=settings.model_tokens,
             steps=settings.model_steps,
             silence_s=settings.model_silence_s,
             turn_s=settings.model_turn_s,
         ),
         ask_first=settings.model_consent == "ask",
+        reasoning=_reasons(settings),
         price_in=settings.model_price_in,
         price_out=settings.model_price_out,
     )
+
+
+_REASONING = expression(
+    r"(?i)^(?:.*/)?(?:o[1-9](?:-|$)|gpt-5|.*(?:reason|think|deepseek-r\d|qwq|gpt-oss))"
+)
+
+
+def _reasons(settings: Settings) -> bool:
+    """By setting; else by the names of models that are known to think."""
+    if settings.model_reasoning != "auto":
+        return settings.model_reasoning == "yes"
+    return _REASONING.match(settings.model_name) is not None
 
 
 def _read_hidden(text: str) -> frozenset[Hidden]:

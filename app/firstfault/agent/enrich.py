@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firstfault.agent.answerer import write_message
-from firstfault.agent.assessment import Assessment, assess, merge, say, say_removed
+from firstfault.agent.assessment import Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
-from firstfault.agent.dialogue import begin
 from firstfault.agent.graph import Conversation, Outcome
+from firstfault.agent.judge import Ruling
 from firstfault.agent.preview import Preview, make_preview
+from firstfault.agent.verdict import apply, decide, say
 from firstfault.agent.view import read_prompt
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.rules import search_lexically
+from firstfault.conversation.walk import begin
 from firstfault.errors import ModelUnavailable
 from firstfault.grounding.items import Item
 from firstfault.investigation.diagnosis import Citation, Diagnosis
@@ -39,6 +41,7 @@ class Enriched:
     problem: str = ""
     assessment: Assessment | None = None
     outcome: Outcome | None = None
+    ruling: Ruling | None = None
     items: Mapping[str, Item] = field(default_factory=dict)
     """Evidence that the model was shown, by id."""
 
@@ -56,10 +59,14 @@ def enrich(
     *,
     with_tools: bool = True,
     grounded: bool = True,
+    earned: bool = False,
     search: Search = search_lexically,
     show: Callable[[str], None] = lambda _text: None,
 ) -> Enriched:
-    """Ask the model once. Never raises for what the endpoint does."""
+    """Ask the model once. Never raises for what the endpoint does.
+
+    earned: it has passed its exam, so its explanation may lead.
+    """
     diagnosis = question.diagnosis
     assert diagnosis is not None
     context, message = _begin(question, model, search)
@@ -68,7 +75,8 @@ def enrich(
         for progress in conversation.start(message):
             show(f"{progress.step}: {progress.detail}")
         assert conversation.outcome.reply is not None
-        assessment = assess(conversation.outcome.reply, context, grounded=grounded)
+        reply = conversation.outcome.reply
+        assessment = assess(reply, context, earned=earned, grounded=grounded)
     except ModelUnavailable as error:
         noted = {
             "name": model.endpoint.name,
@@ -77,8 +85,9 @@ def enrich(
         }
         tools = {**diagnosis.tools, "model": noted}
         return Enriched(replace(diagnosis, tools=tools), problem=str(error))
-    text, citations = say(assessment, context)
-    merged = merge(diagnosis, assessment, context)
+    ruling = decide(context, assessment, earned=earned)
+    text, citations = say(assessment, ruling, context)
+    merged = apply(ruling, assessment, diagnosis, context)
     outcome = conversation.outcome
     noted_all = {
         "name": model.endpoint.name,
@@ -88,6 +97,8 @@ def enrich(
         "statements": assessment.proposed,
         "grounded": assessment.kept,
         "removed": dict(assessment.removed),
+        "passed_exam": earned,
+        "ruling": list(ruling.why),
         "calls": outcome.calls,
         "tokens_sent": outcome.sent_tokens,
         "tokens_received": outcome.received_tokens,
@@ -100,6 +111,7 @@ def enrich(
         "",
         assessment,
         outcome,
+        ruling,
         dict(context.book.items),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +12,15 @@ from firstfault.agent.endpoint import Endpoint
 from firstfault.errors import ModelUnavailable
 
 T = TypeVar("T")
+_OF_SCHEMA = (
+    "StructuredOutputValidationError",
+    "MultipleStructuredOutputsError",
+    "StructuredOutputError",
+    "ValidationError",
+)
+"""Errors of the libraries when an answer is none in the schema; named, since importing them takes long."""
 MAX_WAIT_S = 20.0
+_PARAMETERS = ("temperature", "max_tokens", "max_completion_tokens", "stream_options", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort")  # fmt: skip
 
 
 class AnswerUnusable(ModelUnavailable):
@@ -29,6 +38,10 @@ class Deadline:
         self._clock = clock
         self._end = clock() + seconds
         self.seconds = seconds
+
+    def begin(self) -> None:
+        """Count from now."""
+        self._end = self._clock() + self.seconds
 
     @property
     def left_s(self) -> float:
@@ -62,7 +75,7 @@ def is_of_endpoint(error: BaseException) -> bool:
     from pydantic import ValidationError
 
     known = (openai.OpenAIError, httpx.HTTPError, json.JSONDecodeError, ValidationError)
-    if isinstance(error, known):
+    if isinstance(error, known) or type(error).__name__ in _OF_SCHEMA:
         return True
     # the client library raises these when a reply lacks the fields of its protocol
     return isinstance(
@@ -123,6 +136,27 @@ def call_with_retry(
         raise ModelUnavailable(explain_failure(error, endpoint)) from error
 
 
+def refused_parameter(error: BaseException) -> str:
+    """Name of the parameter of a request that the endpoint says it does not take; '' for other errors."""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else {}
+    named = str(inner.get("param") or "") if isinstance(inner, dict) else ""
+    if (
+        named
+        and "." not in named
+        and "[" not in named
+        and named not in ("messages", "tools", "model")
+    ):
+        return named
+    said = str(error)
+    found = next((n for n in _PARAMETERS if n in said), "")
+    return (
+        found
+        if re.search(r"(?i)unsupported|not support|unrecognized|unknown|unexpected", said)
+        else ""
+    )
+
+
 def _asked_wait(error: BaseException | None) -> float:
     response = getattr(error, "response", None)
     try:
@@ -149,7 +183,12 @@ def explain_failure(error: BaseException, endpoint: Endpoint) -> str:
         return f"{where} does not exist (404); check FIRSTFAULT_MODEL and the /v1 at the end of the address"
     if isinstance(error, openai.RateLimitError):
         return f"{where} is over its limit (429) after {endpoint.limits.attempts} attempts; wait, or check the quota"
+    if type(error).__name__ in _OF_SCHEMA:
+        return f"{where} did not answer in the schema; the deterministic answer stands"
     if isinstance(error, openai.BadRequestError):
+        named = refused_parameter(error)
+        if named:
+            return f"{where} refuses the setting {named} (400); see FIRSTFAULT_MODEL_REASONING and FIRSTFAULT_MODEL_ANSWER in the README"
         return f"{where} does not accept the request (400): too long for its context, or it cannot call tools; set FIRSTFAULT_MODEL_CONTEXT, or FIRSTFAULT_MODEL_STRUCTURE=schema"
     if isinstance(error, openai.APIStatusError):
         return f"{where} failed ({error.status_code}) {endpoint.limits.attempts} times; look at the server"

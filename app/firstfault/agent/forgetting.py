@@ -1,6 +1,6 @@
 """What does the agent still hold of an incident that is deleted for good? Nothing, after this.
 
-Its own tables (consents, approvals, dialogues, results of probes) and the checkpoints of the graph, in
+Its own tables (consents, approvals, results of probes) and the checkpoints of the graph, in
 which the messages of every turn stand.
 """
 

@@ -32,7 +32,7 @@ from firstfault.agent.tools.history import make_history_tools
 from firstfault.agent.tools.knowledge import make_knowledge_tools
 from firstfault.agent.tools.lines import make_line_tools
 from firstfault.agent.tools.registry import make_registry_tools
-from firstfault.agent.view import read_prompt
+from firstfault.agent.view import read_prompt, shows_whole
 from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import Progress
 
@@ -60,9 +60,9 @@ class Outcome:
 
 
 def make_tools(context: TurnContext) -> list[StructuredTool]:
-    """Every tool of this turn."""
+    """Every tool of this turn: those whose result could hold what the model has not seen."""
     return [
-        *make_line_tools(context),
+        *([] if shows_whole(context) else make_line_tools(context)),
         *make_knowledge_tools(context),
         *make_registry_tools(context),
         *make_history_tools(context),
@@ -126,7 +126,7 @@ class Conversation:
             yield from self._stream(prompt, decision)
 
     def _stream(self, prompt: str, decision: dict[str, Any] | None) -> Iterator[Progress]:
-        chat = self.model.open()  # loads the client library, which is none of the endpoint's time
+        chat = self.model.open()
         deadline = Deadline(self.context.endpoint.limits.turn_s)
         config = {
             "configurable": {"thread_id": self.context.thread or "turn"},
@@ -135,6 +135,7 @@ class Conversation:
         }
         try:
             graph = self._build(chat, deadline)
+            deadline.begin()  # what was loaded until here is none of the endpoint's time
             given = self._given(graph, config, prompt, decision)
             writing = False
             for mode, chunk in graph.stream(given, config, stream_mode=["updates", "messages"]):

@@ -64,6 +64,14 @@ def check_endpoint(endpoint: Endpoint) -> Iterator[EndpointCheck]:
     )
 
 
+def list_names(endpoint: Endpoint) -> tuple[tuple[str, ...], str]:
+    """Names of the models that the endpoint lists, and the problem where it does not."""
+    seconds = min(CHECK_SECONDS, endpoint.limits.silence_s)
+    endpoint = replace(endpoint, limits=replace(endpoint.limits, silence_s=seconds))
+    listed, problem = _try(lambda: _list_models(endpoint), endpoint)
+    return tuple(sorted(listed or {})), problem
+
+
 def _try(call: Callable[[], Any], endpoint: Endpoint) -> tuple[Any, str]:
     try:
         return call(), ""

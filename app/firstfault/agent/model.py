@@ -42,7 +42,7 @@ class EndpointModel:
             api_key=SecretStr(self.endpoint.key or "none"),
             timeout=httpx.Timeout(limits.silence_s, connect=min(10.0, limits.silence_s)),
             max_retries=0,
-            temperature=0.0,
+            temperature=None if self.endpoint.reasoning else 0.0,
             max_completion_tokens=limits.answer_tokens,
             extra_body=None if public else {"max_tokens": limits.answer_tokens},
             streaming=True,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firstfault.agent.endpoint import read_endpoint
+from firstfault.conversation.pages import PassageSearch
+from firstfault.conversation.rules import RuleAnswerer, search_lexically
 
 if TYPE_CHECKING:
     from firstfault.agent.answerer import AgentAnswerer
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from firstfault.incidents.record import Record
 
 
-def open_answerer(record: Record, model: Model | None = None) -> AgentAnswerer:
+def open_answerer(
+    record: Record, model: Model | None = None, search: PassageSearch = search_lexically
+) -> AgentAnswerer:
     """Answerer over a record: with the model of the settings (or `model`), else by rule alone.
 
     Opens no connection to an endpoint.
@@ -36,6 +40,8 @@ def open_answerer(record: Record, model: Model | None = None) -> AgentAnswerer:
         settings=settings,
         store=open_store(settings),
         model=model,
+        search=search,
+        rules=RuleAnswerer(search),
         history=history,
         run_probe=run_local_probe if settings.model_probe else None,
     )

@@ -8,8 +8,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from firstfault.agent.budget import schema_of as _schema_of
 from firstfault.agent.context import TurnContext
 from firstfault.agent.graph import make_tools
+from firstfault.agent.reply import reply_version
 from firstfault.agent.tokens import count_text
 from firstfault.agent.view import read_prompt
 
@@ -47,7 +49,9 @@ class Preview:
 def make_preview(context: TurnContext, message: str, with_tools: bool = True) -> Preview:
     """Preview of the request that `message` would begin."""
     system = read_prompt("system")
-    tools = tuple(t.name for t in make_tools(context)) if with_tools else ()
+    made = make_tools(context) if with_tools else []
+    tools = tuple(t.name for t in made)
+    schemas = "".join(_schema_of(t) for t in made) + reply_version()
     hidden = Counter(
         mark.strip("<>").split("-")[0] for mark in context.veil.names.values() if mark in message
     )
@@ -58,7 +62,7 @@ def make_preview(context: TurnContext, message: str, with_tools: bool = True) ->
         system=system,
         message=message,
         tools=tools,
-        tokens=count_text(system) + count_text(message),
+        tokens=count_text(system) + count_text(message) + count_text(schemas),
         hidden=dict(hidden),
         digest=hashlib.sha256(whole.encode()).hexdigest(),
     )

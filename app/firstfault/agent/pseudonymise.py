@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from firstfault.agent.endpoint import Hidden
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.secrets import redact
-from firstfault_tools.log.speaker import read_speaker
 
 _IPV4 = r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\.\d)(?!\w)"
 _IPV6 = r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}(?::?[0-9a-fA-F]{1,4}){1,5}(?![\w:])|(?<![\w:])fe80::[0-9a-fA-F:]+"
@@ -40,8 +40,9 @@ _PUBLIC_PATH = expression(
     r"^/(?:dev|proc|sys|usr|opt/conda|lib|lib64|bin|etc|sbin)(?:/|$)|site-packages|dist-packages|/python3"
 )
 _NO_HOSTS = expression(
-    r"(?i)^(?:localhost|(?:rank|gpu|step|epoch|stage|layer|world|line|iter|worker|python|cuda|torch|nccl|ubuntu|debian|linux|mlx|mlx5|eth|ib|fp|bf|int|uint|float|h|a|v|rtx|gtx|cp|sm|utf|sha|md|ipv|tcp|http|fsdp|zero|llama|gpt|qwen|opt|bert|mistral|mixtral)[-_]?\d[\w.-]*|.*\.(?:py|so|log|txt|json|yaml|yml|cpp|cu|cc|h|cuh|md|pt|bin|out|err)|torch\..*|huggingface\.co|(?:.*\.)?pytorch\.org|github\.com|(?:.*\.)?nvidia\.com|pypi\.org|.*-of-\d+)$"
+    r"(?i)^(?:localhost|(?:rank|gpu|step|epoch|stage|layer|world|line|iter|worker|python|cuda|torch|nccl|ubuntu|debian|linux|mlx|mlx5|eth|ib|fp|bf|int|uint|float|h|a|v|rtx|gtx|cp|sm|utf|sha|md|ipv|tcp|http|fsdp|zero|llama|gpt|qwen|opt|bert|mistral|mixtral)[-_]?\d[\w.-]*|.*\.(?:py|so|log|txt|json|yaml|yml|cpp|cu|cc|h|cuh|md|pt|bin|out|err)|torch\..*|huggingface\.co|(?:.*\.)?pytorch\.org|github\.com|(?:.*\.)?nvidia\.com|pypi\.org|.*-of-\d+|compute_\d{2,3}\w?|rdmap\w*(?:-rdm)?|(?:mlx5|bnxt_re|hfi1|irdma)_?\d*)$"
 )
+_LIKE_A_HOST = expression(r"\d|[a-zA-Z]\.[a-zA-Z]")
 _NO_USERS = frozenset(
     {"root", "none", "null", "true", "false", "user", "nobody", "git", "admin", "name"}
 )
@@ -93,6 +94,13 @@ class Veil:
             pattern = self._known()
             return pattern.sub(lambda m: self._names[m[0]], text) if pattern is not None else text
 
+    def cover(self, text: str) -> str:
+        """`text` with the names that are known already replaced; nothing is learned from it."""
+        text = redact(text)
+        with self._lock:
+            pattern = self._known()
+            return pattern.sub(lambda m: self._names[m[0]], text) if pattern is not None else text
+
     def restore(self, text: str) -> str:
         """`text` with the names put back; placeholders nobody gave out stay."""
         return _PLACEHOLDER.sub(lambda m: self._back.get(m[0], m[0]), text)
@@ -100,8 +108,9 @@ class Veil:
     def _learn(self, text: str) -> None:
         if Hidden.HOSTS in self._hidden:
             for line in text.split("\n"):
-                host = read_speaker(line)[0].host
-                if host:
+                host = read_prefix(line)[0].host
+                # `mount | grep` looks like a speaker too; a machine's name has a digit or a dot in it
+                if host and _LIKE_A_HOST.search(host):
                     self._host(host, text)
             for pattern in (_HOST_SAID, _FULL_NAME, _NODE):
                 for match in pattern.finditer(text):

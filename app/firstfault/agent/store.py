@@ -1,4 +1,4 @@
-"""What must outlive the process? Consent, pending approvals, probes begun, the dialogue's state.
+"""What must outlive the process? Consent, pending approvals, probes begun.
 
 Beside the checkpoints of the graph, in the same place: a file of its own by default, the team's
 PostgreSQL where the incidents are there.
@@ -30,10 +30,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from firstfault.agent.dialogue import Dialogue
-from firstfault.incidents.plain import from_plain, to_plain
+from firstfault.incidents.database import keep_file_private
 from firstfault.investigation.diagnosis import PhaseName
-from firstfault_tools.findings import Category
+from firstfault_tools.findings import Category, Verdict
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -57,10 +56,16 @@ probes = Table(
     "agent_probes", metadata,
     Column("call", String(200), primary_key=True), Column("result", Text), Column("created", Float, nullable=False),
 )  # fmt: skip
-dialogues = Table(
-    "agent_dialogues", metadata,
-    Column("incident", String(64), primary_key=True), Column("turn", Integer, primary_key=True),
-    Column("state", Text, nullable=False),
+exams = Table(
+    "agent_exams", metadata,
+    Column("endpoint", String(500), primary_key=True), Column("model", String(200), primary_key=True),
+    Column("prompt", String(16), primary_key=True), Column("marks", Text, nullable=False),
+    Column("created", Float, nullable=False),
+)  # fmt: skip
+replies = Table(
+    "agent_replies", metadata,
+    Column("digest", String(64), primary_key=True), Column("incident", String(64), primary_key=True),
+    Column("body", Text, nullable=False), Column("created", Float, nullable=False),
 )  # fmt: skip
 
 
@@ -180,33 +185,49 @@ class AgentStore:
         with self.engine.begin() as connection:
             connection.execute(probes.update().where(probes.c.call == call).values(result=result))
 
-    def save_dialogue(self, incident: str, turn: int, dialogue: Dialogue) -> None:
-        """State after a turn; the same turn again replaces it."""
-        state = json.dumps(to_plain(dialogue))
+    def save_exam(self, endpoint: str, model: str, prompt: str, marks: str) -> None:
+        """Keep the result of an exam in place of an earlier one with the same prompt."""
+        named = (
+            (exams.c.endpoint == endpoint) & (exams.c.model == model) & (exams.c.prompt == prompt)
+        )
+        row = {"endpoint": endpoint, "model": model, "prompt": prompt, "marks": marks, "created": time.time()}  # fmt: skip
         with self.engine.begin() as connection:
-            connection.execute(
-                dialogues.delete().where(dialogues.c.incident == incident, dialogues.c.turn == turn)
-            )
-            connection.execute(dialogues.insert().values(incident=incident, turn=turn, state=state))
+            connection.execute(exams.delete().where(named))
+            connection.execute(exams.insert().values(**row))
 
-    def dialogue_before(self, incident: str, turn: int) -> Dialogue | None:
-        """State before a turn; None at the beginning."""
+    def last_exam(self, endpoint: str, model: str) -> dict[str, Any] | None:
+        """The newest result of a model, whatever its prompt."""
         query = (
-            select(dialogues.c.state)
-            .where(dialogues.c.incident == incident, dialogues.c.turn < turn)
-            .order_by(dialogues.c.turn.desc())
+            select(exams)
+            .where(exams.c.endpoint == endpoint, exams.c.model == model)
+            .order_by(exams.c.created.desc())
         )
         with self.engine.connect() as connection:
-            state = connection.execute(query).scalar()
-        if state is None:
-            return None
-        dialogue: Dialogue = from_plain(Dialogue, json.loads(state))
-        return dialogue
+            row = connection.execute(query).mappings().first()
+        return dict(row) if row is not None else None
+
+    def save_reply(self, digest: str, incident: str, body: str) -> None:
+        """Keep what a model answered to exactly this, for this incident."""
+        with self._insert() as connection:
+            connection.execute(
+                replies.insert().values(
+                    digest=digest, incident=incident, body=body, created=time.time()
+                )
+            )
+
+    def find_reply(self, digest: str, incident: str) -> str | None:
+        """What a model answered to exactly this before, in this incident."""
+        query = select(replies.c.body).where(
+            replies.c.digest == digest, replies.c.incident == incident
+        )
+        with self.engine.connect() as connection:
+            body = connection.execute(query).scalar()
+        return str(body) if body is not None else None
 
     def delete_incident(self, incident: str) -> None:
         """Forget an incident."""
         with self.engine.begin() as connection:
-            for table in (consents, approvals, dialogues):
+            for table in (consents, approvals, replies):
                 connection.execute(table.delete().where(table.c.incident == incident))
             connection.execute(
                 probes.delete().where(probes.c.call.startswith(f"{incident}:", autoescape=True))
@@ -230,13 +251,14 @@ def open_store(settings: Settings) -> AgentStore:
     """Store of an installation; its tables are made where they are missing."""
     url = settings.database if is_postgres(settings) else f"sqlite:///{agent_file(settings)}"
     if not is_postgres(settings):
-        agent_file(settings).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keep_file_private(agent_file(settings))
     engine = create_engine(url, connect_args={} if is_postgres(settings) else {"timeout": 30})
     if not is_postgres(settings):
 
         def prepare(connection: Any, _record: Any) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")
 
         event.listen(engine, "connect", prepare)
     metadata.create_all(engine, checkfirst=True)
@@ -279,8 +301,9 @@ def open_checkpoints(settings: Settings) -> Iterator[BaseCheckpointSaver[Any]]:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     file = checkpoints_file(settings)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keep_file_private(file)
     connection = sqlite3.connect(file, check_same_thread=False, timeout=30)
+    connection.execute("PRAGMA secure_delete=ON")
     try:
         saver_lite = SqliteSaver(connection, serde=make_serializer())
         saver_lite.setup()
@@ -298,8 +321,8 @@ def make_serializer() -> JsonPlusSerializer:
     own = [
         (kind.__module__, kind.__name__)
         for kind in (
-            reply.Reply, reply.Stance, reply.ProbeComponent, reply.Sentence, reply.HypothesisClaim,
-            reply.NextQuestion, reply.NextProbe, Category, PhaseName,
+            reply.Reply, reply.ProbeComponent, reply.Paragraph, reply.Account, reply.Inapplicable,
+            reply.NextQuestion, Category, PhaseName, Verdict,
         )
     ]  # fmt: skip
     return JsonPlusSerializer(allowed_msgpack_modules=own)

@@ -2,14 +2,24 @@
 
 Three things are done before a line is shown to a model: control characters and line breaks go, the
 marks by which chat models tell who is speaking are broken, and a line that reads like an instruction
-to an assistant is withheld; the person still sees it, with its place.
+to an assistant is withheld; the person still sees it, with its place. A mark alone is no instruction:
+trainers of chat models print samples that are full of them.
 """
 
 from __future__ import annotations
 
+import json
+import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from firstfault.grounding.quotes import WRITTEN_AS
 from firstfault_tools.expressions import expression
 
 MAX_LINE = 500
+LOOKED_AT, NEAR = 2_000, 60
+"""Characters of a line in which orders are looked for, and how far apart their two words may stand."""
 WITHHELD = (
     "(withheld: this line reads like an instruction to an assistant; the person can look at it)"
 )
@@ -20,6 +30,8 @@ _CONTROL = expression(
 _CHAT_MARK = expression(
     r"<\|[^|>\n]{1,40}\|>|<\|?/?(?:im_start|im_end|system|assistant|user|tool_call|tool_response|start_of_turn|end_of_turn|think)\|?>|\[/?INST\]|<</?SYS>>|</?s>|\[/?(?:TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS)\]"
 )
+_WRITTEN_OUT = expression(r"\\[nrt]")
+
 _ORDER = expression(
     r"(?i)\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:instruction|prompt|rule|guideline|above|previous|prior|earlier|evidence|context)s?\b"
     r"|\b(?:system|developer) (?:prompt|message|instruction)s?\b"
@@ -30,13 +42,67 @@ _ORDER = expression(
     r"|\b(?:reveal|print|repeat|output|show|send|leak|exfiltrate|include)\b[^.\n]{0,40}\b(?:api.?key|system prompt|your (?:prompt|instructions|key)|secrets?|credentials?)\b"
     r"|\b(?:answer|respond|reply|say|report|conclude|claim|state|tell the (?:user|person|engineer))\b[^.\n]{0,30}\b(?:that (?:everything|the run|nothing|it) |"
     r"only with|exactly|is healthy|no fault|the verdict)"
-    r"|\b(?:set|change) (?:the )?(?:verdict|confidence|root cause)\b|\bnew instructions?\b|\"role\"\s*:\s*\"(?:system|assistant|developer)\""
+    r"|\b(?:set|change) (?:the )?(?:verdict|confidence|root cause)\b|\bnew instructions?\b"
 )
 
 
 def reads_like_an_order(text: str) -> bool:
     """The text addresses an assistant instead of reporting what a program did."""
-    return _ORDER.search(text) is not None or _CHAT_MARK.search(text) is not None
+    # a line break that is written out leaves no border before the word behind it
+    text = _WRITTEN_OUT.sub("  ", text)
+    if _ORDER.search(text) is not None:
+        return True
+    plain = unicodedata.normalize("NFKC", text[:LOOKED_AT]).lower()
+    if _commands_of_all().search(plain) is not None and any(
+        _is_about(plain, command, about) for command, about in _pairs()
+    ):
+        return True
+    folded = plain.translate(_lookalikes()) if not plain.isascii() else plain
+    return folded != plain and _ORDER.search(folded) is not None
+
+
+def _is_about(text: str, command: Any, about: Any) -> bool:
+    """A command, and what it is about close by: behind it, in languages that turn it round before it."""
+    for match in command.finditer(text):
+        around = text[match.end() : match.end() + NEAR]
+        if not match[0].isascii():
+            around = f"{text[max(0, match.start() - NEAR) : match.start()]}\n{around}"
+        if about.search(around) is not None:
+            return True
+    return False
+
+
+@cache
+def _words() -> dict[str, Any]:
+    words: dict[str, Any] = json.loads(Path(__file__).with_name("orders.json").read_text("utf-8"))
+    return words
+
+
+@cache
+def _pairs() -> tuple[tuple[Any, Any], ...]:
+    """(command, what it is about) of each language; google-re2, so that no line costs more than its length."""
+    return tuple((_begins(one), _begins(two)) for one, two in _words()["pairs"])
+
+
+@cache
+def _commands_of_all() -> Any:
+    return _begins("|".join(command for command, _ in _words()["pairs"]))
+
+
+def _begins(words: str) -> Any:
+    """Words that begin with one of these; where words are not parted by blanks, anywhere."""
+    import re2
+
+    parted = "|".join(w for w in words.split("|") if w.isascii() or w[0] < "\u1100")
+    joined = "|".join(w for w in words.split("|") if not (w.isascii() or w[0] < "\u1100"))
+    return re2.compile(
+        "|".join(x for x in (rf"(?:^|[^\pL])(?:{parted})" if parted else "", joined) if x)
+    )
+
+
+@cache
+def _lookalikes() -> dict[int, str]:
+    return {ord(k): v for k, v in _words()["lookalikes"].items()}
 
 
 def make_plain(text: str, limit: int = MAX_LINE) -> str:
@@ -44,6 +110,7 @@ def make_plain(text: str, limit: int = MAX_LINE) -> str:
     flat = _CONTROL.sub(" ", text.replace("\n", " \\n ").replace("\t", " "))
     if reads_like_an_order(flat):
         return WITHHELD
+    flat = _CHAT_MARK.sub(lambda mark: mark[0].translate(WRITTEN_AS), flat)
     return flat if len(flat) <= limit else f"{flat[:limit]} …[cut, {len(flat)} characters]"
 
 

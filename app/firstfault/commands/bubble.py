@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
+from firstfault.errors import InputUnreadable
 from firstfault_tools.errors import ToolError
+
+MAX_BYTES = 64 * 1024 * 1024
+TARGET = 0.1
+"""Share of a step up to which a bubble is commonly put up with."""
 
 
 def _numbers(_: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -33,8 +38,10 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_bubble(result: Mapping[str, Any]) -> str:
-    """The result as text for a terminal; both ratios always together."""
+    """The answer and what to change first, then both ratios always together."""
     lines = [
+        f"{100 * result['fraction_of_total']:.1f} % of the step is bubble.",
+        *_say_change(result),
         f"{result['schedule']}: {result['stages']} stages, {result['microbatches']} micro-batches, "
         f"{result['virtual']} chunk(s) a stage",
         f"  ratio to ideal     {result['ratio_to_ideal']:.5f}   (T-I)/I",
@@ -87,6 +94,56 @@ def write_bubble(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _say_change(result: Mapping[str, Any]) -> list[str]:
+    """What brings the bubble down to a tenth of the step, where it is more than that."""
+    if result["fraction_of_total"] <= TARGET or result["schedule"] in ("zb-h1", "zb-v", "dualpipe"):
+        return []
+    need = result.get("microbatches_needed")
+    if need is None or need["target"] != TARGET:
+        # of p stages with m micro-batches about (p-1)/(m+p-1) is idle, which is TARGET at m = 9 (p-1)
+        m = round((result["stages"] - 1) * (1 - TARGET) / TARGET / max(1, result["virtual"]))
+        return [
+            f"For {TARGET:.0%}: about {m} micro-batches a step, or more chunks a stage (--schedule interleaved --virtual 2)."
+        ]
+    if need["microbatches"] is None:
+        return []
+    return [f"For {TARGET:.0%}: {need['microbatches']} micro-batches a step."]
+
+
+def _answer_run(
+    log_file: str, step_ms: float | None, sizes: Mapping[str, int | str | None], as_json: bool
+) -> None:
+    from pathlib import Path
+
+    from firstfault_tools.answers import answer_calculation
+    from firstfault_tools.profile.trace import unpack
+
+    try:
+        with Path(log_file).open("rb") as stream:
+            text = unpack(stream.read(MAX_BYTES), log_file).decode("utf-8", errors="replace")
+        given = {name: value for name, value in sizes.items() if value is not None}
+        answer = answer_calculation("bubble_run", {"log": text, "step_ms": step_ms, **given})
+    except OSError as error:
+        raise InputUnreadable(f"{log_file}: {error.strerror or error}") from error
+    except ToolError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(answer.result))
+        return
+    click.echo(answer.sentence)
+    rows: Any = answer.result["alternatives"]
+    if rows:
+        click.echo("schedule      m    v    saves ms  fraction  activations      GiB")
+    for row in rows:
+        click.echo(
+            f"{row['schedule']:<12} {row['microbatches']:>3} {row['virtual']:>4} {row['saves_ms']:>11.1f} "
+            f"{row['fraction_of_total']:>9.5f} {row['activations']:>11.2f}x {row.get('gib', '-'):>8}"
+            + ("" if row.get("fits", True) else "  does not fit")
+        )
+    for line in answer.assumptions:
+        click.echo(f"assumed: {line}")
+
+
 @click.command("bubble")
 @click.option(
     "--schedule",
@@ -94,8 +151,16 @@ def write_bubble(result: Mapping[str, Any]) -> str:
     show_default=True,
     help="gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe",
 )
-@click.option("--stages", type=int, required=True, help="pipeline ranks")
-@click.option("--microbatches", type=int, required=True, help="micro-batches a step")
+@click.option("--stages", type=int, help="pipeline ranks")
+@click.option("--microbatches", type=int, help="micro-batches a step")
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(),
+    help="take sizes and step time from a run's log, or a profile of one rank",
+)
+@click.option("--step-ms", type=float, help="step time, where the log tells none")
+@click.option("--card", help="GPU model or GiB: schedules that do not fit are not advised")
 @click.option("--virtual", type=int, default=None, help="model chunks a rank (interleaved)")
 @click.option(
     "--forward",
@@ -134,8 +199,21 @@ def write_bubble(result: Mapping[str, Any]) -> str:
 @click.option("--compare", is_flag=True, help="compare numbers of virtual stages")
 @click.option("--gantt", is_flag=True, help="draw the schedule")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on standard output")
-def bubble(as_json: bool, **parameters: Any) -> None:
-    """How much of a step is pipeline bubble, by exact simulation of the schedule."""
+def bubble(
+    as_json: bool, log_file: str | None, step_ms: float | None, card: str | None, **parameters: Any
+) -> None:
+    """How much of a step is pipeline bubble, by exact simulation of the schedule.
+
+    With --log: of the run's own step, in milliseconds, and what would save how much.
+    """
+    if log_file is not None:
+        sizes = {name: parameters[name] for name in ("stages", "microbatches", "virtual")}
+        sizes["card"] = card
+        _answer_run(log_file, step_ms, sizes, as_json)
+        return
+    for name in ("stages", "microbatches"):
+        if parameters[name] is None:
+            raise click.UsageError(f"Missing option '--{name}' (or give --log)")
     from firstfault_tools.pipeline.calculator import calculate_bubble
     from firstfault_tools.pipeline.gantt import draw_gantt
     from firstfault_tools.pipeline.simulation import Task

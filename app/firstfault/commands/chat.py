@@ -29,6 +29,7 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     from firstfault.access import check_binding, is_loopback
     from firstfault.paths import streamlit_script
     from firstfault.settings import Settings
+    from firstfault.ui.gate import distrust_forwarded_addresses
     from firstfault.ui.theme import streamlit_flags
 
     settings = Settings()  # type: ignore[call-arg]
@@ -42,6 +43,8 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
     )
     if opens if opens is not None else (sys.stderr.isatty() and is_loopback(host)):
         threading.Thread(target=_open_when_up, args=(shown,), daemon=True).start()
+    os.umask(0o077)
+    distrust_forwarded_addresses()
     flags = streamlit_flags(host, number, upload_mib)
     streamlit_cli.main(["run", str(streamlit_script()), *flags], prog_name="firstfault chat")
 
@@ -49,9 +52,10 @@ def COMMAND(port: int | None, address: str | None, upload_mib: int, opens: bool 
 def _check_folder(folder: Path) -> None:
     """Say before the page is up that it could keep nothing. Raises CannotAnalyse."""
     from firstfault.errors import CannotAnalyse
+    from firstfault.paths import keep_private
 
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keep_private(folder)
         reason = "" if os.access(folder, os.W_OK) else "permission denied"
     except OSError as error:
         reason = error.strerror or str(error)

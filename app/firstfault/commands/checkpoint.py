@@ -49,15 +49,18 @@ def write_result(result: Mapping[str, Any]) -> str:
     """A result as lines for a terminal."""
     if "checkpoints" in result:
         return _write_folder(result)
-    return "\n".join(
-        f"{name:<24} {value}" for name, value in result.items() if name != "schema"
-        and value is not None
-    )  # fmt: skip
+    rows = [
+        f"{name:<24} {value}" for name, value in result.items()
+        if name not in ("schema", "sentence", "assumptions") and value is not None
+    ]  # fmt: skip
+    assumed = [f"assumed: {line}" for line in result.get("assumptions", ())]
+    return "\n".join([result["sentence"], *rows, *assumed])
 
 
 def _write_folder(result: Mapping[str, Any]) -> str:
-    lines = [f"resume from: {result['resume_from'] or 'nothing shown to be complete'}"]
-    lines += [f"PROBLEM {problem}" for problem in result["problems"]]
+    said = result["sentence"]
+    lines = [said]
+    lines += [f"PROBLEM {problem}" for problem in result["problems"] if problem[1:] not in said]
     tracker = result["tracker"]
     if tracker:
         lines.append(f"tracker {tracker['path']}: {tracker['status']}")
@@ -68,7 +71,7 @@ def _write_folder(result: Mapping[str, Any]) -> str:
             f"{saved['name']}: {saved['state']}, {saved['format']}, {saved['files']} files{size}"
             + (f", saved with {split}" if split else "")
         )
-        lines += [f"  missing: {problem}" for problem in saved["problems"]]
+        lines += [f"  wrong: {problem}" for problem in saved["problems"]]
         lines += [f"  open: {question}" for question in saved["open_questions"]]
         if saved["must_convert"]:
             lines.append("  does not load with the wanted parallel sizes as it is")
@@ -105,7 +108,10 @@ def size(as_json: bool, **given: Any) -> None:
 
 
 @checkpoint.command("interval")
-@click.option("--save-seconds", type=float, required=True, help="training stands still that long")
+@click.option("--save-seconds", type=float, help="training stands still that long")
+@click.option(
+    "--log", "log_file", type=click.Path(), help="read the save time from this log instead"
+)
 @click.option("--mtbf-hours", type=float, help="mean time between failures of the job")
 @click.option("--failures-per-gpu-hour", type=float, help="instead, with --gpus")
 @click.option("--restart-seconds", type=float, default=600.0, show_default=True)
@@ -114,8 +120,14 @@ def size(as_json: bool, **given: Any) -> None:
 @click.option("--price-per-gpu-hour", type=float)
 @click.option("--step-seconds", type=float, help="to say the interval in steps")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
-def interval(as_json: bool, **given: Any) -> None:
+def interval(as_json: bool, log_file: str | None, **given: Any) -> None:
     """Optimal interval (Young, Daly), waste, cost of one incident."""
+    if log_file:
+        try:
+            with Path(log_file).open("rb") as stream:
+                given["log"] = stream.read(MAX_BYTES).decode("utf-8", errors="replace")
+        except OSError as error:
+            raise InputUnreadable(f"{log_file}: {error.strerror or error}") from error
     from firstfault_tools.checkpoint.interval_calculator import run_interval
 
     _answer(run_interval, as_json, **given)
@@ -136,17 +148,21 @@ def folder(source: str, as_json: bool, **wanted: Any) -> None:
     from firstfault_tools.checkpoint.folder_calculator import run_folder
 
     contents: dict[str, str] = {}
+    walked = False
     try:
         if source == "-":
             listing = sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", errors="replace")
         elif Path(source).is_dir():
             listing, contents = list_folder(Path(source))
+            walked = True
         else:
             with Path(source).open("rb") as stream:
                 listing = stream.read(MAX_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
         raise InputUnreadable(f"{source}: {error.strerror or error}") from error
-    result = _answer(run_folder, as_json, listing=listing, contents=contents, **wanted)
+    result = _answer(
+        run_folder, as_json, listing=listing, contents=contents, hidden=walked, **wanted
+    )
     sys.exit(1 if result["problems"] else 0)
 
 

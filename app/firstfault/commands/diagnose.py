@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from firstfault.agent.endpoint import is_configured
-from firstfault.errors import CannotAnalyse, UsageError
+from firstfault.errors import CannotAnalyse, FirstfaultError, InputUnreadable, UsageError
 from firstfault.intake.collect import Collection, collect_paths, collect_stream
 from firstfault.paths import data_folder
 from firstfault.plain_text import show_text, write_json
@@ -31,7 +35,14 @@ if TYPE_CHECKING:
     from firstfault.agent.model import EndpointModel
     from firstfault.investigation.diagnosis import Diagnosis
 
+MAX_LEAD = 4_000
+"""Bytes at the start of a piped log in which a question is looked for."""
 _ADDRESS_OR_GLOB = expression(r"://|[*?\[]")
+
+FRESH_SECONDS = 60.0
+"""Age from which on a folder that nobody has locked was left behind."""
+
+MODEL_THREAD = "waits-for-the-model"
 
 EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.UNKNOWN: 4}
 
@@ -47,6 +58,11 @@ EXIT_CODES = {Verdict.HEALTHY: 0, Verdict.FAULT: 1, Verdict.WARNING: 1, Verdict.
     "--json", "as_json", is_flag=True, help="Print one JSON object (firstfault.diagnosis/1)."
 )
 @click.option("--no-llm", is_flag=True, help="Never ask a model, even if one is configured.")
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Print how the judge decided: the explanations, their order and every rule that held (with --json: firstfault.why/1).",
+)
 @click.option(
     "--show-prompt",
     is_flag=True,
@@ -69,6 +85,7 @@ def COMMAND(
     question: str,
     as_json: bool,
     no_llm: bool,
+    why: bool,
     show_prompt: bool,
     report: Path | None,
     jobs: int,
@@ -90,14 +107,67 @@ def COMMAND(
         workspace = Workspace(spool=spool)
         if not paths or paths == ("-",):
             collection = collect_stream("stdin", sys.stdin.buffer, spool)
+            asked, alone = _read_lead(collection)
+            if alone and not question and not as_json:
+                _answer_question(workspace, asked)
+                return
+            question = question or asked
         else:
             collection = _collect(paths, spool, cluster is not None)
+        if why:
+            decided = _explain(workspace, collection, question, Workers(jobs, cluster), as_json)
+            _leave(EXIT_CODES[decided])
         verdict = _answer(
             workspace, collection, question, Workers(jobs, cluster), as_json, no_llm, show_prompt,
             report,
         )  # fmt: skip
     if verdict is not None:
-        sys.exit(EXIT_CODES[verdict])
+        _leave(EXIT_CODES[verdict])
+
+
+def _leave(code: int) -> None:
+    """End with this code, without waiting for a model that still has not answered."""
+    if any(t.name == MODEL_THREAD for t in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _read_lead(collection: Collection) -> tuple[str, bool]:
+    """The question that stands above a piped log, and whether there is nothing but the question."""
+    from firstfault.intake.message import is_statement, split_message
+
+    if len(collection.artefacts) != 1:
+        return "", False
+    data = collection.artefacts[0].data(MAX_LEAD + 1)
+    split = split_message(data[:MAX_LEAD].decode("utf-8", errors="replace"))
+    if split.log or len(data) > MAX_LEAD:
+        return split.question if split.log else "", False
+    # a line that asks nothing may be one message of a log, without its marks
+    return ("", False) if is_statement(split.question) else (split.question, True)
+
+
+def _answer_question(workspace: Workspace, text: str) -> None:
+    """A question without a log is answered as `firstfault ask` does."""
+    from firstfault.conversation.rules import answer_once
+    from firstfault.conversation.written import write_answer
+
+    click.echo(show_text(write_answer(answer_once(text, None, workspace.knowledge))))
+
+
+def _explain(
+    workspace: Workspace, collection: Collection, question: str, workers: Workers, as_json: bool
+) -> Verdict:
+    """How the judge decided, without a model."""
+    from firstfault.investigation.why import write_why
+
+    diagnosis, why = workspace.explain_collection(collection, question, workers)
+    if as_json:
+        click.echo(write_json(why.to_json()))
+    else:
+        click.echo(show_text(f"{diagnosis.root_cause}\n\n{write_why(why)}"))
+    return diagnosis.verdict
 
 
 def _answer(
@@ -108,6 +178,7 @@ def _answer(
         diagnosis = workspace.diagnose_collection(collection, question, workers)
     except InvalidParameter as error:
         raise UsageError(f"--{error}") from error
+    _refuse_unreadable(diagnosis)
     artefacts = {a.name: a.path for a in collection.artefacts}
     if show_prompt:
         _show_prompt(workspace, diagnosis, artefacts, question)
@@ -115,12 +186,18 @@ def _answer(
     ask = not no_llm and is_configured()
     if as_json:
         if ask:
-            diagnosis = _ask_model(workspace, diagnosis, artefacts, question).diagnosis
+            try:
+                diagnosis = _wait_for_model(workspace, diagnosis, artefacts, question)
+            except (KeyboardInterrupt, SystemExit):
+                # whoever waits no longer for the model still gets the verdict that was there before it
+                click.echo(write_json(diagnosis.to_json()))
+                raise
         click.echo(write_json(diagnosis.to_json()))
     else:
         from firstfault.ui.terminal import render
 
-        render(diagnosis)
+        render(diagnosis, pages=workspace.knowledge.pages)
+        _answer_asked(workspace, diagnosis, artefacts, question)
         if ask:
             sys.stdout.flush()
             enriched = _ask_model(workspace, diagnosis, artefacts, question)
@@ -131,6 +208,37 @@ def _answer(
 
         write_summary(diagnosis, report, artefacts)
     return diagnosis.verdict
+
+
+def _refuse_unreadable(diagnosis: Diagnosis) -> None:
+    """Say that nothing could be read, where all that was given is binary and no dump."""
+    got = diagnosis.input
+    unread = [s.what for s in got.skipped if "binary content" in s.why]
+    if (
+        diagnosis.verdict is Verdict.UNKNOWN
+        and not got.lines_total
+        and set(got.files) <= set(unread)
+    ):
+        names = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if len(unread) > 3 else "")
+        raise InputUnreadable(
+            f"{names}: not text, and no dump that is known here; name a log, or call a dump as its tool does "
+            "(fr_rank_0, trace.json)"
+        )
+
+
+def _answer_asked(
+    workspace: Workspace, diagnosis: Diagnosis, artefacts: Mapping[str, Path], question: str
+) -> None:
+    """The question itself, answered below the verdict where a rule can."""
+    if not question.strip():
+        return
+    from firstfault.conversation.answerer import Question
+    from firstfault.conversation.rules import RuleAnswerer
+    from firstfault.conversation.written import write_answer
+
+    asked = Question("", 1, question, diagnosis, artefacts, (), workspace.knowledge)
+    for part in RuleAnswerer().explain(asked):
+        click.echo(f"\n{question.strip()[:200]}\n{show_text(write_answer(part))}")
 
 
 @contextmanager
@@ -151,8 +259,31 @@ def _open_spool() -> Iterator[Path]:
         raise CannotAnalyse(
             f"no folder can be written ({error}); set FIRSTFAULT_DATA to one that can"
         ) from error
-    with spool as folder, _end_cleanly():
+    with spool as folder, _hold(Path(folder)), _end_cleanly():
+        if place is not None:
+            _sweep(place)
         yield Path(folder)
+
+
+@contextmanager
+def _hold(folder: Path) -> Iterator[None]:
+    """Lock the folder as long as this process lives, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep(place: Path) -> None:
+    """Remove what a command that was killed left behind: nobody holds it any more."""
+    for folder in place.glob("diagnose-*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime < FRESH_SECONDS or folder.is_symlink():
+                continue
+            with _hold(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -193,17 +324,61 @@ def _model() -> EndpointModel:
     return EndpointModel(endpoint)
 
 
-def _ask_model(
+def _wait_for_model(
     workspace: Workspace, diagnosis: Diagnosis, artefacts: Mapping[str, Path], question: str
+) -> Diagnosis:
+    """The diagnosis with the model's part, or without it when that takes longer than FIRSTFAULT_MODEL_WAIT_S."""
+    from firstfault.settings import Settings
+
+    longest = Settings().model_wait_s  # type: ignore[call-arg]
+    stop = threading.Event()
+    got: list[Diagnosis] = []
+    failed: list[FirstfaultError] = []
+
+    def ask() -> None:
+        try:
+            enriched = _ask_model(workspace, diagnosis, artefacts, question, stop.is_set)
+            got.append(enriched.diagnosis)
+        except FirstfaultError as error:  # handed on to the thread that waits
+            failed.append(error)
+
+    waiting = threading.Thread(target=ask, name=MODEL_THREAD, daemon=True)
+    waiting.start()
+    try:
+        waiting.join(longest)
+    finally:
+        slow = waiting.is_alive()
+        stop.set()
+    if failed:
+        raise failed[0]
+    if got:
+        return got[0]
+    why = f"the model did not answer within {longest:g} s; raise FIRSTFAULT_MODEL_WAIT_S for a slow one"
+    why = why if slow else "the model's part broke off, see standard error"
+    noted = {"name": _model().endpoint.name, "state": "deterministic answer only", "why": why}
+    return replace(diagnosis, tools={**diagnosis.tools, "model": noted})
+
+
+def _ask_model(
+    workspace: Workspace,
+    diagnosis: Diagnosis,
+    artefacts: Mapping[str, Path],
+    question: str,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Enriched:
     from firstfault.agent.enrich import enrich, make_question
+    from firstfault.agent.exam.standing import read_standing
+    from firstfault.settings import Settings
 
     def show(text: str) -> None:
         if sys.stderr.isatty():
             click.echo(text, err=True)
 
     asked = make_question(diagnosis, artefacts, workspace.knowledge, question)
-    return enrich(asked, _model(), show=show)
+    asked = replace(asked, is_stopped=is_stopped)
+    model = _model()
+    standing = read_standing(Settings(), model.endpoint)  # type: ignore[call-arg]
+    return enrich(asked, model, earned=standing.passed, show=show)
 
 
 def _collect(paths: tuple[str, ...], spool: Path, in_place: bool) -> Collection:
@@ -227,6 +402,8 @@ def say_enriched(enriched: Enriched) -> str:
     """What the model adds, apart from the deterministic answer and marked as such."""
     if enriched.problem:
         return f"Model: deterministic answer only ({enriched.problem})"
+    from firstfault.investigation.diagnosis import LedBy
+
     rows = [enriched.text or "The model added nothing that the evidence says."]
     rows += [
         f"  [{c.n}] {c.file}:{c.line} {c.quote[:160]}" if c.file else f"  [{c.n}] page {c.page}"
@@ -234,7 +411,12 @@ def say_enriched(enriched: Enriched) -> str:
     ]
     if enriched.removed:
         rows.append(f"({enriched.removed})")
-    return (
-        "Worded by the model, checked against the evidence; the verdict above stands:\n"
-        + "\n".join(rows)
+    led = enriched.diagnosis.led_by is LedBy.MODEL
+    stands = (
+        "its explanation leads, and the tools' verdict above stays beside it"
+        if led
+        else "the verdict above stands"
     )
+    return f"Worded by the model, checked against the evidence; {stands}:\n" + "\n".join(
+        rows
+    ).replace("**", "")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
-from firstfault.incidents.correlation import correlate_incidents, write_correlation
+from firstfault.incidents.correlation import (
+    correlate_events,
+    correlate_incidents,
+    write_correlation,
+)
 
 MAX_CORRELATED = 500
 
@@ -25,6 +30,18 @@ MAX_CORRELATED = 500
     "--correlate", is_flag=True, help="Which warnings precede faults, and when do faults come?"
 )
 @click.option("--window-h", default=24.0, show_default=True, type=click.FloatRange(0.01, 8760))
+@click.option(
+    "--events",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Of a run's own event log instead (JSON lines: event_type, timestamp).",
+)
+@click.option(
+    "--window-s",
+    default=300.0,
+    show_default=True,
+    type=click.FloatRange(1, 31_536_000),
+    help="How long after an event a failure counts, with --events.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 def COMMAND(
     query: str,
@@ -34,14 +51,20 @@ def COMMAND(
     doomed: str | None,
     correlate: bool,
     window_h: float,
+    events: str | None,
+    window_s: float,
     yes: bool,
 ) -> None:
     """List incidents that hold every word of QUERY, last changed first."""
     from firstfault.errors import UsageError
     from firstfault.incidents.plain import to_plain
-    from firstfault.plain_text import show_line, write_json
+    from firstfault.plain_text import show_line, show_text, write_json
     from firstfault.service import open_service
 
+    if events is not None:
+        text = Path(events).read_text(encoding="utf-8", errors="replace")
+        click.echo(show_text(write_correlation(correlate_events(text, events, window_s), as_json)))
+        return
     with open_service(workers=False) as service:
         if doomed is not None:
             title = service.incident(doomed).title

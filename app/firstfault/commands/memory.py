@@ -39,6 +39,7 @@ _SIZES = (
     ("micro-batches", "micro-batches a step"), ("global-batch", "sequences a step, all ranks"),
     ("world", "GPUs of the job"), ("tensor", "tensor parallelism"),
     ("pipeline", "pipeline parallelism"), ("virtual", "model chunks a pipeline stage"),
+    ("first-stage-layers", "layers of the first stage"), ("last-stage-layers", "of the last"),
     ("context", "context parallelism"), ("expert", "expert parallelism"),
     ("expert-tensor", "tensor parallelism of experts"), ("lora-rank", "LoRA rank"),
     ("quantized-bits", "4 or 8: quantised frozen base"),
@@ -46,7 +47,7 @@ _SIZES = (
 _MAY_BE_ZERO = frozenset({"ffn", "experts", "expert_ffn", "lora_rank", "quantized_bits"})
 _WORDS = (
     ("framework", "huggingface, torchtitan, megatron, deepspeed"),
-    ("precision", "fp32, amp, fp16_amp, bf16, fp16, bf16_master, fp8"),
+    ("precision", "fp32, amp, fp16_amp, bf16, fp16, bf16_master, fp8, mxfp8, nvfp4"),
     ("attention", "eager, sdpa, flash"),
     ("recompute", "none, selective, full"),
     ("sharding", "none, ddp, zero1, zero2, zero3, fsdp"),
@@ -62,6 +63,14 @@ _FLAGS = (
     ("loss-fused", "fused or chunked cross-entropy"),
     ("dropout", "hidden dropout above zero"),
     ("offload-optimizer", "optimizer states in host memory"),
+    ("offload-parameters", "weights in host memory as well (ZeRO-3)"),
+    ("activation-offload", "activations in host memory"),
+    ("compiled", "layers under torch.compile"),
+    ("loss-eager", "the loss is not compiled with the layers"),
+    ("experts-loop", "every expert has modules of its own (transformers 4)"),
+    ("low-weights", "weights stand in fp8 or fp4 alone"),
+    ("host-pinned", "offloaded states in pinned memory"),
+    ("prediction", "the layers for multi-token prediction are trained too"),
     ("resume", "count loading a checkpoint as a phase"),
 )
 
@@ -83,27 +92,14 @@ def _console() -> Any:
     return Console(highlight=False, width=None if terminal else 140)
 
 
-def _range(values: Mapping[str, float]) -> str:
-    return f"{values['low']:.2f} / {values['expected']:.2f} / {values['high']:.2f}"
-
-
 def show_memory(result: Mapping[str, Any]) -> None:
     """The estimate as tables on standard output."""
     from rich.table import Table
 
     console = _console()
     card = result["card"]
-    capacity = f" on {card} ({result['capacity_gib']:.2f} GiB)" if card else ""
-    console.print(f"{result['fit']}{capacity}", style="bold")
-    console.print(
-        f"needs {_range(result['needed_gib'])} GiB (low / expected / high), of which tensors "
-        f"{_range(result['allocated_gib'])} and outside PyTorch "
-        f"{_range(result['outside_pytorch_gib'])}"
-    )
-    console.print(
-        f"peak in the {result['phase']}, pipeline stage {result['stage']}; largest term: "
-        f"{result['dominant_term']}; {result['parameters']:,} parameters"
-    )
+    console.print(result["sentence"], style="bold")
+    console.print(f"{result['parameters']:,} parameters; {result['precision_means']}")
     if result["calibration"]:
         seen = result["calibration"]
         console.print(
@@ -111,21 +107,32 @@ def show_memory(result: Mapping[str, Any]) -> None:
             f"{seen['dynamic_factor']:.3f}"
             + ("" if seen["plausible"] else " (implausible: is this the same configuration?)")
         )
-    table = Table("term at the peak", "GiB")
-    for name, size in sorted(result["terms_gib"].items(), key=lambda item: -item[1]):
-        table.add_row(name, f"{size:.2f}")
+    table = Table("part of the expected need", "GiB")
+    for row in result["breakdown"]:
+        table.add_row(row["name"], f"{row['gib']:.2f}")
+    table.add_row("together", f"{result['needed_gib']['expected']:.2f}", style="bold")
     console.print(table)
+    for name, size in result["host_gib"].items():
+        console.print(f"host memory a rank: {name} {size:.2f} GiB")
     table = Table("phase", "stage", "GiB")
     for phase in result["phases"]:
         table.add_row(phase["phase"], str(phase["stage"]), f"{phase['total_gib']:.2f}")
     console.print(table)
+    if result["rollout_gib"]:
+        table = Table("phase of the step", "GiB", "of it")
+        for phase, terms in result["rollout_gib"].items():
+            parts = ", ".join(f"{name} {size:.2f}" for name, size in terms.items() if size >= 0.005)
+            table.add_row(phase, f"{sum(terms.values()):.2f}", parts)
+        console.print(table)
     if result["changes"]:
-        table = Table("single change", "saves GiB", "needs GiB", "fits", "cost", "side effects")
+        table = Table(
+            "single change", "saves GiB", "needs GiB", "fits", "why", "cost", "side effects"
+        )
         for row in result["changes"]:
             fits = ("yes" if row["fits"] else "no") if card else ""
             table.add_row(
                 row["change"], f"{row['saved_gib']:+.2f}", f"{row['needed_gib']:.2f}", fits,
-                row["cost"], row["side_effects"],
+                row["reason"], row["cost"], row["side_effects"],
             )  # fmt: skip
         console.print(table)
     for line in result["assumptions"]:

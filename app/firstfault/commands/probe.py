@@ -1,4 +1,4 @@
-"""`firstfault probe`: what can this node do, which node is odd, at which size does a command fail?"""
+"""`firstfault probe`: what can this node do, and which node is odd?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ Examples:
   firstfault probe kit .                    write the one-file kit
   firstfault probe plan srun --nodes 4      how to start it on many nodes
   firstfault probe merge probe-*.jsonl      which node is the odd one out
-  firstfault probe bisect --good 1 --bad 64 -- python train.py --micro-batch-size {value}
 
 Exit codes: 0 nothing odd, 1 something odd was found, 2 usage, 3 unreadable, 4 could not run.
 """
@@ -203,66 +202,6 @@ def plan(launcher: str, names: tuple[str, ...], node_count: int, gpus_per_node: 
     click.echo("# Write the kit first: firstfault probe kit .")
     for step in steps:
         click.echo(f"# {step.why}\n{step.text}")
-
-
-@probe.command(
-    "bisect",
-    help="Find the value of {value} at which COMMAND begins to fail. No shell is involved.",
-    context_settings={"ignore_unknown_options": True},
-)
-@click.option("--what", default="value", help="What the value is: batch size, layers, world size.")
-@click.option("--good", type=int, required=True, help="A value that works.")
-@click.option("--bad", type=int, required=True, help="A value that fails.")
-@click.option("--step", type=int, default=1, show_default=True)
-@click.option("--limit", "limit_s", default=600.0, show_default=True, help="Seconds for each run.")
-@click.option("--yes", is_flag=True, help="Do not ask before each run.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def bisect(
-    what: str,
-    good: int,
-    bad: int,
-    step: int,
-    limit_s: float,
-    yes: bool,
-    as_json: bool,
-    command: tuple[str, ...],
-) -> None:
-    """Drive the user's own command between a value that works and one that fails."""
-    from firstfault_tools.probe.bisect import Bisection, bisect_command
-
-    def show(argv: Sequence[str]) -> bool:
-        _show("+ " + " ".join(argv))
-        # Without a terminal nobody can answer; naming the command was the consent.
-        return yes or not sys.stdin.isatty() or click.confirm("run it?", default=True, err=True)
-
-    try:
-        result: Bisection = bisect_command(
-            command, good, bad, step=step, limit_s=limit_s, show=show
-        )
-    except InvalidParameter as error:
-        raise click.UsageError(str(error)) from error
-    whole = result.as_json(what)
-    if as_json:
-        click.echo(json.dumps(whole))
-    else:
-        for trial in result.trials:
-            word = "works" if trial.works else "FAILS"
-            click.echo(f"{what} {trial.value:>8}  {word}  {trial.elapsed_s:7.1f} s  {trial.reason}")
-        click.echo(_write_verdict(whole, what))
-    sys.exit(1 if result.verdict.value == "found" else 4)
-
-
-def _write_verdict(whole: Mapping[str, Any], what: str) -> str:
-    works, fails = whole["largest_that_works"], whole["smallest_that_fails"]
-    last = next((t for t in reversed(whole["trials"]) if not t["works"] and t["tail"]), None)
-    words = {
-        "found": f"{what} {works} works, {fails} fails",
-        "good_fails": f"{what} {works} already fails: start from a value that works",
-        "bad_works": f"{what} {fails} works: the failure was not reproduced",
-        "stopped": f"stopped; so far {what} {works} works and {fails} fails",
-    }[whole["verdict"]]
-    return words + (f"\nlast line of the failing run: {last['tail'][-1]}" if last else "")
 
 
 COMMAND = probe

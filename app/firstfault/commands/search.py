@@ -11,8 +11,11 @@ from dataclasses import asdict
 
 import click
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
+_MARKS = expression(r"(\*\*|\*|`)(\S(?:[^*`]*\S)?)\1")
+"""Emphasis and code of Markdown around words; a lone star or backtick stays."""
 MAX_INPUT, MAX_LINES, WIDEST = 1_000_000, 8, 100
 
 
@@ -86,5 +89,6 @@ def lay_out(passage: str, limit: int | None) -> list[str]:
         elif code:
             lines.append(f"    {text}")
         elif text:
+            text = _MARKS.sub(r"\2", text)
             lines += textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return lines if limit is None or len(lines) <= limit else [*lines[:limit], "… (--full)"]

@@ -7,13 +7,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from firstfault.errors import InputUnreadable
-from firstfault.plain_text import show_line
+from firstfault.plain_text import show_line, show_text
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.secrets import redact
 
@@ -144,6 +145,10 @@ class Follower:
 @click.option("--from-start/--from-end", default=True, show_default=True, help="where to begin")
 @click.option("--stall-after", type=float, help="seconds of silence that count as a stall")
 @click.option("--until-idle", type=float, help="end when the file is silent for so many seconds")
+@click.option(
+    "--metrics-only", is_flag=True, help="judge step lines only, not what else the log says"
+)
+@click.option("--open-incident", is_flag=True, help="put the log on record at the first fault")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
 def watch(
     path: str,
@@ -153,9 +158,15 @@ def watch(
     from_start: bool,
     stall_after: float | None,
     until_idle: float | None,
+    metrics_only: bool,
+    open_incident: bool,
     as_json: bool,
 ) -> None:
-    """Follow a training log and alert once per condition. Exit code 1 if there was an alert."""
+    """Alert on the first fault of a growing log, and on bad metrics.
+
+    Once per condition; exit code 1 if there was an alert.
+    """
+    from firstfault.commands.fault_alert import FaultWatch
     from firstfault_tools.metrics.monitor import Monitor, watch_lines
     from firstfault_tools.metrics.sources.steps import parse_steps
 
@@ -167,12 +178,28 @@ def watch(
             healthy = parse_steps(enumerate(read_lines(stream), 1))
         if not len(healthy):
             raise click.UsageError(f"--baseline: {baseline} holds no step lines")
+    if open_incident and path == "-":
+        raise click.UsageError("--open-incident: needs a file, not standard input")
     monitor = Monitor("stdin" if path == "-" else path, baseline=healthy, stall_after=stall_after)
     alerts = 0
 
+    faults = None if metrics_only else FaultWatch(None if path == "-" else Path(path))
+
     def alert(finding: Finding) -> bool:
-        body = finding_object(finding)
-        click.echo(json.dumps(body) if as_json else show_line(_line(finding)))
+        return send(finding_object(finding), show_line(_line(finding)))
+
+    def look(lines: Sequence[str]) -> bool:
+        """Whether these lines hold the first fault, which is then told."""
+        diagnosis = faults.feed(lines) if faults is not None else None
+        if faults is None or diagnosis is None:
+            return False
+        body = faults.describe(diagnosis)
+        if open_incident:
+            body["incident"] = _open_incident(path)
+        return send(body, _say_fault(body))
+
+    def send(body: dict[str, Any], said: str) -> bool:
+        click.echo(json.dumps(body) if as_json else show_text(said))
         if webhook is not None:
             failed = post_alert(webhook, body)
             if failed is not None:
@@ -180,8 +207,15 @@ def watch(
         return True
 
     if path == "-":
-        alerts = watch_lines(monitor, read_lines(sys.stdin.buffer), alert)
-        sys.exit(1 if alerts else 0)
+        told = {"fault": False}
+
+        def looked(lines: Iterator[str]) -> Iterator[str]:
+            while chunk := list(itertools.islice(lines, CHUNK)):
+                told["fault"] = look(chunk) or told["fault"]
+                yield from chunk
+
+        alerts = watch_lines(monitor, looked(read_lines(sys.stdin.buffer)), alert)
+        sys.exit(1 if alerts or told["fault"] else 0)
     open_log(path).close()
     follower = Follower(path, from_start)
     quiet_since = time.monotonic()
@@ -190,6 +224,9 @@ def watch(
             more = follower.read()
             while lines := list(itertools.islice(more, CHUNK)):
                 quiet_since = time.monotonic()
+                alerts += look(lines)
+                if once and alerts:
+                    break
                 monitor.feed(lines, quiet_since)
                 alerts += sum(1 for finding in monitor.check() if alert(finding))
                 if once and alerts:
@@ -204,6 +241,26 @@ def watch(
     finally:
         follower.close()
     sys.exit(1 if alerts else 0)
+
+
+def _say_fault(body: dict[str, Any]) -> str:
+    """The verdict of an alert in few lines: what and where, how sure, and what to do."""
+    place = f"{body['evidence'][0]['file']}:{body['evidence'][0]['line']}" if body["evidence"] else ""  # fmt: skip
+    rows = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} fault ({body['confidence']}): {body['title']} [{place}]"]  # fmt: skip
+    if body["next"] is not None:
+        rows.append(f"  next: {body['next']['what']}")
+        rows += [f"    {line}" for line in body["next"]["command"].splitlines()]
+    if "incident" in body:
+        rows.append(f"  on record as incident {body['incident']}: firstfault chat opens it")
+    return "\n".join(rows)
+
+
+def _open_incident(path: str) -> str:
+    """Put the log on record; the id, by which the page shows it."""
+    from firstfault.service import NamedPath, NewIncident, open_service
+
+    with open_service(workers=False) as service:
+        return service.start(NewIncident((NamedPath(Path(path).resolve()),)))
 
 
 def _line(finding: Finding) -> str:

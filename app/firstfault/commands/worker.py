@@ -1,13 +1,24 @@
-"""`firstfault worker`: execute the runs of incidents in this process."""
+"""`firstfault worker`: execute the runs of incidents, in processes that a run may take down."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from firstfault.workspace import Workspace
+
+_SAMPLE = b"""[rank0]: step 1 loss 2.5
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 7, in step
+[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
 
 
 @click.command(
@@ -20,7 +31,10 @@ import click
 @click.option("--until-eof", is_flag=True, help="End when standard input closes.")
 def COMMAND(threads: int | None, once: bool, until_eof: bool) -> None:
     """Execute diagnoses and answers of the page's incidents until stopped."""
+    from firstfault.crew import Crew
     from firstfault.incidents.record import open_record
+    from firstfault.knowledge_base.warm import WarmSearch
+    from firstfault.limits import bound_memory
     from firstfault.operations.health import serve_health
     from firstfault.operations.logs import set_up_logs
     from firstfault.settings import Settings
@@ -30,38 +44,57 @@ def COMMAND(threads: int | None, once: bool, until_eof: bool) -> None:
     settings = Settings()  # type: ignore[call-arg]
     set_up_logs(settings.log_format)
     record = open_record(settings)
-    workspace, answerer = Workspace(), choose_answerer(record)
-    if once:
-        worker = Worker(record, workspace, answerer)
-        while worker.run_once():
-            pass
-        return
-    stop = threading.Event()
+    stop, wake = threading.Event(), threading.Event()
 
     def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
-    if until_eof:
-        threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
+    if once or until_eof:
+        if until_eof:
+            bound_memory(settings.run_memory_mib)
+            threading.Thread(target=_wait_for_eof, args=(stop, wake), daemon=True).start()
+        search = WarmSearch()
+        worker = Worker(record, Workspace(), choose_answerer(record, search), search=search)
+        if once:
+            while worker.run_once():
+                pass
+            return
+        if not worker.run_once():
+            _warm_up(worker.workspace)
+            search.warm()
+        # in the main thread, which alone can be ended when a run costs too much
+        worker.work(stop, wake)
+        sys.exit(0)
     if settings.health_port:
         serve_health(record, settings.address, settings.health_port)
-    crew = [
-        threading.Thread(target=Worker(record, workspace, answerer).work, args=(stop,), daemon=True)
-        for _ in range(threads or settings.worker_threads)
-    ]
-    for member in crew:
-        member.start()
+    crew = Crew(settings)
+    crew.start(threads or settings.worker_threads)
     click.echo(f"working on {record.database.engine.url.render_as_string()}", err=True)
-    for member in crew:
-        while member.is_alive():
-            member.join(timeout=0.5)
+    while not stop.wait(0.5):
+        pass
+    crew.stop()
     sys.exit(0)
 
 
-def _wait_for_eof(stop: threading.Event) -> None:
-    """The parent has ended, orderly or not, when its end of the pipe is closed."""
+def _warm_up(workspace: Workspace) -> None:
+    """Load what the first run would have to load."""
+    from tempfile import TemporaryDirectory
+
+    from firstfault.conversation.rules import search_lexically
+
+    before = workspace.spool
+    with TemporaryDirectory() as folder:
+        workspace.spool = Path(folder)
+        workspace.diagnose_text("warm.log", _SAMPLE, "why did it stop?")
+    workspace.spool = before
+    search_lexically("warm", 1)
+
+
+def _wait_for_eof(stop: threading.Event, wake: threading.Event) -> None:
+    """A byte: there may be a run. The end: the parent has ended, orderly or not."""
     while sys.stdin.buffer.read(1):
-        pass
+        wake.set()
     stop.set()
+    wake.set()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from firstfault.incidents.events import AnswerPart, Progress
+from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
+from firstfault.incidents.records import Related
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.knowledge import Knowledge
 
@@ -18,6 +19,8 @@ class Exchange:
 
     question: str
     answer: str
+    time: float = 0.0
+    """When it was asked: seconds since the epoch, UTC."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Question:
 
     diagnosis is None when a person only asks and gave no evidence. artefacts: display name -> file,
     to be read through `firstfault_tools.log.window.read_window` (normalised and redacted) only.
-    is_stopped: True once the person stopped the run or the lease is lost; return then.
+    is_stopped: True once the person stopped the run or the lease is lost; return then. related: earlier
+    incidents with the same fault, host or GPU.
     """
 
     incident: str
@@ -37,6 +41,8 @@ class Question:
     earlier: tuple[Exchange, ...]
     knowledge: Knowledge
     is_stopped: Callable[[], bool] = lambda: False
+    time: float = 0.0
+    related: tuple[Related, ...] = ()
 
 
 class Answerer(Protocol):
@@ -44,6 +50,7 @@ class Answerer(Protocol):
 
     repeatable: asked again, it gives the same parts, so a resumed run continues where it was.
     explains: it also has something to say right after the verdict.
+    A verdict among the parts takes the place of the one on record.
     Raise ModelUnavailable when the endpoint is gone: the deterministic answer is given instead.
     """
 
@@ -53,6 +60,6 @@ class Answerer(Protocol):
     @property
     def explains(self) -> bool: ...
 
-    def answer(self, question: Question) -> Iterator[AnswerPart | Progress]: ...
+    def answer(self, question: Question) -> Iterator[AnswerPart | Progress | VerdictReached]: ...
 
-    def explain(self, question: Question) -> Iterator[AnswerPart | Progress]: ...
+    def explain(self, question: Question) -> Iterator[AnswerPart | Progress | VerdictReached]: ...

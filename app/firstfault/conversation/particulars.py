@@ -12,25 +12,19 @@ from firstfault.conversation.answerer import Question
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Verdict
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.window import read_window
 
 MAX_LINES, PIECE, MAX_SHOWN, MAX_QUOTE = 60_000, 2_000, 3, 600
-_RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
-_SUSPECTS = expression(
-    r"(?i)^\W*(?:so |and |but |then |ok,? |hm+,? )?(?:is|was|isn't|wasn't|could|can|might|may|are|were)\b[^?]{0,60}?\b"
-    r"(?P<what>network|nccl|infiniband|fabric|switch|link|hardware|gpu|card|node|host|nic|memory|oom|disk|storage|"
-    r"checkpoint|data|dataset|loader|code|bug|driver|library|environment|version|install\w*|slurm|scheduler|"
-    r"preempt\w*|kubernetes|numeric\w*|nan|loss|learning rate|precision|slow\w*|performance)s?\b"
-)
+_STEP = expression(r"(?i)\b(?:iteration|iter|step)s?\b[\s:=\[]{0,4}\d{1,9}\b[^\n]{0,200}\bloss\b")
 _KINDS: tuple[tuple[str, frozenset[Category]], ...] = (
-    ("network|nccl|infiniband|fabric|switch|link|nic", frozenset({Category.COMMUNICATION, Category.HARDWARE})),
-    ("hardware|gpu|card|node|host", frozenset({Category.HARDWARE})),
+    ("network|cable|optic|transceiver|nccl|infiniband|fabric|switch|link|nic", frozenset({Category.COMMUNICATION, Category.HARDWARE})),
+    ("hardware|gpu|card|node|host|thermal|heat|overheating|power|psu|pcie|nvlink|ecc", frozenset({Category.HARDWARE})),
     ("memory|oom", frozenset({Category.OOM})),
-    ("disk|storage", frozenset({Category.CHECKPOINT, Category.DATA, Category.ENVIRONMENT})),
+    ("disk|storage|filesystem|nfs|lustre|s3", frozenset({Category.CHECKPOINT, Category.DATA, Category.ENVIRONMENT})),
     ("checkpoint", frozenset({Category.CHECKPOINT})),
-    ("data|dataset|loader", frozenset({Category.DATA})),
+    ("data|dataset|loader|dataloader", frozenset({Category.DATA})),
     ("code|bug", frozenset({Category.CODE_BUG})),
     ("driver|library|environment|version|install.*", frozenset({Category.ENVIRONMENT})),
     ("slurm|scheduler|preempt.*|kubernetes", frozenset({Category.SCHEDULER})),
@@ -39,20 +33,8 @@ _KINDS: tuple[tuple[str, frozenset[Category]], ...] = (
 )  # fmt: skip
 
 
-def answer_particular(question: Question, diagnosis: Diagnosis, sources: Sources) -> list[str]:
-    """Blocks about the rank or the suspect that the question names; empty when it names none."""
-    named = _RANK.search(question.text)
-    if named is not None:
-        return _answer_rank(question, diagnosis, sources, int(named[1]))
-    suspect = _SUSPECTS.match(question.text)
-    if suspect is not None:
-        return [_answer_suspect(diagnosis, sources, suspect["what"].lower())]
-    return []
-
-
-def _answer_rank(
-    question: Question, diagnosis: Diagnosis, sources: Sources, rank: int
-) -> list[str]:
+def answer_rank(question: Question, diagnosis: Diagnosis, sources: Sources, rank: int) -> list[str]:
+    """Blocks about one rank."""
     first = diagnosis.first_failing_rank
     seen = diagnosis.input.ranks_seen
     if rank != first and seen and rank not in seen and not any(_lines_of(question, rank)):
@@ -97,23 +79,74 @@ def _lines_of(question: Question, rank: int) -> Iterator[Citation]:
                 return
             window = read_window(path, first, first + PIECE - 1)
             for number, text in window:
-                if str(rank) in text and read_speaker(text)[0].rank == rank:
+                if str(rank) in text and read_prefix(text)[0].rank == rank:
                     yield Citation(0, CitationKind.LOG, text[:MAX_QUOTE], file=file, line=number)
             if len(window) < PIECE:
                 break
 
 
-def _answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
-    kinds = next(k for words, k in _KINDS if expression(words).fullmatch(what))
+def cited_ranks(diagnosis: Diagnosis) -> list[int]:
+    """Ranks that wrote the lines for the first explanation."""
+    wanted = set(diagnosis.hypotheses[0].for_) if diagnosis.hypotheses else set()
+    quotes = [c.quote for c in diagnosis.citations if c.n in wanted and c.kind is CitationKind.LOG]
+    ranks = [read_prefix(q)[0].rank for q in quotes]
+    return list(dict.fromkeys(r for r in ranks if r is not None))
+
+
+def step_after(question: Question, diagnosis: Diagnosis) -> Citation | None:
+    """The last training step after the first fault, in its file; None where none follows."""
+    first = diagnosis.first_line
+    path = question.artefacts.get(first.file) if first is not None and first.file else None
+    if first is None or path is None or not first.line:
+        return None
+    found = None
+    for start in range(first.line + 1, first.line + MAX_LINES, PIECE):
+        window = read_window(path, start, start + PIECE - 1)
+        for number, text in window:
+            if _STEP.search(text):
+                found = Citation(
+                    0, CitationKind.LOG, text[:MAX_QUOTE], file=first.file, line=number
+                )
+        if len(window) < PIECE or question.is_stopped():
+            break
+    return found
+
+
+def suspected_kinds(what: str) -> frozenset[Category]:
+    """Kinds of causes that one word means."""
+    return next((k for words, k in _KINDS if expression(words).fullmatch(what)), frozenset())
+
+
+_PARTS = expression(
+    r"cable|optic|transceiver|switch|nic|driver|disk|nfs|lustre|learning rate|kubernetes|slurm|"
+    r"thermal|heat|overheating|psu|power|nvlink|ecc|s3|dataloader"
+)
+"""Suspects that are one part: the kind of cause alone does not prove them."""
+
+
+def _is_named(diagnosis: Diagnosis, what: str) -> bool:
+    """The verdict speaks of the suspected part, where it is a single part."""
+    if not _PARTS.fullmatch(what):
+        return True
+    lead = diagnosis.hypotheses[0]
+    said = f"{diagnosis.root_cause} {lead.root_cause} {diagnosis.signature or ''}".lower()
+    return what in said
+
+
+def answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
+    """Whether the evidence points where the person suspects."""
+    kinds = suspected_kinds(what)
     if diagnosis.verdict is Verdict.UNKNOWN or not diagnosis.hypotheses:
         return f"That is open: {diagnosis.root_cause}. Nothing in the evidence settles it."
     ranked = [h for h in diagnosis.hypotheses if h.category in kinds]
     main = diagnosis.hypotheses[0]
     marks = sources.marks(main.for_[:2], diagnosis)
     sure = main.confidence.value
-    if diagnosis.category in kinds:
-        return f"That is where the evidence points ({sure}): {diagnosis.root_cause} {marks}."
-    said = f"Not by this evidence. What it shows ({sure}): {diagnosis.root_cause} {marks}."
+    if diagnosis.category in kinds and _is_named(diagnosis, what):
+        return f"Yes, that is where the evidence points ({sure}): {diagnosis.root_cause} {marks}."
+    settled = main.confidence is Confidence.CONFIRMED
+    head = "No, not by this evidence" if settled else "Not shown: nothing that was read points there, though it is not ruled out"  # fmt: skip
+    said = f"{head}. What it shows ({sure}): {diagnosis.root_cause} {marks}."
     if ranked:
         other = ranked[0]
         said += (

@@ -1,60 +1,67 @@
-"""How are follow-up questions answered without a model? From the diagnosis, the evidence, the pages.
+"""How is a message answered without a model? Read once, given to the one tool it is for, answered.
 
-Every sentence quotes something: a citation of the diagnosis, lines of the evidence that hold the
-question's own words, or a passage of the knowledge base. What nothing covers is said to be open.
+The only door: `firstfault ask`, the page's box, MCP and a question above a log come through here. What
+nothing covers is said in one line, with what can be asked instead; no passage is shown on the strength
+of a word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from firstfault.conversation.answerer import Question
-from firstfault.conversation.particulars import answer_particular
+from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
+from firstfault.conversation.board import Board, lay_board
+from firstfault.conversation.calculations import calculate
+from firstfault.conversation.evidence_lines import answer_words
+from firstfault.conversation.facts import Facts
+from firstfault.conversation.glossary import explain_terms
+from firstfault.conversation.incident import answer_from_incident, suggest
+from firstfault.conversation.incident_facts import answer_fact, answer_lines
+from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
+from firstfault.conversation.reply import Reply
+from firstfault.conversation.rulings import nearest_intent
+from firstfault.conversation.run_answers import tell_before_stop
+from firstfault.conversation.running import answer_running
 from firstfault.conversation.sources import Sources
-from firstfault.grounding.quotes import quote_holds
-from firstfault.incidents.events import AnswerPart, Progress
-from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
-from firstfault.knowledge_base.search import Found, SearchIndex, open_index, search_pages
+from firstfault.conversation.statements import Moved, reply_to_statement
+from firstfault.conversation.telling import Telling
+from firstfault.conversation.walk import (
+    Said,
+    Walk,
+    follow,
+    is_move,
+    phase_question,
+    read_turn,
+    take,
+)
+from firstfault.incidents.events import AnswerPart, WalkShown
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.knowledge import Knowledge
+from firstfault.knowledge_base.search import Found, SearchIndex, open_index
 from firstfault.knowledge_base.tokens import tokenize
-from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Verdict
-from firstfault_tools.log.window import read_window
+from firstfault_tools.findings import Category, Verdict
 
-PassageSearch = Callable[[str, int], Sequence[Found]]
-COVERED = 0.35
-"""Share of the question's words that a page explains, from which on it is taken for an answer."""
-NO_RULE = (
-    "There is no answer to this by rule. Ask for the fix, the cause, the place, other causes, the order of "
-    "events, a rank or a line, or use the words of a message; a model can answer more (docs/model.md)."
-)
-_FOR_MODEL = expression(r"(?i)\s*/(?:preview|send|approve|reject)\b")
 NO_MODEL = "/preview, /send, /approve and /reject are for a model, and none is set (docs/model.md)."
-MAX_GREP_LINES, MAX_HITS, MAX_QUOTE = 200_000, 6, 600
-_LINE = expression(r"(?i)\bline\s+(\d{1,9})\b(?:\s+(?:of|in)\s+(\S+))?")
-_TERM = expression(
-    r'"([^"]{3,80})"|`([^`]{3,80})`|'
-    r"\b(?=[\w./:-]{4,80})(\w[\w./:-]*[\d_:/][\w./:-]*\w|\w*[a-z][A-Z]\w*|[A-Z]{2,}[a-z]\w*)"
+SUGGESTED = (
+    "What does Xid 79 mean and what do I do?",
+    "16 stages, 32 micro-batches: how large is the bubble?",
+    "Does a 13B model fit on 8 A100-80GB with ZeRO-3?",
+    "It is still running and hangs: what do I collect?",
 )
-"""Quoted words, and words that look like names: with digits, `_`, `/`, `:` or mixed case."""
-_ACTS = expression(
-    r"(?i)\bfix|\bcollect|command|repair|mitigat|what (?:should|can|do) (?:i|we)|\bline\s+\d"
+CAN = (
+    "Paste a log or a stack trace, ask about a message, a setting or a method of distributed training, or give "
+    "numbers for memory, pipeline bubble or checkpoint interval."
 )
-_ASKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fix", expression(
-        r"(?i)\bfix|\bsolv|\bresolve|what (?:should|can|do) (?:i|we)|command|repair|mitigat|avoid|get rid|"
-        r"how (?:do|can|to)\b[^?]{0,30}\b(?:it|this|that)\b|\bre(?:start|sume|try|run)"
-    )),
-    ("where", expression(r"(?i)\bwhich (?:rank|host|node|gpu|machine)|\bwhere\b|\bwho\b|drain")),
-    ("well", expression(r"(?i)\bhealthy\b|\bok(?:ay)?\b|\bfine\b|\bnormal\b|harmless|\bsafe\b|dangerous|verdict")),
-    ("sure", expression(r"(?i)\bsure\b|certain|confiden|prove|wrong|disprove|evidence for")),
-    ("other", expression(r"(?i)\bother (?:cause|explan|hypothes)|could it be|instead|rule out|alternativ|not the")),
-    ("next", expression(r"(?i)\bcollect|what (?:else|next)|need to (?:see|know)|artefact|artifact|missing")),
-    ("chain", expression(r"(?i)what happened|timeline|\border\b|sequence|after(?:wards)?\b|cascade|then\b")),
-    ("why", expression(r"(?i)\bwhy\b|cause|reason|what does (?:it|this|that|all) mean|explain")),
-)  # fmt: skip
+
+
+OTHER_JOB = (
+    "Nothing of that other job is here, so it cannot be compared: add its log. Two logs are held against each other by "
+    "`firstfault compare GOOD BAD`."
+)
 
 
 @cache
@@ -71,255 +78,274 @@ def search_lexically(query: str, limit: int) -> Sequence[Found]:
 class RuleAnswerer:
     """Answers by rule; the same question on the same evidence gives the same answer."""
 
-    search: PassageSearch = search_lexically
+    search: PassageSearch = field(default=search_lexically)
     repeatable: bool = True
     explains: bool = False
 
-    def explain(self, question: Question) -> Iterator[AnswerPart | Progress]:
-        """Nothing beyond the diagnosis itself."""
-        return iter(())
-
-    def answer(self, question: Question) -> Iterator[AnswerPart | Progress]:
-        """One part: what the diagnosis says, what the lines say, what the pages say."""
-        sources = Sources()
-        blocks: list[str] = []
-        if _FOR_MODEL.match(question.text):
-            yield AnswerPart(NO_MODEL, ())
+    def explain(self, question: Question) -> Iterator[AnswerPart]:
+        """The answer to what was asked with the evidence; nothing where it was only described."""
+        if question.diagnosis is None or not question.text.strip():
             return
+        asked = read_asked(question.text, True)
+        if asked.intent in ("answer", "find", "thanks", "greeting") or not asked.is_question:
+            return
+        yield self._answer(question, asked)
+
+    def answer(self, question: Question) -> Iterator[AnswerPart]:
+        """One part: the answer, its quotes, what to ask next, and where the investigation stands."""
+        has_incident = question.diagnosis is not None
+        said = [e.question for e in question.earlier]
+        asked = read_continued(question.text, said, has_incident)
+        yield self._answer(question, asked or read_turn(question.text, has_incident, not said))
+
+    def _answer(self, question: Question, asked: Asked) -> AnswerPart:
+        sources = Sources()
+        before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
+        walk = take(before, asked, question.time)
+        board = lay_board(question.diagnosis, walk, question.knowledge)
+        reply = self._reply(question, asked, sources, before, walk, board)
+        if question.diagnosis is None and not walk.statements:
+            return reply.part(sources)
+        return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
+
+    def _reply(
+        self, question: Question, asked: Asked, sources: Sources, before: Walk, walk: Walk, board: Board
+    ) -> Reply:  # fmt: skip
+        if asked.family is Family.COURTESY:
+            return _courtesy(asked, question.diagnosis)
+        if asked.family is Family.CALCULATOR:
+            return calculate(asked)
+        if asked.family is Family.RUNNING:
+            return _capture(question, asked, sources)
+        if _is_name(asked, walk) and (lines := answer_words(question, sources)):
+            return Reply(lines, "incident.lines", _chips(question.diagnosis))
+        if is_move(asked):
+            old = lay_board(question.diagnosis, before, question.knowledge)
+            moved = Moved(asked, question.diagnosis, old, board, walk, sources)
+            return reply_to_statement(moved)
+        found: Reply | None = None
         if question.diagnosis is not None:
-            if not _ACTS.search(question.text):
-                blocks += answer_particular(question, question.diagnosis, sources)
-            if blocks:
-                yield AnswerPart("\n\n".join(blocks), tuple(sources.citations))
-                return
-            blocks += _from_diagnosis(question, question.diagnosis, sources)
-        if question.artefacts:
-            yield Progress("evidence", "looking for the question's words in the evidence")
-            blocks += _from_lines(question, sources)
-        yield Progress("knowledge", "searching the knowledge base")
-        blocks = self._add_pages(question, sources, blocks)
-        if not blocks:
-            blocks = [
-                "Nothing in the evidence or the knowledge base answers this. Add the log or artefact "
-                "it is about, or ask with the words of the message itself."
-            ]
-        yield AnswerPart("\n\n".join(blocks), tuple(sources.citations))
+            asked = self._means(asked)
+        if question.diagnosis is not None and _may_be_fact(asked):
+            fact = answer_fact(question, question.diagnosis, asked, sources)
+            if fact is not None:
+                return Reply(fact[1], f"incident.{fact[0]}", suggest(question.diagnosis, fact[0]))
+        if asked.family is Family.INCIDENT and question.diagnosis is not None:
+            if asked.intent == "board":
+                return Reply(
+                    say_board(board), "incident.board", suggest(question.diagnosis, "board")
+                )
+            found = answer_from_incident(question, question.diagnosis, asked, sources)
+        return found or self._look_up(question, asked, sources)
 
-    def _add_pages(self, question: Question, sources: Sources, blocks: list[str]) -> list[str]:
-        """`blocks` with what the pages say: to the question itself, else about the fault."""
-        covered = dict(search_pages(question.text, 10))
-        hits = list(self.search(question.text, 3))
-        about = question.diagnosis
-        if about is None:
-            sure = max(covered.values(), default=0.0) >= COVERED / 2
-            title = "From the knowledge base:" if sure else (
-                "No page clearly answers this; the nearest passages of the knowledge base:"
-            )  # fmt: skip
-            return [*blocks, *_quote_pages(question, hits, sources, title)]
-        # of a question of one word, any page with that word explains all
-        few = bool(blocks) and len(set(tokenize(question.text))) < 2
-        hits = [] if few else [h for h in hits if covered.get(h.page, 0.0) >= COVERED]
-        found = _quote_pages(question, hits, sources, "From the knowledge base:")
-        if blocks or found:
-            return [*blocks, *found]
-        cited = {c.page for c in about.citations if c.page}
-        hits = [h for h in self.search(f"{question.text} {about.root_cause}", 3) if h.page in cited]
-        return [
-            NO_RULE,
-            *_quote_pages(question, hits, sources, "The knowledge base on this fault:"),
+    def _means(self, asked: Asked) -> Asked:
+        """A question that no phrase tells, read as the way of asking about an incident that is nearest to it."""
+        if asked.family is not Family.KNOWLEDGE:
+            return asked
+        intent = nearest_intent(PageSearch(self.search).near_questions(asked.text))
+        return replace(asked, intent=intent, family=Family.INCIDENT) if intent else asked
+
+    def _look_up(self, question: Question, asked: Asked, sources: Sources) -> Reply:
+        """Pages first; then the lines of the evidence that hold the question's names."""
+        if asked.intent == "other_job":
+            return Reply(OTHER_JOB, "none.evidence", _chips(question.diagnosis))
+        if question.diagnosis is None and asked.intent == "complaint":
+            return ask_for_evidence(asked)
+        if question.diagnosis is None and _about_an_incident(asked):
+            return decline(asked, None)
+        if question.diagnosis is not None and _asks_why(asked):
+            told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
+            if told is not None:
+                return told
+        if question.diagnosis is not None and _names_the_run(asked):
+            facts = Facts(question, question.diagnosis, sources, asked)
+            return Reply(f"{facts.cause} {facts.main}.", "incident.why", suggest(question.diagnosis, "why"))  # fmt: skip
+        found = answer_from_pages(
+            asked,
+            question.knowledge,
+            PageSearch(self.search),
+            sources,
+            question.diagnosis is not None,
+        )
+        if found is not None:
+            return found
+        if question.diagnosis is None:
+            return decline(asked, None)
+        return _say_what_is_known(question, question.diagnosis, asked, sources)
+
+
+def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
+    """What to collect from a live run; where a suspect is known, there first."""
+    context = " ".join(a for a in question.artefacts)
+    reply = answer_running(asked.text, context)
+    d = question.diagnosis
+    if d is None or d.verdict is not Verdict.FAULT:
+        return reply
+    if d.category is Category.NUMERICAL and (
+        told := tell_before_stop(Telling(question, d, sources, asked))
+    ):
+        return replace(reply, text=told)
+    if not d.place:
+        return reply
+    facts = Facts(question, d, sources, asked)
+    lead = f"First at {d.place}, where it began {facts.main}: its stacks and those of its workers, then all other ranks. "
+    return replace(reply, text=lead + reply.text)
+
+
+def _say_what_is_known(
+    question: Question, diagnosis: Diagnosis, asked: Asked, sources: Sources
+) -> Reply:
+    """No tool answers it: lines with its words, after what the evidence does show."""
+    facts = Facts(question, diagnosis, sources, asked)
+    lines = answer_words(question, sources) or answer_lines(facts)
+    if not lines:
+        return decline(asked, diagnosis)
+    text = f"What the evidence shows is this: {facts.cause} {facts.main}.\n\n{lines}"
+    return Reply(text, "incident.lines", suggest(diagnosis, ""))
+
+
+_OVERRIDDEN = frozenset(
+    ["timeline", "affected", "fact", "health", "why", "host", "first_line", "fix", "rank", "words", "collect", "suspect", "restart"]
+)  # fmt: skip
+"""Ways of asking about an incident that a single fact answers more directly where one is asked for."""
+SHORT = 6
+
+
+_KEEPS = re.compile(
+    r"(?i)\b(?:keep|go on|continue|using|usable|can (?:i|we)|replace|swap|drain|reboot|rma|take out|ok to|safe to)\b"
+)
+_ONE_FACT = re.compile(
+    r"(?i)\bhow (?:much|many|long)|\bwhen\b|\bstep\b|\bdoing\b|\blast\b|\bbefore it\b"
+)
+
+
+def _may_be_fact(asked: Asked) -> bool:
+    """A question that one fact of the incident could answer."""
+    if asked.intent == "answer" or (not asked.is_question and asked.family is Family.WALK):
+        return False
+    if asked.intent == "rank" and _ONE_FACT.search(asked.text) is None:
+        return False
+    if asked.intent == "suspect":
+        return _KEEPS.search(asked.text) is not None
+    return asked.family is Family.KNOWLEDGE or asked.intent in _OVERRIDDEN
+
+
+_OF_THE_RUN = re.compile(
+    r"(?i)\b(?:the|this|that|our|my|it|we|they|here|run|job|rank|node)\b[^?\n]{0,60}"
+)
+
+
+def _asks_why(asked: Asked) -> bool:
+    """Why something of the run at hand is as it is: the verdict is the reason that is known."""
+    return asked.intent == "why_general" and _OF_THE_RUN.search(asked.text) is not None
+
+
+def _names_the_run(asked: Asked) -> bool:
+    """A short "which" of the run at hand: the verdict names the thing."""
+    return asked.intent == "which" and len(asked.text.split()) <= SHORT and re.match(r"(?i)\W{0,8}(?:and |so |but )?which\b", asked.text) is not None  # fmt: skip
+
+
+_EVIDENCE = (
+    ("slow", "the step times of the whole log (so that it shows when it began), and `nvidia-smi -q -d PERFORMANCE,CLOCK` of every node"),
+    ("hang|hung|stuck|stop", "the last 200 lines of every rank and, before anything is killed, `py-spy dump --pid PID` of every process"),
+    ("", "the last 200 lines of every rank, with the first error, and `dmesg -T` of its host"),
+)  # fmt: skip
+
+
+def ask_for_evidence(asked: Asked) -> Reply:
+    """A complaint without a log: what would show its cause."""
+    wanted = next(w for words, w in _EVIDENCE if re.search(words, asked.text, re.IGNORECASE))
+    return Reply(f"There is no incident here yet, so no cause can be told. Paste or drop {wanted}.", "none.evidence", SUGGESTED)  # fmt: skip
+
+
+def decline(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
+    """Nothing covers it: one line that says what can be asked."""
+    if diagnosis is not None:
+        return Reply("Neither this incident nor the pages answer that. Ask for its rank, cause, order of events, cost or next step.", "none", suggest(diagnosis, ""))  # fmt: skip
+    if _about_an_incident(asked):
+        return Reply("There is no incident here yet: paste the log or drop its files, and ask again.", "none", SUGGESTED)  # fmt: skip
+    return Reply(f"That is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
+
+
+_OF_A_RUN = frozenset(
+    [
+        "host",
+        "rank",
+        "line",
+        "first_line",
+        "timeline",
+        "cost",
+        "page_whom",
+        "affected",
+        "certainty",
+        "other_causes",
+        "manager",
+        "newcomer",
+        "ticket",
+        "health",
+        "next",
+        "collect",
+        "why",
+        "suspect",
+    ]
+)
+_OF_A_SUBJECT = frozenset(["what_do", "how_to", "why_general", "what_is", "should", "normal"])
+FEW_WORDS = 2
+
+
+def _about_an_incident(asked: Asked) -> bool:
+    """It means one run ("which rank failed?") and names nothing that a page could be about."""
+    few = len(set(tokenize(asked.text))) <= FEW_WORDS
+    if asked.intent in _OF_A_SUBJECT and explain_terms(asked.text):
+        return False
+    return few and read_asked(asked.text, True).intent in _OF_A_RUN
+
+
+def _is_name(asked: Asked, walk: Walk) -> bool:
+    """A word or two of a log, pasted alone, rather than something that is told."""
+    told = bool(walk.statements) and walk.statements[-1].option is not None
+    return asked.intent == "answer" and not told and len(asked.text.split()) <= 2
+
+
+def _chips(diagnosis: Diagnosis | None) -> tuple[str, ...]:
+    return suggest(diagnosis, "") if diagnosis is not None else SUGGESTED
+
+
+def _courtesy(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
+    if asked.intent == "command":
+        return Reply(NO_MODEL, "none")
+    chips = _chips(diagnosis)
+    if asked.intent == "thanks":
+        return Reply("You are welcome. When a run has shown that the fix holds, add its log, and the incident can close.", "courtesy", chips)  # fmt: skip
+    return Reply(f"I find the first fault of a training run and answer questions about it. {CAN}", "courtesy", chips)  # fmt: skip
+
+
+def show_walk(walk: Walk, board: Board, diagnosis: Diagnosis | None) -> WalkShown:
+    """What the page shows of the state."""
+    text, options = phase_question(walk, diagnosis)
+    return WalkShown(walk.phases, board.rows, board.separating_test, text, options)
+
+
+def say_board(board: Board) -> str:
+    """The hypothesis board in words."""
+    if not board.rows:
+        return "There is no explanation yet: nothing that was read carries one."
+    rows = []
+    for number, row in enumerate(board.rows, 1):
+        rows.append(f"{number}. {row.root_cause} ({row.confidence}, {row.state})")
+        rows += [f"   - for: {x}" for x in row.for_[:3]] + [
+            f"   - against: {x}" for x in row.against[:3]
         ]
+        rows += [f"   - test: {row.test}"] if row.test else []
+    lead = board.rows[0]
+    head = f"{len(board.rows)} explanation{'s' if len(board.rows) > 1 else ''}; first is: {lead.root_cause.rstrip('.')} ({lead.state})."
+    tail = f"\n\nThe test that tells the first two apart: {board.separating_test}" if board.separating_test else ""  # fmt: skip
+    return head + "\n\n" + "\n".join(rows) + tail
 
 
-def _quote_pages(
-    question: Question, hits: Sequence[Found], sources: Sources, title: str
-) -> list[str]:
-    lines = []
-    for found in hits:
-        page = question.knowledge.pages.get(found.page)
-        section = (
-            page.section("" if found.heading == "Summary" else found.heading) if page else None
-        )
-        quote = _lead(found.passage)
-        if page is None or section is None or not quote_holds(quote, section.text):
-            continue
-        mark = sources.add(
-            Citation(0, CitationKind.PAGE, quote, page=page.id, heading=found.heading, url=page.url)
-        )
-        lines.append(f"- **{found.title}**, {found.heading}: {' '.join(quote.split())} {mark}")
-    return [f"{title}\n\n" + "\n".join(lines)] if lines else []
-
-
-def _from_diagnosis(question: Question, diagnosis: Diagnosis, sources: Sources) -> list[str]:
-    asked = [name for name, pattern in _ASKS if pattern.search(question.text)]
-    blocks = []
-    for name in asked[:2]:
-        text = _SECTIONS[name](diagnosis, sources)
-        if text:
-            blocks.append(text)
-    return blocks
-
-
-def _say_fixes(diagnosis: Diagnosis, sources: Sources) -> str:
-    if not diagnosis.fixes:
-        return "No fix is shown, since no cause is established with a page to cite."
-    out = []
-    for fix in diagnosis.fixes[:5]:
-        command = f"\n  ```bash\n  {fix.command}\n  ```" if fix.command else ""
-        label = " (changes state)" if fix.changes_state else ""
-        out.append(f"- {fix.text}{label} {sources.marks(fix.citations, diagnosis)}{command}")
-    return "What helps, most urgent first:\n\n" + "\n".join(out)
-
-
-def _say_where(diagnosis: Diagnosis, sources: Sources) -> str:
-    places = [
-        f"rank {diagnosis.first_failing_rank}" if diagnosis.first_failing_rank is not None else "",
-        f"host {diagnosis.host}" if diagnosis.host else "",
-        (diagnosis.gpu if diagnosis.gpu.startswith(("GPU", "PCI")) else f"GPU {diagnosis.gpu}")
-        if diagnosis.gpu
-        else "",
-    ]
-    named = ", ".join(p for p in places if p)
-    main = diagnosis.hypotheses[0].for_[:2] if diagnosis.hypotheses else ()
-    if named:
-        words = ("rank", "host", "GPU")
-        unknown = " or ".join(w for w, p in zip(words, places, strict=True) if not p)
-        rest = f" The evidence names no {unknown}." if unknown else ""
-        return f"The first fault lies at {named} {sources.marks(main, diagnosis)}.{rest}"
-    return "The evidence singles out no rank, host or GPU." + (
-        f" What it does show: {diagnosis.root_cause} {sources.marks(main, diagnosis)}."
-        if main
-        else ""
-    )
-
-
-def _say_verdict(diagnosis: Diagnosis, sources: Sources) -> str:
-    main = diagnosis.hypotheses[0].for_[:4] if diagnosis.hypotheses else ()
-    words = {
-        Verdict.FAULT: "No, there is a fault",
-        Verdict.WARNING: "It runs, with a warning",
-        Verdict.HEALTHY: "Yes, it looks healthy",
-        Verdict.UNKNOWN: "That is open",
-    }[diagnosis.verdict]
-    marks = sources.marks(main, diagnosis)
-    return f"{words} ({diagnosis.confidence.value}): {diagnosis.root_cause} {marks}."
-
-
-def _say_sure(diagnosis: Diagnosis, sources: Sources) -> str:
-    main = diagnosis.hypotheses[0].for_ if diagnosis.hypotheses else ()
-    marks = sources.marks(main[:4], diagnosis)
-    wrong = f" It would be wrong if: {diagnosis.disproof}" if diagnosis.disproof else ""
-    return f"{diagnosis.confidence.value.capitalize()}: {diagnosis.root_cause} {marks}.{wrong}"
-
-
-def _say_others(diagnosis: Diagnosis, sources: Sources) -> str:
-    if len(diagnosis.hypotheses) < 2:
-        return "No other cause fits the evidence that was given."
-    lines = [
-        f"- {h.confidence.value}: {h.root_cause}; for {sources.marks(h.for_, diagnosis)}"
-        + (f", against {sources.marks(h.against, diagnosis)}" if h.against else "")
-        for h in diagnosis.hypotheses[1:]
-    ]
-    return "Other causes that fit in part:\n\n" + "\n".join(lines)
-
-
-def _say_next(diagnosis: Diagnosis, _sources: Sources) -> str:
-    if not diagnosis.next_artefacts:
-        return "Nothing more is needed for this verdict."
-    lines = [
-        f"- {a.what}: {a.why}\n  ```bash\n  {a.command}\n  ```" for a in diagnosis.next_artefacts
-    ]
-    return "What would settle it:\n\n" + "\n".join(lines)
-
-
-def _say_chain(diagnosis: Diagnosis, sources: Sources) -> str:
-    lines = []
-    for link in diagnosis.cascade[:8]:
-        who = f"rank {link.rank}, " if link.rank is not None else ""
-        quote = Citation(0, CitationKind.LOG, link.text, file=link.file, line=link.line)
-        mark = sources.add(quote) if link.file and link.line else ""
-        lines.append(f"- {link.role.value}: {who}line {link.line} {mark}")
-    return "In order of cause:\n\n" + "\n".join(lines) if lines else ""
-
-
-def _say_why(diagnosis: Diagnosis, sources: Sources) -> str:
-    return sources.carry(diagnosis.explanation, diagnosis)
-
-
-_SECTIONS: dict[str, Callable[[Diagnosis, Sources], str]] = {
-    "fix": _say_fixes,
-    "where": _say_where,
-    "well": _say_verdict,
-    "sure": _say_sure,
-    "other": _say_others,
-    "next": _say_next,
-    "chain": _say_chain,
-    "why": _say_why,
-}
-
-
-def _from_lines(question: Question, sources: Sources) -> list[str]:
-    wanted = _LINE.search(question.text)
-    if wanted is not None:
-        hits = _read_line(question, int(wanted[1]), (wanted[2] or "").rstrip("?.,"))
-        title = "That line and its neighbours:"
-    else:
-        hits = _grep(question)
-        title = "Lines of the evidence that hold these words:"
-    if not hits:
-        return []
-    lines = [
-        f"- {h.file}:{h.line} {sources.add(h)}\n  ```text\n  {h.quote.replace('```', '` ` `')}\n  ```"
-        for h in hits
-    ]
-    return [title + "\n\n" + "\n".join(lines)]
-
-
-def _read_line(question: Question, number: int, name: str) -> list[Citation]:
-    for file, path in question.artefacts.items():
-        if name and name not in file:
-            continue
-        window = read_window(path, number - 1, number + 1)
-        if any(n == number for n, _ in window):
-            return [
-                Citation(0, CitationKind.LOG, text[:MAX_QUOTE], file=file, line=n)
-                for n, text in window
-                if text.strip()
-            ]
-    return []
-
-
-def _grep(question: Question) -> list[Citation]:
-    terms = list(
-        dict.fromkeys(next(g for g in m if g).lower() for m in _TERM.findall(question.text))
-    )[:6]
-    if not terms:
-        return []
-    scored: list[tuple[int, int, Citation]] = []
-    order = 0
-    for file, path in question.artefacts.items():
-        for first in range(1, MAX_GREP_LINES, 2_000):
-            if question.is_stopped():
-                return []
-            window = read_window(path, first, first + 1_999)
-            for number, text in window:
-                count = sum(t in text.lower() for t in terms)
-                if count:
-                    order += 1
-                    quote = Citation(0, CitationKind.LOG, text[:MAX_QUOTE], file=file, line=number)
-                    scored.append((-count, order, quote))
-            if len(window) < 2_000 or len(scored) > 5_000:
-                break
-    scored.sort(key=lambda s: s[:2])
-    return sorted((s[2] for s in scored[:MAX_HITS]), key=lambda c: (c.file or "", c.line or 0))
-
-
-def _lead(passage: str) -> str:
-    """First paragraph or list item of a passage, short enough to read in a list."""
-    text = passage.strip().split("\n\n")[0]
-    first, *rest = re.split(r"\n(?=[-*] |```)", text)
-    text = re.sub(r"^[-*] ", "", first) if rest or first.startswith(("- ", "* ")) else text
-    text = text.split("\n  ```")[0]
-    if len(text) <= MAX_QUOTE:
-        return text
-    cut = text.rfind(". ", 0, MAX_QUOTE)
-    return text[: cut + 1] if cut > 100 else text[:MAX_QUOTE]
+def answer_once(
+    text: str, diagnosis: Diagnosis | None, knowledge: Knowledge, question: Question | None = None
+) -> AnswerPart:
+    """The answer to one message without a record; `question` carries files and what was said before."""
+    base = question or Question("", 1, text, diagnosis, {}, (), knowledge)
+    return next(RuleAnswerer().answer(base))

@@ -59,7 +59,8 @@ _RULES: tuple[tuple[str, re.Pattern[str], re.Pattern[str] | None, str], ...] = (
     ),
 )  # fmt: skip
 _TIMEOUT = expression(
-    r"(?i)\b(?:raise|increase|longer|extend|lengthen|bump)\b[^.]{0,40}\btime-?out"
+    r"(?i)(?<!not )(?<!never )(?<!n't )(?<!than )\b(?:raise|increase|extend|lengthen|bump)\b[^.]{0,40}\btime-?outs?\b"
+    r"|\b(?:set|use|try|need|give)\w*\b[^.]{0,20}\blonger (?!than)(?:[\w-]+ ){0,3}time-?out"
 )
 _VARIABLE = expression(r"\b(?:NCCL|TORCH|TORCH_NCCL|GLOO|PYTORCH)_[A-Z0-9_]{3,}\b")
 

@@ -1,27 +1,29 @@
-"""Is every part of a claim said by the evidence it cites? Names each part that is not.
+"""Does a claim hold against the evidence? Names each part that does not.
 
-A claim is one sentence with the ids of its evidence. The check is by code and does not depend on who
-wrote the sentence: numbers, names, quotes, flags, variables, causes and certainty must all come from
-the cited items. What fails is not shown as a fact.
+A claim is a paragraph with the ids of its evidence. Two questions are asked of it, by code and whoever
+wrote it. `check_basis`: is everything in it real? Ids, quotes, names, numbers (or what follows from
+them), flags, variables; no harmful advice, no secret. What fails is not shown. `check_wording`: do the
+cited lines say it in their own words? What fails there is reasoning, and is shown as such or not at all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
-from firstfault.grounding.items import Ground, Item, ItemKind
-from firstfault.grounding.quotes import flatten
+from firstfault.grounding.arithmetic import follows
+from firstfault.grounding.effects import tells_to_change
+from firstfault.grounding.items import Ground, Item, ItemKind, spoken
+from firstfault.grounding.quotes import WRITTEN_AS, flatten
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.log.secrets import redact
 
 MIN_SHARED_STEMS = 0.4
-"""Share of a sentence's meaningful words that its evidence or the verdict must use too."""
+"""Share of a sentence's meaningful words that its evidence must use too, to be its own wording."""
 
 _CERTAIN = expression(
     r"(?i)\b(?:confirm\w*|certain(?:ly)?|definite(?:ly)?|prove[sn]?|proof|undoubted(?:ly)?|no doubt|without doubt|must be|guarantee\w*|100 ?%|clearly|obviously)\b"
@@ -31,9 +33,10 @@ _CAUSAL = expression(
     r"the (?:real|actual|true) (?:fault|problem|issue|failure)|triggered by|stems from|result of)\b"
 )
 _HEALTHY = expression(
-    r"(?i)\b(?:healthy|nothing (?:is|was|went) wrong|no (?:fault|failure|problem|error)s?\b|harmless|benign|all (?:is )?(?:good|well|fine)|safe to (?:ignore|restart|continue))"
+    r"(?i)\b(?:run|job|training|everything|all|it|cluster|system)\b[^.;]{0,30}\b(?:is|are|was|looks|seems)\b[^.;]{0,12}\b(?:healthy|fine|ok(?:ay)?|harmless)\b"
+    r"|\bnothing (?:is|was|went|at all is) wrong\b"
+    r"|\b(?:all )?(?:lines?|messages?)\b[^.;]{0,20}\bsafe to ignore|\bsafe to (?:restart|continue)\b|\bno (?:fault|problem)s? (?:at all|in (?:the|this) run)\b"
 )
-_SETS = expression(r"(?i)\b(?:set|export|use|add|enable|disable|try|unset)\b")
 _CONTRADICTS = expression(
     r"(?i)\b(?:verdict|diagnosis|conclusion|assessment)\b[^.]{0,40}\b(?:wrong|incorrect|false|mistaken|invalid|not (?:right|correct|true))\b"
     r"|\b(?:wrong|incorrect|false|mistaken) (?:\w+ )?(?:verdict|diagnosis|conclusion)\b"
@@ -47,6 +50,26 @@ _ABSENT = expression(
 _SECRETIVE = expression(
     r"(?i)\b(?:password|passphrase|api.?key|secret|access token|credential|private key)s?\b"
 )
+_MACHINE_NAME = expression(
+    r"(?i)^(?:(?:\d{1,3}\.){3}\d{1,3}|/\S+|(?:[a-z]+-)*(?:node|host|worker|compute|dgx|hgx|gpu-?node|srv|rack|server|bad\w*|trainer?)[-_]?\d[\w-]*)$"
+)
+
+
+_COUNTED = frozenset({"step", "iteration", "epoch", "exitcode", "signal", "seq", "seqnum", "stage"})
+"""Nouns whose number a log often prints without them (`4469it`, `Exit Code:` above `137`): that it stands
+there, or follows by arithmetic, is enough. A place (rank, GPU, node, line) and an Xid need their noun."""
+
+_APART = {
+    "xid": r"(?i)\bs?xid \(pci:[0-9a-f:.]{{4,20}}\): {value}\b",
+    "gpu": r"(?i)\bgpu\b[^\n]{{0,60}}\b(?:physical id|index|idx|id|device)\W{{0,3}}{value}\b|line \d+ \s*\|?\s*{value}\s*[,|]",
+}
+"""Number and noun as the driver and Fabric Manager print them, with the bus address between; a row of nvidia-smi."""
+
+GPUS_OF_A_NODE = (4, 8)
+"""What a node of today holds: the rank that is named tells its GPU where ranks follow the GPUs."""
+
+_RANK_NAMES = "task|worker|process|proc|replica|trainer|actor|index|pod"
+"""How launchers without ranks name them (JAX, Ray, TensorFlow, Kubernetes)."""
 
 
 class Fault(StrEnum):
@@ -68,7 +91,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One sentence and the ids it cites."""
+    """A paragraph and the ids it cites."""
 
     text: str
     evidence: tuple[str, ...]
@@ -82,50 +105,76 @@ class Objected:
     part: str
 
 
-def check_claim(claim: Claim, ground: Ground, *, asserts: bool = True) -> tuple[Objected, ...]:
-    """Everything that speaks against showing a claim as a fact; empty when it holds.
+def check_claim(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
+    """Everything that speaks against showing a claim as a fact; empty when it holds."""
+    return (*check_basis(claim, ground), *check_wording(claim, ground))
 
-    asserts: False for a statement shown as a mere possibility: then words of certainty are the only
-    verdict words looked at, and its cause need not be the verdict's.
-    """
-    out: list[Objected] = []
+
+def check_basis(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
+    """What in a claim is not real: invented, not to be computed, harmful or secret."""
     cited, unknown = _resolve(claim.evidence, ground)
-    out += [Objected(Fault.UNKNOWN_ID, i) for i in unknown]
-    if not cited:
+    out = [Objected(Fault.UNKNOWN_ID, i) for i in unknown]
+    if not any(i.kind is not ItemKind.USER for i in cited):
         out.append(Objected(Fault.NO_EVIDENCE, ""))
-    text = words.clear_marks(claim.text)
-    said = "\n".join(_spoken(i) for i in cited)
+    return (*out, *check_words(claim.text, ground, cited))
+
+
+def check_words(text: str, ground: Ground, cited: Sequence[Item] = ()) -> tuple[Objected, ...]:
+    """The same for words that need no evidence of their own: a test, a question, a reason."""
+    text = words.clear_marks(text)
+    whole = ground.everything
     if _ABSENT.search(text):
-        said += "\n" + "\n".join(i.echo for i in cited)
-    out += [Objected(Fault.QUOTE, q[:80]) for q in words.quotes(text) if not _is_quoted(q, said)]
+        whole += "\n" + "\n".join(i.echo for i in ground.items.values() if i.echo)
+    quotes = words.quotes(text)
+    shown = _as_shown(whole) if quotes else ""
+    out = [Objected(Fault.QUOTE, q[:80]) for q in quotes if not _is_real(q, shown, ground)]
     # what stands between quotation marks is checked as a whole, wherever it was cut
     own = words.without_quotes(text)
-    out += _check_numbers(own, said, cited)
-    out += _check_names(own, said, ground)
-    out += _check_place(text, ground, cited)
-    out += _check_cause(text, said, ground, cited, asserts)
+    out += _check_numbers(own, ground, cited)
+    out += _check_names(own, whole, ground)
+    if not ground.healthy and _HEALTHY.search(own):
+        out.append(Objected(Fault.VERDICT, "healthy"))
     out += _check_advice(text, ground)
     out += check_leak(text, ground)
     return tuple(out)
 
 
+def check_wording(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
+    """What a claim says beyond the words of its cited items: a cause, certainty, anything new.
+
+    A denial names a cause in order to deny it; its reason is what stands in the line, so the cause
+    need not.
+    """
+    cited = [i for i in _resolve(claim.evidence, ground)[0] if i.kind is not ItemKind.USER]
+    text = words.clear_marks(claim.text)
+    own = words.without_quotes(text)
+    said = "\n".join(spoken(i) for i in cited)
+    if _ABSENT.search(text):
+        said += "\n" + "\n".join(i.echo for i in cited)
+    out = [
+        Objected(Fault.CAUSE, g)
+        for g in sorted(words.cause_groups(text) - words.cause_groups(said))
+    ]
+    out += _check_place(text, cited)
+    if _CERTAIN.search(own):
+        out.append(Objected(Fault.VERDICT, "certainty"))
+    if _CONTRADICTS.search(own):
+        out.append(Objected(Fault.VERDICT, "contradicts it"))
+    # a quotation was checked as a whole: its `because` is the log's
+    if _CAUSAL.search(own) and not _CAUSAL.search(said):
+        out.append(Objected(Fault.VERDICT, "a cause that no line names"))
+    stems = words.content_stems(text)
+    if stems and len(stems & words.content_stems(said)) < MIN_SHARED_STEMS * len(stems):
+        out.append(Objected(Fault.WORDS, "says more than its evidence"))
+    return tuple(out)
+
+
 def check_question(text: str, ground: Ground) -> tuple[Objected, ...]:
     """What speaks against asking a person this: invented names, secrets, leaks, bad advice."""
-    everything = "\n".join(_spoken(i) for i in ground.items.values()) + "\n" + ground.verdict_text
-    out = [
-        *(Objected(Fault.FLAG, f) for f in sorted(words.flags(text)) if f not in everything),
-        *_check_variables(text, everything, ground),
-        *(
-            Objected(Fault.NUMBER, f"{n} {v}")
-            for n, v in sorted(words.placed_numbers(text))
-            if not _pair_stands(n, v, everything, list(ground.items.values()))
-        ),
-        *_check_advice(text, ground),
-        *check_leak(text, ground),
-    ]
+    out = list(check_words(text, ground))
     if _SECRETIVE.search(text):
         out.append(Objected(Fault.LEAK, "asks for a secret"))
-    if _CERTAIN.search(text) or _HEALTHY.search(text):
+    if _CERTAIN.search(text) or re.search(r"(?i)\bhealthy\b", text):
         out.append(Objected(Fault.VERDICT, "a question that states a verdict"))
     return tuple(out)
 
@@ -141,89 +190,119 @@ def check_leak(text: str, ground: Ground) -> tuple[Objected, ...]:
 
 
 def _resolve(ids: Sequence[str], ground: Ground) -> tuple[list[Item], list[str]]:
-    cited = [ground.items[i] for i in dict.fromkeys(ids) if i in ground.items]
-    return [i for i in cited if i.kind is not ItemKind.USER], [
-        i for i in ids if i not in ground.items
-    ]
+    known = [ground.items[i] for i in dict.fromkeys(ids) if i in ground.items]
+    return known, [i for i in ids if i not in ground.items]
 
 
-def _spoken(item: Item) -> str:
-    place = f"rank {item.rank} " if item.rank is not None else ""
-    host = f"host {item.host} " if item.host else ""
-    line = f"{item.file} line {item.line} " if item.line else f"{item.file} "
-    return f"{place}{host}{line}{item.heading} {item.text}"
+def _is_real(quote: str, shown: str, ground: Ground) -> bool:
+    """The quote stands in what was shown, or it is a name that the knowledge base uses."""
+    return _as_shown(quote) in shown or flatten(quote).lower() in ground.lore
 
 
-def _check_numbers(text: str, said: str, cited: Sequence[Item]) -> list[Objected]:
+def _as_shown(text: str) -> str:
+    """Text as quotes are compared: a line with a chat mark was shown with other brackets, and is quoted so."""
+    return flatten(text).lower().translate(WRITTEN_AS)
+
+
+def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
+    known = words.numbers(ground.everything)
+    given = {n for i in cited for n in words.numbers(i.text)}
     out = [
         Objected(Fault.NUMBER, f"{noun} {value}")
-        for noun, value in sorted(words.placed_numbers(text))
-        if not _pair_stands(noun, value, said, cited)
+        for noun, value in sorted(words.placed_numbers(text, plural=False))
+        if not _is_there(noun, value, ground)
+        and not (noun == "gpu" and _sits_there(value, text, ground))
+        and not (noun in _COUNTED and (value in known or follows(str(value), given)))
     ]
-    known = words.numbers(said)
-    out += [Objected(Fault.NUMBER, f"{n:g}") for n in sorted(words.numbers(text) - known)]
-    spelled = words.spelled_numbers(text) - known - words.spelled_numbers(said)
-    out += [Objected(Fault.NUMBER, f"{n:g}") for n in sorted(spelled)]
-    out += [Objected(Fault.NUMBER, t) for t in sorted(words.clock_times(text)) if t not in said]
+    places = {float(v) for _, v in words.placed_numbers(text)}
+    for stated in dict.fromkeys(words.stated_numbers(text)):
+        value = float(stated)
+        if value in known or -value in known or value in places:
+            continue
+        if not follows(stated, given):
+            out.append(Objected(Fault.NUMBER, stated))
+    out += [
+        Objected(Fault.NUMBER, t)
+        for t in sorted(words.clock_times(text))
+        if t not in ground.everything
+    ]
     return out
 
 
-def _pair_stands(noun: str, value: int, said: str, cited: Sequence[Item]) -> bool:
+def _is_there(noun: str, value: int, ground: Ground) -> bool:
+    """There is such a rank, line, GPU, step in what was shown."""
+    items = ground.items.values()
     if noun == "line":
-        return any(i.line == value for i in cited) or (noun, value) in words.placed_numbers(said)
-    if noun == "rank":
-        if any(i.rank == value for i in cited):
-            return True
-        return (
-            re.search(
-                rf"(?i)rank[\s_:=#\[\]s]*{value}\b|\[{value}\]|\branks?\b[^.\n]{{0,60}}\b{value}\b",
-                said,
-            )
-            is not None
-        )
-    if (noun, value) in words.placed_numbers(said):
+        return any(i.line == value for i in items)
+    if noun == "rank" and (
+        value in ground.ranks or value < ground.world_size or any(i.rank == value for i in items)
+    ):
         return True
-    return (
-        re.search(rf"(?i){noun[:4]}\w*\W{{0,4}}(?:\w+\W{{1,3}}){{0,2}}{value}\b", said) is not None
+    return _pair_stands(noun, value, ground.everything)
+
+
+def _sits_there(gpu: int, text: str, ground: Ground) -> bool:
+    """A rank that is named beside the GPU, and is there, sits on it."""
+    ranks = (value for noun, value in words.placed_numbers(text) if noun == "rank")
+    return any(
+        _is_there("rank", rank, ground) and any(rank % n == gpu for n in GPUS_OF_A_NODE)
+        for rank in ranks
     )
 
 
-def _check_names(text: str, said: str, ground: Ground) -> list[Objected]:
-    low = said.lower()
-    out: list[Objected] = []
-    out += [Objected(Fault.FLAG, f) for f in sorted(words.flags(text)) if f not in said]
-    out += _check_variables(text, said, ground)
+def _pair_stands(noun: str, value: int, said: str) -> bool:
+    if noun == "rank":
+        pattern = (
+            rf"(?i)rank[\s_:=#\[\]s]*{value}\b|\[{value}\]|\branks?\b[^.\n]{{0,60}}\b{value}\b|"
+            rf"(?<![a-z])(?:{_RANK_NAMES})\w*[\s_:=#/\-]{{0,3}}{value}\b"
+        )
+        return re.search(pattern, said) is not None
+    if (noun, value) in words.placed_numbers(said):
+        return True
+    near = rf"(?i){noun[:4]}\w*\W{{0,4}}(?:\w+\W{{1,3}}){{0,2}}{value}\b"
+    apart = _APART.get(noun)
+    return re.search(near, said) is not None or (
+        apart is not None and re.search(apart.format(value=value), said) is not None
+    )
+
+
+def _check_names(text: str, whole: str, ground: Ground) -> list[Objected]:
+    low = whole.lower()
+    out = [
+        Objected(Fault.FLAG, f)
+        for f in sorted(words.flags(text))
+        if f not in whole and f.lower() not in ground.lore
+    ]
+    out += [
+        Objected(Fault.VARIABLE, v)
+        for v in sorted(words.variables(text))
+        if v not in whole and v not in ground.variables and v.lower() not in ground.lore
+    ]
     names = words.identifiers(text) - words.variables(text)
     out += [
         Objected(Fault.NAME, n)
         for n in sorted(names)
-        if n.lower() not in low and not _is_place(n, said)
+        if n.lower().removesuffix("s") not in low
+        and not _is_place(n, whole)
+        and not _is_known(n, ground)
     ]
     return out
 
 
-def _is_quoted(quote: str, said: str) -> bool:
-    return flatten(quote).lower() in flatten(said).lower()
+def _is_known(name: str, ground: Ground) -> bool:
+    """A name of the field, found in the knowledge base; a machine is never known from there."""
+    return not _MACHINE_NAME.match(name) and name.lower() in ground.lore
 
 
 def _is_place(name: str, said: str) -> bool:
     """`rank3` for `rank 3`, `GPU-4` for `GPU 4`."""
-    match = re.fullmatch(r"([A-Za-z]+)[-_]?(\d+)", name)
+    match = re.fullmatch(r"([A-Za-z]{1,40})[-_]?(\d{1,9})", name)
     return (
         match is not None and re.search(rf"(?i)\b{match[1]}\W{{0,2}}{match[2]}\b", said) is not None
     )
 
 
-def _check_variables(text: str, said: str, ground: Ground) -> list[Objected]:
-    out = []
-    for name in sorted(words.variables(text)):
-        known = name in ground.variables
-        if name not in said or (not known and _SETS.search(text)):
-            out.append(Objected(Fault.VARIABLE, name))
-    return out
-
-
-def _check_place(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
+def _check_place(text: str, cited: Iterable[Item]) -> list[Objected]:
     """A rank, GPU, node or host and the cause said of it must stand in one and the same item.
 
     Two true lines put together can make a false sentence.
@@ -232,52 +311,16 @@ def _check_place(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objec
     places = [p for p in words.placed_numbers(text) if p[0] in ("rank", "gpu", "node", "host")]
     if not groups or not places:
         return []
-    on_verdict = bool({i.id for i in cited} & ground.verdict_ids)
-    out = []
-    for noun, value in sorted(places):
-        if noun == "rank" and value == ground.verdict_rank and on_verdict:
-            continue
+    lines = [(i, spoken(i)) for i in cited]
+    return [
+        Objected(Fault.CAUSE, f"nothing says this of {noun} {value}")
+        for noun, value in sorted(places)
         if not any(
-            _pair_stands(noun, value, _spoken(i), [i]) and words.cause_groups(_spoken(i)) & groups
-            for i in cited
-        ):
-            out.append(Objected(Fault.CAUSE, f"nothing says this of {noun} {value}"))
-    return out
-
-
-def _check_cause(
-    text: str, said: str, ground: Ground, cited: Sequence[Item], asserts: bool
-) -> list[Objected]:
-    out = []
-    verdict_said = f"{ground.verdict_text}\n{said}"
-    foreign = words.cause_groups(text) - words.cause_groups(said)
-    out += [Objected(Fault.CAUSE, g) for g in sorted(foreign)]
-    on_verdict = bool({i.id for i in cited} & ground.verdict_ids)
-    if (
-        _HEALTHY.search(text)
-        and ground.verdict is not Verdict.HEALTHY
-        and not _HEALTHY.search(said)
-    ):
-        out.append(Objected(Fault.VERDICT, "healthy"))
-    if asserts and _CONTRADICTS.search(words.without_quotes(text)):
-        out.append(Objected(Fault.VERDICT, "contradicts it"))
-    if _CERTAIN.search(text) and not (on_verdict and ground.confidence is Confidence.CONFIRMED):
-        out.append(Objected(Fault.VERDICT, "certainty"))
-    # a quotation was checked as a whole: its `because` is the log's
-    if asserts and _CAUSAL.search(words.without_quotes(text)):
-        outside = words.cause_groups(text) - words.cause_groups(
-            ground.verdict_text
-            + "\n"
-            + "\n".join(i.text for i in cited if i.id in ground.verdict_ids)
+            ((noun == "rank" and i.rank == value) or _pair_stands(noun, value, said))
+            and words.cause_groups(said) & groups
+            for i, said in lines
         )
-        if not on_verdict or outside or ground.verdict is Verdict.UNKNOWN:
-            out.append(Objected(Fault.VERDICT, "another cause"))
-    stems = words.content_stems(text)
-    if stems and len(
-        stems & words.content_stems(verdict_said if asserts else said)
-    ) < MIN_SHARED_STEMS * len(stems):
-        out.append(Objected(Fault.WORDS, "says more than its evidence"))
-    return out
+    ]
 
 
 def _check_advice(text: str, ground: Ground) -> list[Objected]:
@@ -286,4 +329,6 @@ def _check_advice(text: str, ground: Ground) -> list[Objected]:
     out = [Objected(Fault.ADVICE, o.rule) for o in objections(text, text, ground.variables)]
     if raises_timeout(text):
         out.append(Objected(Fault.ADVICE, "raises_timeout"))
+    if tells_to_change(text):
+        out.append(Objected(Fault.ADVICE, "changes_state"))
     return out

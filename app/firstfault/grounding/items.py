@@ -1,16 +1,15 @@
-"""What may a claim refer to? Items of evidence with ids, and what is fixed about the verdict."""
+"""What may a claim refer to? Items of evidence with ids, and what is written down."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-from firstfault_tools.findings import Confidence, Verdict
+from functools import cached_property
 
 
 class ItemKind(StrEnum):
-    """Where an item comes from. USER: a person said it; it supports no claim about the machines."""
+    """Where an item comes from. USER: a person said it; what they saw, and no proof of a cause."""
 
     LOG = "log"
     PAGE = "page"
@@ -38,17 +37,32 @@ class Item:
 
 @dataclass(frozen=True)
 class Ground:
-    """Everything a claim is held against.
+    """Everything a claim is held against: what was shown, and what is written down.
 
-    verdict_ids: items that the deterministic verdict stands on; verdict_text: its cause in words.
-    private: texts that no claim may repeat (instructions to the model).
+    items: what the speaker was shown, by id; the words of a verdict are not among them, since a verdict
+    proves nothing for itself. names: files of the incident. ranks, world_size: which ranks there are.
+    lore: text of all knowledge pages, in lower case; variables: settings that a release reads.
+    healthy: a sentence may say that the run is. private: texts that no claim may repeat.
     """
 
     items: Mapping[str, Item]
-    verdict: Verdict
-    confidence: Confidence
-    verdict_text: str = ""
-    verdict_ids: frozenset[str] = frozenset()
-    verdict_rank: int | None = None
+    names: tuple[str, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    world_size: int = 0
+    lore: str = field(default="", repr=False)
     variables: frozenset[str] = frozenset()
+    healthy: bool = False
     private: tuple[str, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def everything(self) -> str:
+        """All that was shown, as one text."""
+        return "\n".join([*(spoken(i) for i in self.items.values()), *self.names])
+
+
+def spoken(item: Item) -> str:
+    """What an item says, its place included."""
+    place = f"rank {item.rank} " if item.rank is not None else ""
+    host = f"host {item.host} " if item.host else ""
+    line = f"{item.file} line {item.line} " if item.line else f"{item.file} "
+    return f"{place}{host}{line}{item.heading} {item.text}"

@@ -12,17 +12,15 @@ from typing import Any
 from firstfault_tools.expressions import expression
 
 _CLOCK = expression(
-    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?\b(?![:.]\d)"
 )
 _NUMBER = expression(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
-_NUMBER_WORDS = {
-    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-    "eleven": 11, "twelve": 12, "twice": 2, "dozen": 12, "hundred": 100, "thousand": 1000,
-}  # fmt: skip
 _PLACED = expression(
-    r"(?i)\b(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)s?[ #:=]{0,2}(\d+)\b"
+    r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)[ #:=]{0,2}(\d+)\b(?![.\-:]\d)"
 )
-_QUOTED = expression(r"`([^`]{2,400})`|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»")
+_QUOTED = expression(
+    r"(?<!`)`([^`\n]{2,400})`(?!`)|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»"
+)
 _MARK = expression(r"\s*\[E?\d{1,4}\]")
 _FLAG = expression(r"(?<![\w-])--?[A-Za-z][\w-]*")
 _VARIABLE = expression(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]{2,}\b")
@@ -30,7 +28,7 @@ _IDENTIFIER = expression(
     r"\b(?:[A-Za-z_]\w*(?:[._][A-Za-z_]\w*)+(?:\(\))?|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|[A-Za-z]+[-_]?\d[\w-]*|(?:\d{1,3}\.){3}\d{1,3}|(?:/[\w.-]+){2,})"
 )
 _PLAIN = expression(r"(?i)^(?:e\.g|i\.e|etc)\.?$")
-_WORD = expression(r"[A-Za-z][A-Za-z'-]{3,}")
+_WORD = expression(r"[A-Za-z][A-Za-z-]{3,}")
 
 
 def clear_marks(text: str) -> str:
@@ -43,7 +41,7 @@ def clear_marks(text: str) -> str:
 
 
 def numbers(text: str) -> set[float]:
-    """Numbers that a text states; clock times count as one, words up to twelve as numbers."""
+    """Numbers that a text states in digits; clock times are none."""
     out: set[float] = set()
     for match in _NUMBER.findall(_CLOCK.sub(" ", text)):
         try:
@@ -53,11 +51,9 @@ def numbers(text: str) -> set[float]:
     return out
 
 
-def spelled_numbers(text: str) -> set[float]:
-    """Numbers written as words, above one."""
-    return {
-        float(_NUMBER_WORDS[w]) for w in re.findall(r"[a-z]+", text.lower()) if w in _NUMBER_WORDS
-    }
+def stated_numbers(text: str) -> list[str]:
+    """Numbers as they are written, for recomputing at their precision."""
+    return [m.replace(",", "") for m in _NUMBER.findall(_CLOCK.sub(" ", text))]
 
 
 def clock_times(text: str) -> set[str]:
@@ -65,9 +61,16 @@ def clock_times(text: str) -> set[str]:
     return set(_CLOCK.findall(text))
 
 
-def placed_numbers(text: str) -> set[tuple[str, int]]:
-    """(noun, number) of `rank 3`, `step 400`, `Xid 79` and the like, nouns in lower case."""
-    return {(re.sub(r"\s", "", n.lower()), int(v)) for n, v in _PLACED.findall(text)}
+def placed_numbers(text: str, plural: bool = True) -> set[tuple[str, int]]:
+    """(noun, number) of `rank 3`, `step 400`, `Xid 79` and the like, nouns in lower case.
+
+    plural: also of `ranks 3`, which may go on with another thing (`the other ranks 1507 batches`).
+    """
+    return {
+        (re.sub(r"\s", "", noun.lower()), int(value))
+        for noun, many, value in _PLACED.findall(text)
+        if plural or not many
+    }
 
 
 def quotes(text: str) -> list[str]:
@@ -120,13 +123,14 @@ def _groups() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
     out = []
     for name, group in raw.items():
         words = "|".join(
-            re.escape(w).replace(r"\*", r"\w*").replace(r"\ ", r"[\s_-]+") for w in group["words"]
+            re.escape(w).replace(r"\*", r"\w{0,40}").replace(r"\ ", r"[\s_-]{1,9}")
+            for w in group["words"]
         )
         out.append(
             (
                 name,
                 group["category"],
-                re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])"),
+                expression(rf"(?i)(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])"),
             )
         )
     return tuple(out)
@@ -135,11 +139,6 @@ def _groups() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
 def cause_groups(text: str) -> frozenset[str]:
     """Kinds of causes that a text names, by group of cause_words.json."""
     return frozenset(name for name, _, pattern in _groups() if pattern.search(text))
-
-
-def cause_categories(text: str) -> frozenset[str]:
-    """Categories of the diagnosis contract whose causes a text names."""
-    return frozenset(category for _, category, pattern in _groups() if pattern.search(text))
 
 
 def shingles(texts: Iterable[str], size: int = 7) -> set[tuple[str, ...]]:

@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from firstfault.errors import InputUnreadable
 from firstfault.incidents.records import EvidenceFile, Origin, clean_text
-from firstfault.intake.collect import spool_bytes
+from firstfault.intake.collect import show_name, spool_bytes
+from firstfault.intake.places import refuse_place
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.settings import Settings
 from firstfault_tools.expressions import expression
@@ -63,7 +64,7 @@ def accept_inputs(inputs: Sequence[Input], settings: Settings) -> Acceptance:
     files: list[EvidenceFile] = []
     skipped: list[SkippedInput] = []
     for given in inputs:
-        for name, item in _expand(given, skipped):
+        for name, item in _expand(given, settings, skipped):
             if len(files) >= settings.max_inputs:
                 why = f"more than {settings.max_inputs} files; raise FIRSTFAULT_MAX_INPUTS"
                 skipped.append(SkippedInput(name, why))
@@ -77,18 +78,28 @@ def accept_inputs(inputs: Sequence[Input], settings: Settings) -> Acceptance:
     return Acceptance(_with_unique_names(files), tuple(skipped))
 
 
-def _expand(given: Input, skipped: list[SkippedInput]) -> Iterator[tuple[str, Input]]:
+def _expand(
+    given: Input, settings: Settings, skipped: list[SkippedInput]
+) -> Iterator[tuple[str, Input]]:
     if not isinstance(given, NamedPath):
         yield clean_name(given.name), given
+    elif why := refuse_place(given.path, settings):
+        skipped.append(SkippedInput(show_name(str(given.path)), why))
     elif given.path.is_dir():
-        yield from _walk(given.path, skipped)
+        yield from _walk(given.path, settings, skipped)
     else:
         yield clean_name(given.path.name), given
 
 
-def _walk(folder: Path, skipped: list[SkippedInput]) -> Iterator[tuple[str, Input]]:
+def _walk(
+    folder: Path, settings: Settings, skipped: list[SkippedInput]
+) -> Iterator[tuple[str, Input]]:
     home = folder.resolve()
     for root, folders, names in os.walk(folder, followlinks=False):
+        for closed in [f for f in folders if refuse_place(Path(root) / f, settings)]:
+            folders.remove(closed)
+            label = (Path(root) / closed).relative_to(folder).as_posix()
+            skipped.append(SkippedInput(label, refuse_place(Path(root) / closed, settings)))
         folders.sort()
         for name in sorted(names):
             path = Path(root) / name
@@ -97,6 +108,9 @@ def _walk(folder: Path, skipped: list[SkippedInput]) -> Iterator[tuple[str, Inpu
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 skipped.append(SkippedInput(label, "a link that leads outside the folder"))
+                continue
+            if path.is_symlink() and (why := refuse_place(path, settings)):
+                skipped.append(SkippedInput(label, why))
                 continue
             yield clean_name(label), NamedPath(path)
 
@@ -163,7 +177,7 @@ def clean_name(name: str) -> str:
     """A display name: no control characters, no way out of a folder, at most 300 characters."""
     flat = _CONTROL.sub("_", clean_text(name, 1_000)).replace("\\", "/")
     parts = [p for p in flat.split("/") if p not in ("", ".", "..")]
-    return "/".join(parts)[-300:] or "unnamed"
+    return show_name("/".join(parts)[-300:]) or "unnamed"
 
 
 def _with_unique_names(files: list[EvidenceFile]) -> tuple[EvidenceFile, ...]:

@@ -39,13 +39,35 @@ def correlate_incidents(incidents: Sequence[Incident], window_h: float = 24.0) -
     return result
 
 
+def correlate_events(text: str, name: str, window_s: float) -> dict[str, Any]:
+    """The same of a run's own log of events. Raises UnreadableArtefact."""
+    from firstfault_tools.metrics.correlation import calculate_correlation
+    from firstfault_tools.metrics.event_log import read_event_log
+
+    log = read_event_log(text, name)
+    events = [{"kind": kind, "time_s": time} for kind, time in log.events]
+    result = dict(calculate_correlation(events, log.failures, window_s))
+    return {
+        **result,
+        "events": len(log.events),
+        "failures": len(log.failures),
+        "window_s": window_s,
+        "left_out": log.left_out,
+    }
+
+
 def write_correlation(result: Mapping[str, Any], as_json: bool = False) -> str:
     """Text for a terminal, or JSON."""
     if as_json:
         return json.dumps(result)
-    lines = [f"{result['faults']} faults among {result['incidents']} incidents"]
+    if "incidents" in result:
+        lines = [f"{result['faults']} faults among {result['incidents']} incidents"]
+    else:
+        lines = [
+            f"{result['failures']} failures among {result['events']} other events, windows of {result['window_s']:g} s"
+        ]
     for name in ("signature", "host", "gpu"):
-        if result[f"by_{name}"]:
+        if result.get(f"by_{name}"):
             told = ", ".join(f"{key} {n}x" for key, n in result[f"by_{name}"].items())
             lines.append(f"  more than once, by {name}: {told}")
     lines += [f"  {p['sentence']}" for p in result["precursors"][:SHOWN]]

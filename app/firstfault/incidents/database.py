@@ -7,6 +7,7 @@ where the callers ask for them.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from firstfault.errors import CannotAnalyse, UsageError
@@ -72,6 +73,14 @@ class Database:
         ).scalar_one()
         return float(value)
 
+    def forget_deleted(self) -> None:
+        """Nothing of deleted rows stays in SQLite's files: freed pages are zeroed, the log is emptied."""
+        if self.is_sqlite:
+            with self._writer, self.engine.connect() as connection:
+                raw = connection.connection.driver_connection
+                if raw is not None:
+                    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
@@ -81,8 +90,11 @@ def open_database(url: str, clock: Clock = time.time) -> Database:
     """Database at `url`, migrated. Raises UsageError for a bad URL, CannotAnalyse if it is down."""
     try:
         engine = _create(url)
+        event.listen(engine, "handle_error", _explain, retval=True)
         database = Database(engine, clock)
         _migrate(database)
+    except DatabaseFailure:
+        raise
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise UsageError(
             f"FIRSTFAULT_DATABASE_URL: {error}. Expected sqlite:///FILE or postgresql://HOST/NAME "
@@ -97,12 +109,63 @@ def open_database(url: str, clock: Clock = time.time) -> Database:
     return database
 
 
+class DatabaseFailure(CannotAnalyse, OperationalError):
+    """The database does not answer or is damaged, and what to do. Workers see an OperationalError."""
+
+    def __init__(self, message: str, cause: BaseException) -> None:
+        OperationalError.__init__(self, None, None, cause)
+        self.said = message
+
+    def __str__(self) -> str:
+        return self.said
+
+
+def _explain(context: ExceptionContext) -> BaseException | None:
+    """Give an error of the driver words and a next step; errors of rows stay what they are."""
+    error, engine = context.original_exception, context.engine
+    if engine is None or type(error).__name__ not in ("OperationalError", "DatabaseError"):
+        return None
+    if engine.dialect.name != "sqlite":
+        return DatabaseFailure(
+            f"the incident database does not answer ({str(error).strip()}). Check that its server runs and "
+            "FIRSTFAULT_DATABASE_URL; what was accepted before is kept, the last input may have to be given again.",
+            error,
+        )
+    file = engine.url.database or ""
+    if any(word in str(error) for word in ("malformed", "not a database", "disk image")):
+        return DatabaseFailure(say_damage(file, str(error)), error)
+    return DatabaseFailure(
+        f"the incident database {file} cannot be used ({error}). Check that its folder may be written and "
+        "has space, and that no other program holds it.",
+        error,
+    )
+
+
+def say_damage(file: str, reason: str) -> str:
+    """What to do about a damaged SQLite file."""
+    return (
+        f"the incident database {file} is damaged ({reason}). Stop Firstfault, move {file} and its -wal and "
+        f"-shm aside, and put your backup of it in their place; without one, `sqlite3 {file} .recover | "
+        "sqlite3 NEW` saves what can be read, and an absent file begins an empty record. The evidence is unharmed."
+    )
+
+
+def keep_file_private(file: Path) -> None:
+    """A database file for its owner only, made where it is missing: SQLite's side files get its rights."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if file.exists():
+        if file.stat().st_mode & 0o077:
+            file.chmod(0o600)
+    elif os.access(file.parent, os.W_OK):
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
 def _create(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
         return create_engine(parsed, pool_pre_ping=True, pool_size=20, max_overflow=10)
     if parsed.database and parsed.database != ":memory:":
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keep_file_private(Path(parsed.database))
     engine = create_engine(parsed, connect_args={"timeout": BUSY_SECONDS}, pool_size=20)
 
     def prepare(connection: Any, _record: Any) -> None:
@@ -112,6 +175,7 @@ def _create(url: str) -> Engine:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()
 
     def begin(connection: Connection) -> None:

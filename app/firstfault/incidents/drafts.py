@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sqlalchemy import select
 
@@ -20,7 +23,7 @@ from firstfault_tools.log.line import normalise
 
 MAX_INPUT_LINES = 20_000
 _SEVERITY = {Verdict.FAULT: "critical", Verdict.WARNING: "warning", Verdict.HEALTHY: "ok"}
-_HEADER = """# Draft from feedback; finish it before moving it to evals/cases/:
+_HEADER = """# Draft from feedback; finish it before moving it to evals/cases/dev/<kind>/:
 # cut the inputs down to what matters, check that no name or secret is left in them, fill in expect.
 """
 
@@ -44,9 +47,9 @@ class FeedbackStore:
     ) -> Feedback:
         """Keep feedback; where it says what it really was, a draft case is written as well."""
         draft = None
-        text = clean_text(really.strip(), 10_000)
+        text = clean_text(secrets.redact(really.strip()), 10_000)
         if text:
-            draft = self.folder / f"draft-{incident.id}"
+            draft = self._folder_of(incident.id)
             _write_case(draft, incident, diagnosis, files, questions, text, category)
         now = self.database.clock()
         with self.database.write() as connection:
@@ -62,6 +65,13 @@ class FeedbackStore:
             )
         return Feedback(now, helpful, text, category, draft)
 
+    def delete_draft(self, incident: str) -> None:
+        """Remove the draft case of an incident, evidence included."""
+        shutil.rmtree(self._folder_of(incident), ignore_errors=True)
+
+    def _folder_of(self, incident: str) -> Path:
+        return self.folder / f"draft-{incident}"
+
     def of_incident(self, incident: str) -> tuple[Feedback, ...]:
         """Feedback on one incident, oldest first."""
         query = select(feedback).where(feedback.c.incident == incident).order_by(feedback.c.id)
@@ -70,7 +80,7 @@ class FeedbackStore:
                 Feedback(
                     created=r["created"],
                     helpful=None if r["helpful"] is None else bool(r["helpful"]),
-                    really=r["really"],
+                    really=secrets.redact(r["really"]),
                     category=Category(r["category"]) if r["category"] else None,
                     draft=Path(r["draft"]) if r["draft"] else None,
                 )
@@ -116,7 +126,14 @@ def _write_case(
         },
     }
     text = yaml.safe_dump(case, sort_keys=False, allow_unicode=True)
-    (folder / "case.yaml").write_text(_HEADER + text, encoding="utf-8")
+    with _open_private(folder / "case.yaml") as out:
+        out.write((_HEADER + text).encode("utf-8"))
+
+
+def _open_private(path: Path) -> IO[bytes]:
+    """A new file that only its owner may read."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def _copy_redacted(source: Path, target: Path) -> None:
@@ -125,10 +142,11 @@ def _copy_redacted(source: Path, target: Path) -> None:
         head = stream.read(8192)
         stream.seek(0)
         if head.count(0) > len(head) // 20:
-            target.write_bytes(stream.read(64 * 1024 * 1024))
+            with _open_private(target) as out:
+                out.write(stream.read(64 * 1024 * 1024))
             return
-        with target.open("w", encoding="utf-8") as out:
-            for number, raw in enumerate(stream):
-                if number >= MAX_INPUT_LINES:
-                    break
-                out.write(secrets.redact(normalise(raw)) + "\n")
+        with _open_private(target) as out:
+            lines = map(normalise, islice(stream, MAX_INPUT_LINES))
+            out.writelines(
+                f"{line}\n".encode("utf-8", "replace") for line in secrets.redact_lines(lines)
+            )

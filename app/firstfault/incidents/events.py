@@ -6,16 +6,18 @@ comes after the last one it saw. `key` makes an event unique: a resumed run cann
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from firstfault.incidents.plain import from_plain, read_diagnosis, to_plain
+from firstfault.incidents.plain import from_plain, read_diagnosis, redact_plain, to_plain
 from firstfault.incidents.records import Related, TurnKind
 from firstfault.investigation.diagnosis import (
     Citation,
     Diagnosis,
     InputReceipt,
+    Phase,
     PhaseName,
     PhaseStatus,
     SkippedInput,
@@ -96,6 +98,42 @@ class RelatedFound:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A calculator that was run: its name, what it was given and what came out."""
+
+    name: str
+    inputs: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One row of the hypothesis board. state: open, supported, refuted or ruled out by you.
+
+    for_ and against: sentences; test: what would settle it.
+    """
+
+    root_cause: str
+    category: str
+    confidence: str
+    state: str
+    for_: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    test: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkShown:
+    """Phases and board after a turn, the open question and the answers that are suggested for it."""
+
+    phases: tuple[Phase, ...]
+    board: tuple[Explained, ...] = ()
+    separating_test: str = ""
+    question: str = ""
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerPart:
     """A piece of an answer. [n] marks refer to `citations`; parts of a turn are read in order."""
 
@@ -105,6 +143,13 @@ class AnswerPart:
     """evidence: written by rule from evidence and pages. model: worded by a model, checked."""
     attempt: int = 1
     """Where a worker died in the middle of a model's answer, only the highest attempt counts."""
+    kind: str = ""
+    """What was asked, as `firstfault.answer/1` names it."""
+    suggestions: tuple[str, ...] = ()
+    """Questions that can be asked next, for buttons."""
+    tool: ToolUse | None = None
+    walk: WalkShown | None = None
+    """Where the investigation stands after this turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,5 +235,9 @@ def body_from_json(kind: EventKind, data: dict[str, Any]) -> Body:
     """Body of `kind` from its JSON form."""
     if kind is EventKind.VERDICT:
         return VerdictReached(read_diagnosis(data["diagnosis"]))
+    if kind in (EventKind.RECEIVED, EventKind.ANSWER, EventKind.ERROR, EventKind.PROGRESS):
+        data = redact_plain(
+            data
+        )  # what a person or a model wrote, perhaps before a format was known
     body: Body = from_plain(_CLASSES[kind], data)
     return body

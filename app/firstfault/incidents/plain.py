@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault_tools.log.secrets import redact_field
 
 T = TypeVar("T")
 
@@ -24,6 +25,17 @@ def to_plain(value: Any) -> Any:
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
+    return value
+
+
+def redact_plain(value: Any, name: str = "") -> Any:
+    """Plain JSON without secrets, whatever was known of them when it was written."""
+    if isinstance(value, str):
+        return redact_field(name, value)
+    if isinstance(value, Mapping):
+        return {k: redact_plain(v, str(k)) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact_plain(v, name) for v in value]
     return value
 
 

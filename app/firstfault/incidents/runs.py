@@ -8,9 +8,10 @@ back from the dead changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
 
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.database import Database
@@ -18,6 +19,7 @@ from firstfault.incidents.events import Failed, Stopped
 from firstfault.incidents.journal import append_event
 from firstfault.incidents.records import IncidentState, Run, RunKind, RunState
 from firstfault.incidents.schema import incidents, runs
+from firstfault.limits import read_note
 
 OPEN_STATES = (RunState.QUEUED.value, RunState.RUNNING.value)
 
@@ -32,7 +34,9 @@ class RunQueue:
 
     database: Database
     lease_seconds: float = 15.0
-    max_attempts: int = 5
+    max_attempts: int = 2
+    places: Path | None = None
+    """Folder of the notes that say where a run stood when its worker died."""
 
     def enqueue(self, connection: Connection, incident: str, turn: int, kind: RunKind) -> None:
         """Add a run; the caller's transaction makes it durable together with its input."""
@@ -51,12 +55,16 @@ class RunQueue:
     def claim(self, worker: str) -> Run | None:
         """Take the oldest run that is free: queued, or running under an expired lease."""
         earlier = runs.alias()
+        # who looks in vain must not make those wait who write
+        with self.database.read() as connection:
+            if (
+                connection.execute(select(runs.c.id).where(self._free(connection)).limit(1)).first()
+                is None
+            ):
+                return None
         with self.database.write() as connection:
             now = self.database.now(connection)
-            free = or_(
-                runs.c.state == RunState.QUEUED.value,
-                and_(runs.c.state == RunState.RUNNING.value, runs.c.lease_until < now),
-            )
+            free = self._free(connection)
             blocked = exists().where(
                 earlier.c.incident == runs.c.incident,
                 earlier.c.id < runs.c.id,
@@ -93,6 +101,16 @@ class RunQueue:
             taken = _run(claimed.mappings().one())
             _set_state(connection, taken.incident, IncidentState.RUNNING)
             return taken
+
+    def _free(self, connection: Connection) -> ColumnElement[bool]:
+        """Queued, or running under an expired lease."""
+        return or_(
+            runs.c.state == RunState.QUEUED.value,
+            and_(
+                runs.c.state == RunState.RUNNING.value,
+                runs.c.lease_until < self.database.now(connection),
+            ),
+        )
 
     def beat(self, run: Run) -> bool:
         """Prolong the lease; False when it is no longer this worker's."""
@@ -190,12 +208,20 @@ class RunQueue:
 
     def _give_up(self, connection: Connection, row: Any) -> None:
         message = (
-            f"{row['attempt']} workers died on this input, so it is no longer tried. Remove the file "
-            "that was added last, or raise FIRSTFAULT_MAX_ATTEMPTS and start it again."
+            f"could not analyse: {row['attempt']} workers died on this input{self._say_place(row['id'])}, so it "
+            "is no longer tried. Leave that file out, or raise FIRSTFAULT_MAX_ATTEMPTS and start it again."
         )
         self.finish(connection, _run(row), RunState.FAILED, message)
         key = f"run-{row['id']}/error"
         append_event(self.database, connection, row["incident"], row["turn"], key, Failed(message))
+
+    def note_of(self, run: int) -> Path | None:
+        """Where a run's note lies."""
+        return self.places / f"run-{run}" if self.places is not None else None
+
+    def _say_place(self, run: int) -> str:
+        note = self.note_of(run)
+        return read_note(note) if note is not None else ""
 
     def _settle(self, connection: Connection, incident: str, state: RunState) -> None:
         waiting = connection.execute(

@@ -154,3 +154,25 @@ feedback = Table(
     Column("draft", Text),
     Index("feedback_incident", "incident"),
 )
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("incident", String(40), ForeignKey("incidents.id", ondelete="CASCADE")),
+    Column("kind", String(20), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+    Column("design", Text, nullable=False),
+    Column("result", Text),
+    Index("experiments_incident", "incident"),
+)
+trials = Table(
+    "trials",
+    metadata,
+    Column(
+        "experiment", String(40), ForeignKey("experiments.id", ondelete="CASCADE"), nullable=False
+    ),
+    Column("number", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("experiment", "number", name="trials_number"),
+)

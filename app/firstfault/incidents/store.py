@@ -26,6 +26,7 @@ from firstfault.incidents.records import (
 from firstfault.incidents.runs import RunQueue
 from firstfault.incidents.schema import evidence, findings, incidents, turns
 from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.log.secrets import redact
 
 MAX_TITLE, MAX_TEXT, MAX_KEY, MAX_LISTED = 200, 100_000, 200, 500
 
@@ -66,7 +67,7 @@ class IncidentStore:
                     incidents.insert().values(
                         id=identity,
                         key=key or None,
-                        title=clean_text(title, MAX_TITLE),
+                        title=clean_text(redact(title), MAX_TITLE),
                         state=IncidentState.QUEUED.value,
                         created=now,
                         updated=now,
@@ -127,7 +128,7 @@ class IncidentStore:
                 incident=incident,
                 number=number,
                 kind=received.turn.value,
-                text=clean_text(received.text, MAX_TEXT),
+                text=clean_text(redact(received.text), MAX_TEXT),
                 created=self.database.clock(),
                 key=key or None,
             )
@@ -173,7 +174,7 @@ class IncidentStore:
         query = select(turns).where(turns.c.incident == incident).order_by(turns.c.number)
         with self.database.read() as connection:
             return tuple(
-                Turn(r["number"], TurnKind(r["kind"]), r["text"], r["created"])
+                Turn(r["number"], TurnKind(r["kind"]), redact(r["text"]), r["created"])
                 for r in connection.execute(query).mappings()
             )
 
@@ -198,7 +199,7 @@ class IncidentStore:
         """Rename an incident."""
         if not title.strip():
             raise UsageError("a title needs at least one character")
-        self._change(incident, title=clean_text(title.strip(), MAX_TITLE))
+        self._change(incident, title=clean_text(redact(title.strip()), MAX_TITLE))
 
     def share(self, incident: str) -> str:
         """Token of the read-only view; the same one every time until it is withdrawn."""
@@ -290,7 +291,7 @@ def _missing(incident: str) -> IncidentNotFound:
 def _incident(row: Any) -> Incident:
     return Incident(
         id=row["id"],
-        title=row["title"],
+        title=redact(row["title"]),
         state=IncidentState(row["state"]),
         created=row["created"],
         updated=row["updated"],
@@ -301,7 +302,7 @@ def _incident(row: Any) -> Incident:
         signature=row["signature"],
         host=row["host"],
         gpu=row["gpu"],
-        root_cause=row["root_cause"],
+        root_cause=row["root_cause"] and redact(row["root_cause"]),
         last_event=row["last_event"],
         last_turn=row["last_turn"],
     )

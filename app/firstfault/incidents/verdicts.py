@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from firstfault.incidents.database import Database
-from firstfault.incidents.plain import read_diagnosis
+from firstfault.incidents.plain import read_diagnosis, redact_plain
 from firstfault.incidents.records import Related, Run, clean_text
 from firstfault.incidents.schema import artefacts, diagnoses, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
@@ -105,7 +105,7 @@ class VerdictStore:
         )
         with self.database.read() as connection:
             body = connection.execute(query).scalar_one_or_none()
-        return None if body is None else read_diagnosis(json.loads(body))
+        return None if body is None else read_diagnosis(redact_plain(json.loads(body)))
 
     def related(
         self, connection: Connection, incident: str, diagnosis: Diagnosis

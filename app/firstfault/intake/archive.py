@@ -11,6 +11,7 @@ import errno
 import gzip
 import lzma
 import os
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -20,9 +21,14 @@ from pathlib import Path
 from typing import IO
 
 MAX_UNPACKED = 8 * 1024**3
-MAX_RATIO = 2000
+MAX_RATIO = 400
+"""Times its size an archive may unpack to: deflate ends at 1,032, logs of one repeated line near 300."""
+
 RATIO_FROM = 64 * 1024**2
-MAX_MEMBERS = 20_000
+MAX_MEMBERS = 10_000
+KEPT_FREE = 1024**3
+"""Bytes of the disk that unpacking leaves to everybody else."""
+
 MAX_DEPTH = 2
 """How many times an archive may hold another one, such as a .gz in a .zip in a .tar.gz."""
 _CHUNK = 1024 * 1024
@@ -50,8 +56,12 @@ def kind_of(head: bytes, name: str) -> str | None:
     return None
 
 
-def unpack(path: Path, name: str, kind: str, spool: Path) -> tuple[Unpacked, Reasons]:
+def unpack(
+    path: Path, name: str, kind: str, spool: Path, budget: Budget | None = None
+) -> tuple[Unpacked, Reasons]:
     """Plain files found in `path`, and what was left out with the reason.
+
+    budget: what the whole incident may unpack; one of its own where None.
 
     Compressed files and archives inside an archive are unpacked too, MAX_DEPTH deep. What was read
     before damage or before a limit is kept.
@@ -64,7 +74,9 @@ def unpack(path: Path, name: str, kind: str, spool: Path) -> tuple[Unpacked, Rea
         return [], [
             (name, f"cannot be unpacked into {spool} ({error.strerror}); set FIRSTFAULT_DATA")
         ]
-    _unpack(path, name, kind, _Job(spool, _Budget(path.stat().st_size), found, reasons), 0)
+    budget = budget or Budget()
+    budget.open(path.stat().st_size, shutil.disk_usage(spool).free)
+    _unpack(path, name, kind, _Job(spool, budget, found, reasons), 0)
     return found, reasons
 
 
@@ -94,7 +106,7 @@ class _Job:
     """One archive being unpacked, with everything nested in it."""
 
     spool: Path
-    budget: _Budget
+    budget: Budget
     found: Unpacked
     reasons: Reasons
 
@@ -111,6 +123,7 @@ class _Job:
             return
         kind = kind_of(head, name)
         if kind is None:
+            self.budget.members += 1
             self.found.append((name, path))
         elif depth >= MAX_DEPTH:
             path.unlink()
@@ -120,16 +133,31 @@ class _Job:
             path.unlink()
 
 
-class _Budget:
-    def __init__(self, packed: int) -> None:
-        self.packed = max(packed, 1)
+class Budget:
+    """What all archives of one incident may unpack, against their size and the free disk."""
+
+    def __init__(self) -> None:
+        self.packed = 1
         self.unpacked = 0
+        self.members = 0
+        self._room = MAX_UNPACKED
+
+    def open(self, packed: int, free: int) -> None:
+        """One more archive of `packed` bytes, with `free` bytes left on the disk."""
+        self.packed += packed
+        self._room = min(MAX_UNPACKED, self.unpacked + max(0, free - KEPT_FREE))
 
     def spend(self, count: int) -> None:
+        """Raises _TooLarge where `count` bytes more are too many."""
         self.unpacked += count
         if self.unpacked > MAX_UNPACKED:
             raise _TooLarge(
-                f"unpacks to more than {MAX_UNPACKED >> 30} GiB; unpack it and name the logs"
+                f"unpacks to more than {MAX_UNPACKED >> 30} GiB with the rest of the incident; "
+                "unpack it and name the logs"
+            )
+        if self.unpacked > self._room:
+            raise _TooLarge(
+                "unpacks to more than the disk of the spool holds; free some, or set FIRSTFAULT_DATA"
             )
         if self.unpacked > RATIO_FROM and self.unpacked / self.packed > MAX_RATIO:
             raise _TooLarge(
@@ -152,7 +180,7 @@ def _open(path: Path, kind: str) -> IO[bytes]:
         raise OSError(str(error)) from error
 
 
-def _copy(source: IO[bytes], spool: Path, budget: _Budget) -> tuple[Path, bool]:
+def _copy(source: IO[bytes], spool: Path, budget: Budget) -> tuple[Path, bool]:
     """Copy into a fresh spool file; the flag says that the source ended early (truncated)."""
     handle, name = tempfile.mkstemp(dir=spool, prefix="unpacked-")
     truncated = False
@@ -209,7 +237,7 @@ def _unpack_tar(stream: IO[bytes], name: str, job: _Job, depth: int) -> None:
     with tarfile.open(fileobj=stream, mode="r:") as tar:
         for count, member in enumerate(tar):
             label = f"{name}/{_label(member.name)}"
-            if max(count, len(job.found)) >= MAX_MEMBERS:
+            if max(count, job.budget.members) >= MAX_MEMBERS:
                 job.reasons.append((name, _TOO_MANY))
                 return
             if not member.isfile():
@@ -225,7 +253,7 @@ def _unpack_tar(stream: IO[bytes], name: str, job: _Job, depth: int) -> None:
 def _unpack_zip(path: Path, name: str, job: _Job, depth: int) -> None:
     with zipfile.ZipFile(path) as archive:
         for count, info in enumerate(archive.infolist()):
-            if max(count, len(job.found)) >= MAX_MEMBERS:
+            if max(count, job.budget.members) >= MAX_MEMBERS:
                 job.reasons.append((name, _TOO_MANY))
                 return
             label = f"{name}/{_label(info.filename)}"

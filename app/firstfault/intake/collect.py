@@ -26,6 +26,11 @@ from firstfault_tools.registry import Artefact
 
 MAX_FILES = 20_000
 _MAX_TRANSCODED = 256 * 1024 * 1024
+_WIDE_HEAD = expression(
+    rb"(?:((?:[\t\n\r\x20-\x7e]\x00){16,})|(?:\x00[\t\n\r\x20-\x7e]){16,})", short=1 << 20
+)
+"""UTF-16 without a mark: its first characters are plain ones."""
+
 _PIECE = 1024 * 1024
 _HIDDEN = expression(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
 _BOMS = ((b"\xff\xfe\x00\x00", "utf-32"), (b"\x00\x00\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # fmt: skip
@@ -55,6 +60,7 @@ class _Collector:
     names: set[str] = field(default_factory=set)
     twins: Counter[str] = field(default_factory=Counter)
     given: set[tuple[int, int]] = field(default_factory=set)
+    budget: archive.Budget = field(default_factory=archive.Budget)
 
     def add(self, name: str, path: Path) -> None:
         if len(self.artefacts) >= MAX_FILES:
@@ -259,7 +265,7 @@ def _collect_file(collector: _Collector, path: Path, name: str) -> None:
         return
     kind = archive.kind_of(head, name)
     if kind is not None:
-        unpacked, skipped = archive.unpack(path, name, kind, collector.spool)
+        unpacked, skipped = archive.unpack(path, name, kind, collector.spool, collector.budget)
         for inner_name, inner_path in unpacked:
             _collect_plain(collector, inner_path, inner_name)
         for what, why in skipped:
@@ -271,7 +277,9 @@ def _collect_file(collector: _Collector, path: Path, name: str) -> None:
 def _collect_plain(collector: _Collector, path: Path, name: str) -> None:
     with path.open("rb") as stream:
         head = stream.read(64 * 1024)
-    for bom, encoding in _BOMS:
+    wide = _WIDE_HEAD.match(head)
+    told = ((wide[0][:0], "utf-16-le" if wide[1] else "utf-16-be"),) if wide else ()
+    for bom, encoding in (*_BOMS, *told):
         if head.startswith(bom):
             with path.open("rb") as stream:
                 data = stream.read(_MAX_TRANSCODED).decode(encoding, errors="replace")

@@ -33,7 +33,7 @@ from firstfault.intake.objects import (
     show_address,
 )
 from firstfault_tools.expressions import expression
-from firstfault_tools.registry import HEAD_BYTES, Artefact, readers
+from firstfault_tools.registry import HEAD_BYTES, Artefact, readers, readers_for
 
 COPY_BYTES = 8 * 1024 * 1024
 """Objects up to this size are copied at once."""
@@ -216,7 +216,10 @@ def _read_ends(remote: RemotePath) -> bytes:
 
 def _is_owned(remote: RemotePath, head: bytes) -> bool:
     """No log, but a file that a reader wants whole and on disk."""
-    return any(reader.owns and reader.recognise(remote.name, head) for reader in readers())
+    return any(
+        reader.owns and reader.recognise(remote.name, head)
+        for reader in readers_for(remote.name, head)
+    )
 
 
 def _spool_head(head: bytes, spool: Path) -> Path:

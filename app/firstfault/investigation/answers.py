@@ -20,9 +20,11 @@ from firstfault.investigation.complaint import (
     read_complaint,
 )
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.health import accounts_for
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
     Complaint,
@@ -54,15 +56,13 @@ _NOTICES = ("signature.", "kernel.")
 
 _SEEMS = expression(r"(?i)\b(?:seems?|looks?|appears?)\b.{0,40}\b(?:hang|hung|stuck|frozen|freeze)")
 _PAST = expression(
-    r"(?i)\b(?:than|as|like) (?:\w+ )?(?:yesterday|before|last (?:week|month|time|run)|usual|it was|the (?:last|old|previous))\b"
+    r"(?i)\b(?:than|as|like) (?:\w+ )?(?:yesterday|before|last (?:week|month|time|run)|usual|it was|the (?:last|old|previous))\b|"
+    r"\bslower (?:than|since)\b|\b(?:twice|\d{1,4} ?x|times) as (?:slow|long)\b|\bused to (?:be|run|take)\b|\b(?:got|became|gets) slower\b|"
+    r"\bsince (?:yesterday|monday|last week|the (?:upgrade|update|move)).{0,40}\bslow|langsamer als|plus lente? que|más lent[oa] que|"
+    r"比.{1,12}慢|より遅|보다 느"
 )
 """A comparison with an earlier run that the question gives no figure of."""
 _CHECKPOINT = expression(r"(?i)resum|restor|\bload|checkpoint|pre-?trained|\bweights\b")
-
-_REPLAY = "signature.resume-skips-data"
-"""Reading up to the position of a resume takes its time and is announced."""
-_FRESH = "signature.weights-newly-initialized-head"
-"""A new head is usual before training, and a fault in a model that was trained already."""
 
 
 def weigh_complaint(
@@ -82,7 +82,9 @@ def weigh_complaint(
     if checked is not None:
         return checked
     if not judgement.suspicious and (complaint in _WAITS or _SEEMS.search(question)):
-        replay = next((f for f in examination.chain.context if f.kind == _REPLAY), None)
+        replay = next(
+            (f for f in examination.chain.context if f.has(FindingRole.REPLAYS_DATA)), None
+        )
         if replay is not None:
             harmless = replace(replay, level=Level.BENIGN)
             return Judgement(Verdict.HEALTHY, harmless, Confidence.LIKELY)
@@ -112,7 +114,7 @@ def _check_concern(
     if found is not None:
         return Judgement(Verdict.HEALTHY, found, found.confidence)
     asks_of_notice = judgement.verdict is Verdict.UNKNOWN and bool(examination.chain.benign)
-    if asks_of_notice and not judgement.pace_asked and find_work(examination):
+    if asks_of_notice and find_work(examination):
         return Judgement(Verdict.HEALTHY, examination.chain.benign[0], Confidence.LIKELY)
     return None
 
@@ -127,11 +129,11 @@ def _take_word(
     """The complaint itself as a finding, with the page that its description fits best."""
     if complaint in (Complaint.STALLED, Complaint.ENDLESS):
         return judgement
-    undecided = Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
-    compared = judgement.pace_asked or _PAST.search(question) is not None
+    undecided = replace(judgement, verdict=Verdict.UNKNOWN, finding=None, confidence=Confidence.UNKNOWN)  # fmt: skip
+    compared = _PAST.search(question) is not None
     if complaint is Complaint.SLOW and compared and not re.search(r"\d", question):
         # slower than something that was not handed in: nothing to compare with
-        return replace(undecided, pace_asked=True)
+        return undecided
     evidence = tuple(_last_steps(examination))
     if not evidence:
         return judgement
@@ -244,11 +246,15 @@ def _find_nothing_learned(examination: Examination, complaint: Complaint) -> Fin
         wanted.append(Complaint.UNLEARNED)
     known = [f for f in chain.context if any(f.explains(c) for c in wanted)]
     if complaint is not Complaint.ENDLESS:
-        known += [f for f in chain.benign if f.kind == _FRESH and _after_training(examination, f)]
+        known += [
+            f
+            for f in chain.benign
+            if f.has(FindingRole.NEW_HEAD) and _after_training(examination, f)
+        ]
     if not known:
         return None
     first = max(known, key=lambda f: max(f.explains(c) for c in wanted))
-    if first.kind == _FRESH:
+    if first.has(FindingRole.NEW_HEAD):
         first = replace(
             first,
             title=f"{first.title.partition(': expected')[0]}; it was loaded to be used and not trained again, so its answers are random: the "
@@ -300,9 +306,8 @@ def _after_training(examination: Examination, finding: Finding) -> bool:
 
 def _is_explained(examination: Examination, complaint: Complaint) -> bool:
     """Something known to be harmless, or outlived, accounts for what is complained of."""
-    category = load_vocabulary().of(complaint).category
     harmless = (*examination.chain.benign, *examination.chain.survived)
-    return any(f.category is category or f.kind.startswith("metrics.") for f in harmless)
+    return any(accounts_for(f, complaint) for f in harmless)
 
 
 def _last_steps(examination: Examination) -> Iterator[Evidence]:

@@ -11,9 +11,15 @@ from firstfault.investigation.diagnosis import NextArtefact
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Verdict
 
 MAX_ARTEFACTS = 4
+FIRST_LINES = 1000
+OTHER_CARDS = expression(
+    r"(?i)\blibtpu|\bTPU[ _v]|\bHCCL\b|\bHcclComm|\btorch_npu|\bRCCL\b|\bhabana|\bgaudi\b|\bneuronx?[_-]"
+)
+"""Accelerators without NVIDIA's NCCL and driver, which cannot be asked there."""
 
 
 def choose_artefacts(
@@ -61,7 +67,7 @@ def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
     facts = finding.facts
     lost = next((f for f in examination.findings if f.kind == "peers.lost"), None)
     peer = facts.get("peer") or facts.get("node") or (lost.host if lost is not None else None)
-    seated = examination.logs.roster.host_of(finding.rank) if finding.rank is not None else None
+    seated = examination.logs.placement.host_of(finding.rank) if finding.rank is not None else None
     time = finding.time or next((e.time for e in finding.evidence if e.time is not None), None)
     known = {
         "host": finding.host or seated or "",
@@ -85,19 +91,37 @@ def _facts(examination: Examination, judgement: Judgement) -> set[str]:
     finding = judgement.finding
     facts = {f"verdict:{judgement.verdict.value}"}
     if judgement.verdict is Verdict.UNKNOWN and finding is None:
-        facts.add("open:pace" if judgement.pace_asked else "open:nothing")
+        facts |= _open_facts(judgement)
     if finding is not None:
         facts.add(f"kind:{finding.kind}")
         facts.add(f"kind:{finding.kind.split('.')[0]}")
         if finding.category is not None:
             facts.add(f"category:{finding.category.value}")
+        if finding.page:
+            facts.add(f"page:{finding.page}")
     world, seen = examination.logs.world_size, len(examination.logs.ranks_seen)
     if world and seen < world:
         facts.add("ranks:missing")
     if examination.logs.work:
         facts.add("watchdog:seen")
+    if not examination.logs.alive:
+        facts.add("run:ended")
+    if examination.logs.tracebacks:
+        facts.add("seen:traceback")
+    if any(OTHER_CARDS.search(text[:400]) for d in examination.logs.digests[:4] for _, text in d.kept[:FIRST_LINES]):  # fmt: skip
+        facts.add("cards:other")
     facts |= {f"reading:{name}" for name in examination.readings}
+    facts |= {f"found:{found.kind}" for found in examination.findings}
     return facts
+
+
+def _open_facts(judgement: Judgement) -> set[str]:
+    """What a proof of health lacks; `open:nothing` where no complaint says what to look for."""
+    missing = judgement.proof.missing if judgement.proof is not None else ()
+    asked = {f"open:{check.complaint}" for check in missing if check.complaint is not None}
+    if asked and judgement.proof is not None and judgement.proof.quiet:
+        return asked
+    return {"open:nothing", *asked, *(f"open:{check.condition}" for check in missing)}
 
 
 def _applies(rule: Mapping[str, Any], facts: set[str]) -> bool:

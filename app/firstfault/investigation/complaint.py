@@ -78,7 +78,7 @@ def _join(patterns: Sequence[str], terms: Mapping[str, str]) -> re.Pattern[str]:
     joined = "|".join(patterns)
     for name, term in terms.items():
         joined = joined.replace(f"<{name}>", term)
-    return re.compile(joined, re.IGNORECASE)
+    return expression(joined, re.IGNORECASE)
 
 
 def read_complaint(question: str) -> Complaint | None:
@@ -90,6 +90,11 @@ def read_complaint(question: str) -> Complaint | None:
             if wording.pattern.search(sentence):
                 return wording.complaint
     return None
+
+
+def tells_of_start(sentence: str) -> bool:
+    """The sentence is about the first steps, which are never like the others."""
+    return _START.search(sentence) is not None
 
 
 def asks_pace(question: str) -> bool:

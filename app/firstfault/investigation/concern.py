@@ -9,36 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination, sample_lines
 from firstfault.investigation.speed import find_speed
+from firstfault.investigation.spikes import find_spikes
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
-LEAST = 5
 CHANGED, SETTLED, STILL = 0.07, 0.02, 0.03
 """Share by which a trend must move; within which a level holds; and which is no movement at all."""
 
-_PAIR = expression(
-    r"(?<![\w/])(?P<name>[A-Za-z][\w/]{0,40}(?: (?:loss|norm|rate|memory|mem))?)['\"]?\s?(?:[:=]|(?<=[a-z]) )\s{0,4}"
-    r"['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d.]*[\w/])"
-    r"(?: ?(?P<unit>[KMGT]i?B|%))?"
-)
-_NAMES = {
-    "validation loss": r"(?i)(?:\w+[/_ ])?(?:val|valid|validation|eval|dev|test)\w*[_/ ]?(?:total_)?loss",
-    "loss": r"(?i)(?:train(?:ing)?[_/ ]|total_|avg_|avr_|running |step_|lm )?loss(?:/total|/train)?",
-    "memory": r"(?i)(?:cpu_|host_|gpu_|max_|peak_|used_)?(?:rss|ram|mem(?:ory)?)(?:_used|_alloc\w*|_reserved)?",
-    "entropy": r"(?i)(?:\w+/)?(?:policy_)?entropy(?:_loss|/mean)?",
-    "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",
-    "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?/mean|train/reward)",
-    "gradient norm": r"(?i)(?:\w+/)?grad(?:ient)?[_ ]?norm",
-    "learning rate": r"(?i)(?:\w+[/_])?(?:lr|learning_rate)(?:/\w+)?",
-    "accuracy": r"(?i)(?:(?:val|valid|eval|test|train)\w*[_/ ])?(?:acc(?:uracy)?|top1|acc@1|mAP|dice|iou|f1|bleu)",
-}
 _ASKED = {
     "validation loss": r"(?i)\b(?:val|valid|validation|eval|test)\w*[ _]loss",
     "loss": r"(?i)\bloss(?:es)?\b",
@@ -70,32 +54,6 @@ _STEEP_RATE = 1e-2
 """Learning rate at which an adaptive optimizer hardly ever converges."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Values of one name in order. places: (line, text) of each."""
-
-    name: str
-    file: str
-    unit: str
-    values: tuple[float, ...]
-    places: tuple[tuple[int, str], ...]
-
-    @property
-    def start(self) -> float:
-        """Middle of the first values."""
-        return median(self.values[: max(2, len(self.values) // 4)])
-
-    @property
-    def end(self) -> float:
-        """Middle of the last values."""
-        return median(self.values[-max(2, len(self.values) // 4) :])
-
-    def ends(self) -> tuple[Evidence, ...]:
-        """First and last line."""
-        kept = dict.fromkeys((self.places[0], self.places[-1]))
-        return tuple(Evidence(self.file, n, t.strip()[:600]) for n, t in kept)
-
-
 def find_concern(examination: Examination, question: str) -> Finding | None:
     """A benign finding that shows the quantity to be fine, a failure that shows it is not, or None."""
     if not question:
@@ -104,6 +62,8 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
         return bar
     if (speed := find_speed(examination, question)) is not None:
         return speed
+    if (spikes := find_spikes(examination, question)) is not None:
+        return spikes
     if _ALIKE.search(question) and (equal := _judge_equal_evaluation(examination)) is not None:
         return equal
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
@@ -112,7 +72,7 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
     for name in asked:
         if name == "loss" and "validation loss" in asked and not _says_training(question):
             continue
-        read = _read(examination, name)
+        read = read_curve(examination, name)
         if read is None:
             continue
         found = _judge(examination, name, read, question)
@@ -127,7 +87,7 @@ def _says_training(question: str) -> bool:
     )
 
 
-def _judge(examination: Examination, name: str, read: Reading, question: str) -> Finding | None:
+def _judge(examination: Examination, name: str, read: Curve, question: str) -> Finding | None:
     if name == "memory":
         return _judge_memory(read)
     if name == "entropy":
@@ -153,7 +113,7 @@ def _judge(examination: Examination, name: str, read: Reading, question: str) ->
         return turned
     if start > 0 and end > 2 * start and end >= 0.9 * max(read.values) and "loss" in name:
         words = f"the {name} rises from {start:.4g} to {end:.4g} and does not come back: the run diverges"
-        rate = _read(examination, "learning rate")
+        rate = read_curve(examination, "learning rate")
         if rate is not None and max(rate.values) >= _STEEP_RATE:
             words += (
                 f"; the learning rate is {max(rate.values):.3g}, far too high for most optimizers"
@@ -164,7 +124,7 @@ def _judge(examination: Examination, name: str, read: Reading, question: str) ->
     return None
 
 
-def _judge_turn(name: str, read: Reading, question: str) -> Finding | None:
+def _judge_turn(name: str, read: Curve, question: str) -> Finding | None:
     """A loss that fell and rises since, or one without any trend where progress is missed."""
     values = read.values
     low = min(range(len(values)), key=lambda i: values[i])
@@ -195,7 +155,7 @@ def _judge_equal_evaluation(examination: Examination) -> Finding | None:
     """Evaluation values that are equal on all ranks: each evaluates the whole set, or they were averaged."""
     told: dict[str, dict[int, tuple[str, int, str]]] = defaultdict(dict)
     for file, number, text in sample_lines(examination):
-        speaker, start = read_speaker(text)
+        speaker, start = read_prefix(text)
         message = text[start:]
         if speaker.rank is None or not _EVALUATED.search(message):
             continue
@@ -216,7 +176,7 @@ def find_work(examination: Examination) -> bool:
     return sum(1 for _, _, text in sample_lines(examination) if _LOSSES.search(text)) >= 2
 
 
-def _judge_memory(read: Reading) -> Finding | None:
+def _judge_memory(read: Curve) -> Finding | None:
     """Memory that rose and is level since is no leak."""
     values = read.values
     peaks = [a for a, b in pairwise(values) if b < 0.6 * a]
@@ -243,7 +203,7 @@ def _judge_memory(read: Reading) -> Finding | None:
     return Finding.of_question("memory_settled", words, Level.BENIGN, Category.OOM, places)
 
 
-def _judge_entropy(read: Reading) -> Finding | None:
+def _judge_entropy(read: Curve) -> Finding | None:
     if not 0 <= read.end < 0.05 * read.start:
         return None
     words = (
@@ -253,9 +213,9 @@ def _judge_entropy(read: Reading) -> Finding | None:
     return Finding.of_question("entropy_gone", words, Level.FAILURE, Category.NUMERICAL, read.ends(), "policy-collapse")  # fmt: skip
 
 
-def _judge_policy_loss(examination: Examination, read: Reading) -> Finding | None:
+def _judge_policy_loss(examination: Examination, read: Curve) -> Finding | None:
     """A policy-gradient loss is no measure of progress; the reward is."""
-    reward, kl = _read(examination, "reward"), _read(examination, "KL")
+    reward, kl = read_curve(examination, "reward"), read_curve(examination, "KL")
     if reward is None or kl is None or max(map(abs, read.values)) > 2:
         return None
     if reward.end <= reward.start or abs(kl.end) > 5:
@@ -286,7 +246,7 @@ def _judge_bar(examination: Examination) -> Finding | None:
     if (
         first is None
         or last is None
-        or re.match(r"(?i)\s*(?:epoch|train|step|iter)", last[2]["name"])
+        or re.match(r"(?i)\s{0,9}(?:epoch|train|step|iter)", last[2]["name"])
     ):
         return None
     done, total, name = int(last[2]["done"]), int(last[2]["all"]), last[2]["name"].strip()
@@ -307,22 +267,3 @@ def _judge_bar(examination: Examination) -> Finding | None:
         )
         return Finding.of_question("bar_moves", words, Level.BENIGN, Category.PERFORMANCE, places)
     return None
-
-
-def _read(examination: Examination, name: str) -> Reading | None:
-    """Values of the name that is printed most often among those meant by it."""
-    wanted, other = re.compile(_NAMES[name]), re.compile(_NAMES["validation loss"])
-    found: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
-    for file, number, text in sample_lines(examination):
-        for pair in _PAIR.finditer(text):
-            told = pair["name"].strip()
-            if not wanted.fullmatch(told) or (name == "loss" and other.fullmatch(told)):
-                continue
-            found[file, told].append((float(pair["value"]), pair["unit"] or "", number, text))
-    if not found:
-        return None
-    (file, told), rows = max(found.items(), key=lambda item: len(item[1]))
-    if len(rows) < LEAST:
-        return None
-    unit = f" {rows[-1][1]}" if rows[-1][1] else ""
-    return Reading(told, file, unit, tuple(r[0] for r in rows), tuple((r[2], r[3]) for r in rows))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from firstfault.grounding.quotes import quote_holds
+from firstfault.investigation.activity import name_activity
 from firstfault.investigation.artefacts import choose_artefacts
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
@@ -16,27 +17,35 @@ from firstfault.investigation.diagnosis import (
     Diagnosis,
     FirstLine,
     Hypothesis,
+    NextArtefact,
     SkippedInput,
 )
 from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.fixes import choose_fixes, evidence_numbers
+from firstfault.investigation.headline import name_cause, name_open
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.own_words import believe_alone, name_own_words
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
+from firstfault.investigation.plain_words import put_plainly
+from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
+from firstfault.investigation.told_causes import believe_warning
 from firstfault.investigation.verdict import (
     Judgement,
     choose_category,
-    doubt_pace,
     judge,
     possible_cause,
+    require_proof,
 )
+from firstfault.investigation.why import Steps, Why
 from firstfault.investigation.wording import (
     explain,
     explain_healthy,
     explain_open,
     explain_unknown,
+    find_companions,
     name_standouts,
     state_disproof,
 )
@@ -58,20 +67,38 @@ def diagnose(
     workers: Workers | None = None,
 ) -> Diagnosis:
     """Diagnosis of one incident from its artefacts. Deterministic; no model and no network."""
-    examination = examine(artefacts, knowledge.signatures, workers)
-    judgement = doubt_pace(examination, judge(examination), question)
-    if (calm := _reassure(examination, judgement, question)) is not None:
-        judgement = calm
-    else:
-        if judgement.verdict is Verdict.UNKNOWN and knowledge.search is not None:
-            judgement = _suggest(judgement, knowledge, question)
-        if question:
-            from firstfault.investigation.answers import weigh_complaint
+    return conclude(
+        examine(artefacts, knowledge.signatures, workers), artefacts, knowledge, skipped, question
+    )
 
-            judgement = weigh_complaint(examination, judgement, knowledge, question)
-        judgement = weigh_remedy(examination, judgement, question)
-        examination, judgement = name_setting(examination, judgement, question)
-    judgement = _answer_asked(examination, judgement, question)
+
+def explain_decisions(
+    artefacts: Sequence[Artefact],
+    knowledge: Knowledge,
+    skipped: Sequence[SkippedInput] = (),
+    question: str = "",
+    workers: Workers | None = None,
+) -> tuple[Diagnosis, Why]:
+    """The diagnosis, and how the judge came to it."""
+    examination = examine(artefacts, knowledge.signatures, workers)
+    steps = Steps()
+    diagnosis = conclude(examination, artefacts, knowledge, skipped, question, steps)
+    return diagnosis, Why(examination, tuple(steps.taken))
+
+
+def conclude(
+    examination: Examination,
+    artefacts: Sequence[Artefact],
+    knowledge: Knowledge,
+    skipped: Sequence[SkippedInput] = (),
+    question: str = "",
+    steps: Steps | None = None,
+) -> Diagnosis:
+    """The answer that rests on an examination of the artefacts. steps: where what decided is noted."""
+    question = put_plainly(question)
+    examination, judgement = _judge(
+        examination, artefacts, knowledge, skipped, question, steps or Steps()
+    )
     unread: dict[str, SkippedInput] = {}
     book = CitationBook(_log_check(artefacts, examination, unread))
     diagnosis = _assemble(examination, judgement, knowledge, book, skipped)
@@ -81,8 +108,50 @@ def diagnose(
     return replace(diagnosis, input=told)
 
 
+def _judge(
+    examination: Examination,
+    artefacts: Sequence[Artefact],
+    knowledge: Knowledge,
+    skipped: Sequence[SkippedInput],
+    question: str,
+    steps: Steps,
+) -> tuple[Examination, Judgement]:
+    """From the order of explanations to the verdict, step by step."""
+    now = steps.take("judge", None, judge(examination, question, skipped))
+    if (calm := _reassure(examination, now, question)) is not None:
+        now = steps.take("harmless-and-asked", now, calm)
+    else:
+        told = believe_warning(examination, now, knowledge)
+        now = steps.take("warning-names-a-cause", now, told)
+        if now.verdict is Verdict.UNKNOWN and knowledge.search is not None:
+            suggested = _suggest(now, knowledge, question)
+            now = steps.take("page-for-unexplained-lines", now, suggested)
+        if len(examination.logs.digests) > 1:
+            from firstfault.investigation.two_runs import compare_logs
+
+            compared = compare_logs(examination, now, knowledge, artefacts, question)
+            now = steps.take("good-run-beside-the-bad", now, compared)
+        if question:
+            from firstfault.investigation.answers import weigh_complaint
+
+            weighed = weigh_complaint(examination, now, knowledge, question)
+            now = steps.take("complaint-weighed", now, weighed)
+        alone = believe_alone(examination, now, knowledge)
+        now = steps.take("one-rank-alone-tells-trouble", now, alone)
+        own = name_own_words(examination, now)
+        now = steps.take("words-of-the-odd-rank", now, own)
+        remedy = weigh_remedy(examination, now, question)
+        now = steps.take("experiment-of-the-question", now, remedy)
+        examination, named = name_setting(examination, now, question)
+        now = steps.take("setting-named", now, named)
+    now = steps.take("asked-among-harmless", now, _answer_asked(examination, now, question))
+    now = steps.take("proof-of-health", now, require_proof(examination, now, question, skipped))
+    now = steps.take("precision-of-the-kind", now, weigh_precision(now, knowledge.precision))
+    return examination, now
+
+
 def _reassure(examination: Examination, judgement: Judgement, question: str) -> Judgement | None:
-    if not question or not (judgement.verdict is Verdict.HEALTHY or judgement.pace_asked):
+    if not question or not judgement.may_be_calm:
         return None
     # only asked for in healthy runs: the command need not load it otherwise
     from firstfault.investigation.reassurance import reassure
@@ -158,14 +227,18 @@ def _assemble(
     calculations = calculate(examination, finding)
     fault = judgement.verdict in (Verdict.FAULT, Verdict.WARNING)
     placed = fault or judgement.verdict is Verdict.UNKNOWN
-    text, cause, category = _wording(examination, judgement, knowledge, book, main)
+    artefacts = choose_artefacts(examination, judgement, knowledge)
+    text, cause, category = _wording(examination, judgement, knowledge, book, main, artefacts)
     helped = fault or category is not None
-    if judgement.verdict is Verdict.UNKNOWN and not judgement.pace_asked:
+    if judgement.verdict is Verdict.UNKNOWN:
         text = " ".join([text, *name_standouts(examination, book)])
     text = " ".join([text, *describe_calculations(calculations)])
-    fixes = choose_fixes(finding, knowledge, book, main) if finding is not None and helped else ()
+    fixes = (
+        choose_fixes(examination, finding, knowledge, book, main)
+        if finding is not None and helped
+        else ()
+    )
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
-    artefacts = choose_artefacts(examination, judgement, knowledge)
     phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
     links = _links(examination, judgement)
     first = finding.evidence[0] if finding is not None and finding.evidence else None
@@ -175,7 +248,7 @@ def _assemble(
         root_cause=cause,
         signature=finding.kind.removeprefix("signature.") if finding is not None else None,
         confidence=judgement.confidence,
-        first_failing_rank=finding.rank if finding is not None and placed else None,
+        first_failing_rank=place.rank if place is not None and placed else None,
         host=place.host if place is not None and placed else None,
         gpu=place.gpu if place is not None and placed else None,
         first_line=FirstLine(first.file, first.line, first.text) if first and placed else None,
@@ -187,6 +260,7 @@ def _assemble(
         phases=phases,
         next_artefacts=artefacts,
         input=write_receipt(examination, skipped),
+        local_rank=place.process.local_rank if place is not None and placed else None,
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
@@ -198,19 +272,22 @@ def _wording(
     knowledge: Knowledge,
     book: CitationBook,
     main: Sequence[int],
+    artefacts: Sequence[NextArtefact],
 ) -> tuple[str, str, Category | None]:
     finding = judgement.finding
     category = choose_category(examination, judgement)
     if judgement.verdict is Verdict.HEALTHY:
-        text, cause = explain_healthy(examination, finding, knowledge, book)
+        text, cause = explain_healthy(examination, judgement, knowledge, book)
         return text, cause, category
     if finding is None:
-        text = explain_unknown(examination, judgement, book)
-        return text, "Not enough evidence to name a root cause", None
+        text, cause = explain_unknown(examination, judgement, book)
+        return text, name_open(cause, artefacts), None
     if judgement.verdict is Verdict.UNKNOWN:
         text = explain_open(examination, finding, knowledge, book, main)
-        return text, f"Not decided: {finding.title}", category
-    return explain(examination, finding, knowledge, book, main), finding.title, category
+        return text, name_open(f"Not decided: {finding.title}", artefacts), category
+    activity = name_activity(examination, finding)
+    cause = name_cause(finding, find_companions(examination, finding), activity)
+    return explain(examination, finding, knowledge, book, main), cause, category
 
 
 def _hypotheses(
@@ -222,17 +299,22 @@ def _hypotheses(
     main: Sequence[int],
 ) -> tuple[Hypothesis, ...]:
     out = [Hypothesis(cause, category, judgement.confidence, tuple(main))]
+    told = [judgement.finding.title] if judgement.finding is not None else [cause]
     if judgement.verdict is Verdict.HEALTHY:
         return tuple(out)
     for other in examination.chain.rivals:
         if len(out) >= MAX_HYPOTHESES:
             break
         numbers = tuple(evidence_numbers(book, other.evidence[:2]))
-        if not numbers or numbers[0] in main or any(_same(h.root_cause, other.title) for h in out):
+        if not numbers or numbers[0] in main or any(_same(t, other.title) for t in told):
             continue
-        out.append(
-            Hypothesis(other.title, other.category, Confidence.POSSIBLE, numbers, tuple(main[:1]))
-        )
+        told.append(other.title)
+        sure = Confidence.LIKELY if "by_experiment" in other.facts else Confidence.POSSIBLE
+        out.append(Hypothesis(other.title, other.category, sure, numbers, tuple(main[:1])))
+    if any("experiment" in f.facts for f in examination.findings):
+        from firstfault.investigation.tested import tested_hypotheses
+
+        out += tested_hypotheses(examination.findings, told, book)
     return tuple(out)
 
 

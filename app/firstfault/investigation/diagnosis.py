@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.log.place import Place
 
 SCHEMA = "firstfault.diagnosis/1"
 
@@ -39,6 +40,14 @@ class CitationKind(StrEnum):
     LOG = "log"
     PAGE = "page"
     TOOL = "tool"
+
+
+class LedBy(StrEnum):
+    """Whose explanation the verdict is."""
+
+    RULE = "rule"
+    MODEL = "model"
+    PERSON = "person"
 
 
 class ChainRole(StrEnum):
@@ -81,6 +90,8 @@ class Fix:
     changes_state: bool
     citations: tuple[int, ...]
     command: str | None = None
+    condition: str = ""
+    """When it holds, where it does not hold for the leading explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,8 @@ class Hypothesis:
     confidence: Confidence
     for_: tuple[int, ...] = ()
     against: tuple[int, ...] = ()
+    test: str = ""
+    """What would settle whether it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +180,23 @@ class Diagnosis:
     phases: tuple[Phase, ...]
     next_artefacts: tuple[NextArtefact, ...]
     input: InputReceipt
+    local_rank: int | None = None
+    """Rank on its host, where a launcher or the placement of the job tells it."""
+
     disproof: str = ""
     """What would show that the verdict is wrong."""
     tools: Mapping[str, Any] = field(default_factory=dict)
     """Structured results of readers and calculators, by tool name."""
+    led_by: LedBy = LedBy.RULE
+    disputed: bool = False
+    """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
+
+    @property
+    def place(self) -> str:
+        """Where it struck, in words: `rank 11 (local 3, gpu-a17)`; '' where nothing is known."""
+        return Place(
+            rank=self.first_failing_rank, local_rank=self.local_rank, host=self.host
+        ).describe()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able object of schema `firstfault.diagnosis/1`."""

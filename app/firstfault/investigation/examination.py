@@ -7,20 +7,25 @@ own result, is logged, and is named in the receipt; it never takes the diagnosis
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from firstfault.investigation.copies import SAME_AS, find_copies
 from firstfault.investigation.diagnosis import SkippedInput
+from firstfault.investigation.finders import choose_finders
+from firstfault_tools.causality.assignment import assign_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
 from firstfault_tools.causality.odd_ranks.alignment import align_ranks
-from firstfault_tools.causality.seats.adoption import adopt_ranks
 from firstfault_tools.causality.state_keys import name_prefixes
+from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.causality.witnesses import read_witnesses
+from firstfault_tools.collectives.nccl_join import join_communicators
+from firstfault_tools.correlation.decisions import Decision, Relation, Rule, Trail
+from firstfault_tools.correlation.relations import relate
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
@@ -32,8 +37,9 @@ from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.memory.load_growth import join_growth
-from firstfault_tools.registry import Artefact, Reading, incident_finders, line_finders, readers
+from firstfault_tools.registry import Artefact, Reading, incident_finders, readers_for
 from firstfault_tools.scheduler.slurm import weigh_nodes
+from firstfault_tools.whereabouts import note_place
 
 log = logging.getLogger(__name__)
 
@@ -54,37 +60,49 @@ class Examination:
     readings: dict[str, Reading] = field(default_factory=dict)
     skipped: tuple[SkippedInput, ...] = ()
     files: tuple[str, ...] = ()
+    claimed: frozenset[str] = frozenset()
+    """Artefacts that a reader knew and read."""
+    decisions: tuple[Decision, ...] = ()
+    """Every change that a rule made to a finding, in order."""
 
 
 def examine(
     artefacts: Sequence[Artefact], signatures: SignatureSet, workers: Workers | None = None
 ) -> Examination:
     """Read every artefact with the reader that knows it, everything else as a log."""
+    copies = find_copies(artefacts)
+    artefacts = [a for a in artefacts if a.name not in copies]
     owned, plain, skipped = _sort_artefacts(artefacts)
+    skipped += [SkippedInput(name, f"{SAME_AS}{of}") for name, of in copies.items()]
     readings: dict[str, Reading] = {}
     findings: list[Finding] = []
+    claimed: set[str] = set()
     for name, group in owned.items():
         reading = _run_reader(name, tuple(group), skipped)
         if reading is not None:
             readings[name] = reading
+            claimed |= {artefact.name for artefact in group}
             findings += reading.findings
-    digests = _scan(plain, signatures, workers or Workers(), skipped)
-    logs = LogIncident(digests, signatures)
+    logs = LogIncident(_scan(plain, signatures, workers or Workers(), skipped), signatures)
+    note_place("causality.witnesses", "all logs together")
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
-    findings = weigh_nodes([*findings, *_find_in_lines(logs, skipped)], digests)
-    findings = drop_repeats(findings)
+    findings += _find_in_lines(logs, skipped)
+    trail = Trail()
+    findings = _correlate(_BEFORE_COMPARISON, logs, findings, trail)
     # what a comparison of all ranks found goes first: it was judged knowing the rest
     findings = [*_find_in_incident(logs, findings, skipped), *findings]
-    findings = list(join_growth(join_storage(join_stragglers(adopt_ranks(logs, findings)))))
-    findings = name_prefixes(logs, weigh_memory(logs, findings))
+    findings = _correlate(_AFTER_COMPARISON, logs, findings, trail)
+    chain = order_findings(findings, trail)
     return Examination(
         logs=logs,
         findings=tuple(findings),
-        chain=order_findings(findings),
+        chain=chain,
+        decisions=tuple(trail.decisions),
         readings=readings,
         skipped=tuple(skipped),
         files=tuple(a.name for a in artefacts),
+        claimed=frozenset(claimed),
     )
 
 
@@ -98,7 +116,7 @@ def _sort_artefacts(
     for artefact in artefacts:
         head = artefact.head()
         claimed = False
-        for reader in readers():
+        for reader in readers_for(artefact.name, head):
             if _recognises(reader.name, reader.recognise, artefact.name, head):
                 owned[reader.name].append(artefact)
                 claimed = claimed or (reader.owns and not _is_transcript(reader.name, head))
@@ -142,6 +160,8 @@ def _share_year(logs: list[LogFile], years: Mapping[str, int | None]) -> list[Lo
 def _recognises(reader: str, recognise: object, name: str, head: bytes) -> bool:
     try:
         return bool(recognise(name, head))  # type: ignore[operator]
+    except MemoryError:
+        raise
     except Exception:  # tool runner border: a broken recogniser must not hide the artefact
         log.exception("reader %s failed to look at %s", reader, name)
         return False
@@ -150,11 +170,15 @@ def _recognises(reader: str, recognise: object, name: str, head: bytes) -> bool:
 def _run_reader(
     name: str, group: tuple[Artefact, ...], skipped: list[SkippedInput]
 ) -> Reading | None:
-    reader = next(r for r in readers() if r.name == name)
+    first = group[0]
+    reader = next(r for r in readers_for(first.name, first.head()) if r.name == name)
+    note_place(f"reader {name}", group[0].name if len(group) == 1 else f"{len(group)} files")
     try:
         return reader.read(group)
     except ToolError as error:
         skipped += [SkippedInput(a.name, str(error)) for a in group]
+    except MemoryError:
+        raise
     except Exception as error:  # tool runner border
         log.exception("reader %s failed", name)
         skipped += [SkippedInput(a.name, f"reader {name} failed: {error!r}") for a in group]
@@ -188,15 +212,18 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
     out: list[Finding] = []
     few = choose_few(logs.digests)
     chosen = {d.file for d in few}
-    for digest in logs.digests:
+    for digest, finders in choose_finders(logs.digests):
         lines = list(digest.kept)
-        for name, find in line_finders().items():
+        for name, find in finders.items():
             if name in ALIKE_ON_ALL_RANKS and digest.file not in chosen:
                 continue
+            note_place(name, digest.file)
             try:
                 out += find(lines, digest.file)
             except ToolError as error:
                 skipped.append(SkippedInput(digest.file, f"{name}: {error}"))
+            except MemoryError:
+                raise
             except Exception as error:  # tool runner border
                 log.exception("line finder %s failed on %s", name, digest.file)
                 skipped.append(SkippedInput(digest.file, f"{name} failed: {error!r}"))
@@ -206,6 +233,51 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
             SkippedInput(f"{rest} logs", f"step lines judged on {len(few)} logs, spread over all")
         )
     return out
+
+
+def _drop_repeats(_logs: LogIncident, findings: Sequence[Finding], trail: Trail) -> list[Finding]:
+    return drop_repeats(findings)
+
+
+def _relate_memory(_logs: LogIncident, findings: Sequence[Finding], trail: Trail) -> list[Finding]:
+    return relate("memory", findings, trail)
+
+
+def _weigh_trials(_logs: LogIncident, findings: Sequence[Finding], trail: Trail) -> list[Finding]:
+    if not any("experiment" in f.facts for f in findings):
+        return list(findings)
+    # experiments are rare: what weighs them is not loaded for other incidents
+    from firstfault_tools.experiments.weighing import weigh_experiments
+
+    return weigh_experiments(findings, trail)
+
+
+_Pass = Callable[[LogIncident, Sequence[Finding], Trail], Iterable[Finding]]
+_BEFORE_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
+    (Rule("node-of-another-job", Relation.CONTRADICTS, "nothing else in the incident names that node"), lambda logs, f, _: weigh_nodes(f, logs.digests)),
+    (Rule("set-up-told-by-several-logs", Relation.SAME_AS, "ranks that one log misses began the set-up in another"), lambda _, f, __: join_communicators(f)),
+    (Rule("line-that-a-reader-explained", Relation.REPEATS, "a reader of that format tells of the same lines"), _drop_repeats),
+)  # fmt: skip
+_AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
+    (Rule("rank-of-a-place", Relation.REFINES, "pid, GPU, pod, host or the one process that failed say whose it is"), assign_ranks),
+    (Rule("weighed-beside-the-others", Relation.ECHOES, "what else stands in the incident"), weigh_findings),
+    (Rule("straggler-on-a-slow-gpu", Relation.EXPLAINS, "the GPU that was slowed down is that of the rank for which all wait"), lambda _, f, __: join_stragglers(f)),
+    (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
+    (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
+    (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
+    (Rule("memory-beside-its-surroundings", Relation.REFINES, "phase, holders of the memory and peers stand around the error"), lambda logs, f, _: weigh_memory(logs, f)),
+    (Rule("prefix-of-keys-named", Relation.REFINES, "the names of weights differ by a prefix only"), lambda logs, f, _: name_prefixes(logs, f)),
+    (Rule("tested-by-experiment", Relation.REFINES, "trials with stated error rates speak for or against it"), _weigh_trials),
+)  # fmt: skip
+"""Passes over all findings, in order. Each is recorded: what it changes without a rule of its own, under this one."""
+
+
+def _correlate(
+    passes: Sequence[tuple[Rule, _Pass]], logs: LogIncident, findings: Sequence[Finding], trail: Trail
+) -> list[Finding]:  # fmt: skip
+    for rule, work in passes:
+        findings = trail.run(rule, lambda f, work=work: work(logs, f, trail), findings)  # type: ignore[misc]
+    return list(findings)
 
 
 _TABLES = ("kubernetes.", "slurm.")
@@ -253,8 +325,11 @@ def _find_in_incident(
 ) -> list[Finding]:
     out: list[Finding] = []
     for name, find in incident_finders().items():
+        note_place(name, "all logs together")
         try:
             out += find(logs, (*known, *out))
+        except MemoryError:
+            raise
         except Exception as error:  # tool runner border
             log.exception("incident finder %s failed", name)
             skipped.append(SkippedInput("all logs", f"{name} failed: {error!r}"))
@@ -277,6 +352,9 @@ def choose_few(digests: Sequence[FileDigest]) -> Sequence[FileDigest]:
     return [digests[i] for i in sorted(places)]
 
 
+_WIDE = expression(rb"\x00{64,}|(?:[\t\n\r\x20-\x7e]\x00){8,}|(?:\x00[\t\n\r\x20-\x7e]){8,}")
+"""A run of NULs, and text of which another program wrote a stretch as UTF-16."""
+
 _CONTROL = expression(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 
 
@@ -288,5 +366,5 @@ def _is_binary(head: bytes) -> bool:
     sample = head[:65536]
     if b"\0" not in sample:
         return False
-    scattered = re.sub(rb"\x00{64,}", b"", sample)
+    scattered = _WIDE.sub(b"", sample)
     return len(_CONTROL.findall(scattered)) > max(len(scattered), 1) // 20

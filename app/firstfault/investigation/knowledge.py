@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firstfault.investigation.precision import PrecisionTable
+from firstfault.investigation.stack import FrameworkTable
 from firstfault_tools.collectives.environment import known_variables
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.knowledge.page import Page, load_pages
@@ -29,6 +31,9 @@ class Knowledge:
     variables: frozenset[str] = frozenset()
     artefacts: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     search: PageSearch | None = None
+    frameworks: FrameworkTable = field(default_factory=lambda: FrameworkTable({}))
+    precision: PrecisionTable | None = None
+    """How often each kind of explanation was right; None leaves confidences as the tools give them."""
 
 
 def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None = None) -> Knowledge:
@@ -51,4 +56,6 @@ def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None =
         variables=frozenset(known_variables()),
         artefacts=tuple(extra.get("next_artefacts", {}).get("rules", ())),
         search=search,
+        frameworks=FrameworkTable(extra.get("frameworks", {}).get("frameworks", {})),
+        precision=PrecisionTable.from_rows(extra.get("precision", {})),
     )

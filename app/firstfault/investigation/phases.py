@@ -11,15 +11,24 @@ from firstfault.investigation.diagnosis import (
     PhaseStatus,
 )
 from firstfault.investigation.examination import Examination
-from firstfault.investigation.place import Place
+from firstfault.investigation.place import FaultPlace
 from firstfault.investigation.verdict import Judgement
-from firstfault_tools.findings import Confidence, Level, Verdict
+from firstfault_tools.causality.odd_ranks.silence import read_silence
+from firstfault_tools.findings import Category, Confidence, Level, Verdict
+from firstfault_tools.log.place import name_ranks
+
+MOST_CANDIDATES = 8
+MOST_NAMED = 65_536
+"""Ranks of a job up to which those that wrote nothing are named."""
+
+GOES_ON = frozenset({Category.NUMERICAL, Category.PERFORMANCE})
+"""Kinds of faults in which steps are still made."""
 
 
 def describe_phases(
     examination: Examination,
     judgement: Judgement,
-    place: Place | None,
+    place: FaultPlace | None,
     fixes: tuple[Fix, ...],
     hypotheses: tuple[Hypothesis, ...],
     next_artefacts: tuple[NextArtefact, ...],
@@ -53,7 +62,10 @@ def _noise(examination: Examination) -> tuple[str, ...]:
 def _triage(examination: Examination, judgement: Judgement) -> Phase:
     chain = examination.chain
     logs = examination.logs
-    dead = bool(logs.exits or chain.teardown) or judgement.verdict is Verdict.FAULT
+    category = judgement.finding.category if judgement.finding is not None else None
+    dead = bool(logs.exits or chain.teardown) or (
+        judgement.verdict is Verdict.FAULT and category not in GOES_ON
+    )
     if dead:
         state = "The run has ended or hangs."
     elif judgement.verdict is Verdict.UNKNOWN:
@@ -65,27 +77,37 @@ def _triage(examination: Examination, judgement: Judgement) -> Phase:
     symptoms = [f.title for f in (*chain.cascade, *chain.teardown)][:6]
     seen = len(logs.ranks_seen)
     world = logs.world_size
-    ranks = f" {seen} rank(s) seen" + (f" of {world}." if world else ".") if seen else ""
+    ranks = f" {_count(seen, 'rank')} seen" + (f" of {world}." if world else ".") if seen else ""
     return Phase(PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{ranks}", tuple(symptoms))
 
 
-def _localize(examination: Examination, judgement: Judgement, place: Place | None) -> Phase:
+def _localize(examination: Examination, judgement: Judgement, place: FaultPlace | None) -> Phase:
     finding = judgement.finding
     if finding is None or place is None:
         return Phase(
             PhaseName.LOCALIZE, PhaseStatus.OPEN, "No rank, host or component stands out yet."
         )
     parts = []
-    if place.rank is not None:
-        parts.append(f"rank {place.rank}" + (f" ({place.mesh})" if place.mesh else ""))
-    if place.host:
-        parts.append(f"host {place.host}")
+    if words := place.process.describe():
+        alone = place.rank is None and place.process.local_rank is None
+        parts.append(f"host {words}" if alone else words)
+        if place.rank is None and not alone and 1 < len(place.ranks.candidates) <= MOST_CANDIDATES:
+            which = " or ".join(map(str, sorted(place.ranks.candidates)))
+            parts.append(f"which is rank {which} ({place.ranks.reason})")
+    if place.mesh:
+        parts.append(place.mesh)
     if place.gpu:
         parts.append(place.gpu if place.gpu.startswith(("GPU", "PCI")) else f"GPU {place.gpu}")
     seen, world = len(examination.logs.ranks_seen), examination.logs.world_size
-    missing = (
-        f"; only {seen} of {world} ranks wrote to these logs" if world and 0 < seen < world else ""
-    )
+    missing = ""
+    if world and 0 < seen < world:
+        missing = f"; only {seen} of {world} ranks wrote to these logs"
+        if world <= MOST_NAMED:
+            absent = set(range(world)) - examination.logs.ranks_seen
+            missing += f" ({name_ranks(sorted(absent))} did not)"
+    silence = read_silence(examination.logs)
+    if silence is not None:
+        missing += f"; {silence.describe()}"
     if not parts:
         shared = finding.level is Level.CAUSE
         return Phase(
@@ -102,14 +124,17 @@ def _isolate(
     hypotheses: tuple[Hypothesis, ...],
     next_artefacts: tuple[NextArtefact, ...],
 ) -> Phase:
-    rivals = hypotheses[1:]
+    rivals = [h for h in hypotheses[1:] if h.for_ or not h.against]
     tests = tuple(f"{a.what}: {a.why}" for a in next_artefacts)
+    finding = judgement.finding
+    if finding is not None and not {"experiment", "by_experiment"}.isdisjoint(finding.facts):
+        return Phase(PhaseName.ISOLATE, PhaseStatus.DONE, "An experiment singled it out.", tests)
     if judgement.confidence is Confidence.CONFIRMED and not rivals:
         return Phase(
             PhaseName.ISOLATE, PhaseStatus.DONE, "No other cause fits the evidence.", tests
         )
     if rivals:
-        text = f"{len(rivals)} other cause(s) fit in part; what follows would separate them."
+        text = f"{_count(len(rivals), 'other cause')} fit{'s' if len(rivals) == 1 else ''} in part; what follows would separate them."
     elif judgement.finding is None:
         text = "No cause stands out yet; what follows would show one."
     else:
@@ -143,6 +168,11 @@ def _resolve(judgement: Judgement, fixes: tuple[Fix, ...]) -> Phase:
     return Phase(
         PhaseName.RESOLVE,
         PhaseStatus.DONE if judgement.confidence is Confidence.CONFIRMED else PhaseStatus.OPEN,
-        f"{now} immediate and {len(fixes) - now} structural fix(es), each with its sources. Verify: the run must pass the step where it failed.",
+        f"{_count(now, 'thing')} to do now and {len(fixes) - now} for good, each with its sources. Verify: the run must pass the step where it failed.",
         tuple(f.text for f in fixes[:3]),
     )
+
+
+def _count(number: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from firstfault.investigation.examination import Examination
+from firstfault_tools.causality.attribution import process_of, rank_of
+from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.bus import number_gpus
 from firstfault_tools.log.digest import Mark
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.place import NOWHERE, Place
+from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.placement.table import Ranks
 
 MAX_LINES = 6_000
 SAMPLED_PREFIXES = 200
+_NAMED = expression(r"(?i)\branks?[ :=#_\[]{0,2}(\d{1,6})\b")
 _HOST_IN_LINE = expression(
     r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
     r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
@@ -23,28 +29,116 @@ _HOST_IN_LINE = expression(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What is known of where a fault struck; `mesh` is words such as `TP 1, PP 0, DP 3`."""
+class FaultPlace:
+    """What is known of where a fault struck; `mesh` is words such as `TP 1, PP 0, DP 3`.
 
-    rank: int | None
-    host: str | None
+    ranks: what the placement table makes of a cited line that prints no rank: candidates and the reason.
+    """
+
+    process: Place
     gpu: str | None
     mesh: str | None
+    ranks: Ranks
+
+    @property
+    def rank(self) -> int | None:
+        """Rank of the job, where one is named."""
+        return self.process.rank
+
+    @property
+    def host(self) -> str | None:
+        """Host, where one is named."""
+        return self.process.host
 
 
-def find_place(examination: Examination, finding: Finding) -> Place:
-    """Place of a finding. Hosts and GPUs of a rank come from the roster, mesh from the log."""
-    finding = _numbered(examination, finding)
-    rank = finding.rank
-    roster = examination.logs.roster
-    host = finding.host or (roster.host_of(rank) if rank is not None else None)
-    host = host or _host_in_text(finding) or _host_of_rank(examination, rank)
+def find_place(examination: Examination, finding: Finding) -> FaultPlace:
+    """Place of a finding, never at odds with the line it cites. Host and GPU of a rank come from the table."""
+    finding = _numbered(examination, _told_beside(examination, finding))
+    logs = examination.logs
+    cited = cited_place(logs, finding)
+    rank = choose_rank(finding, cited)
+    known = logs.placement.place_of(rank) if rank is not None else NOWHERE
+    if rank is None and cited.local_rank is not None and _is_one_process(finding):
+        known = replace(cited, rank=None)
+    own = finding.host if _is_own_host(logs, finding, rank) else None
+    host = own or known.host or _host_in_text(finding) or _host_of_rank(examination, rank)
     gpu = finding.gpu
     if gpu is not None and gpu.isdecimal():
         gpu = f"GPU {gpu}"
-    if gpu is None and rank is not None and (bus := roster.bus_of(rank)) is not None:
-        gpu = f"PCI {bus}"
-    return Place(rank, host, gpu, _mesh_words(examination, rank))
+    if gpu is None and known.pci is not None:
+        gpu = f"PCI {known.pci}"
+    process = Place(rank=rank, local_rank=known.local_rank, node_rank=known.node_rank, host=host)
+    writer = process_of(replace(cited, rank=None))
+    told = logs.placement.ranks_of(writer) if writer != NOWHERE else Ranks()
+    return FaultPlace(process, gpu, _mesh_words(examination, rank), told)
+
+
+def _told_beside(examination: Examination, finding: Finding) -> Finding:
+    """A fault of a machine, with the GPU and rank that its companions on that host agree on.
+
+    The bridge above a GPU, the bus and the driver report one loss; only the driver names the GPU.
+    """
+    if (
+        finding.category is not Category.HARDWARE
+        or finding.gpu
+        or finding.rank is not None
+        or not finding.host
+    ):
+        return finding
+    beside = [
+        f
+        for f in examination.chain.rivals
+        if f.category is Category.HARDWARE
+        and f.level is Level.CAUSE
+        and f.gpu
+        and f.host in (None, finding.host)
+    ]
+    slots = {f.gpu for f in beside}
+    ranks = {f.rank for f in beside if f.rank is not None}
+    if len(slots) != 1 or not any(f.host for f in beside):
+        return finding
+    return replace(finding, gpu=slots.pop(), rank=ranks.pop() if len(ranks) == 1 else None)
+
+
+def _is_own_host(logs: LogIncident, finding: Finding, rank: int | None) -> bool:
+    """The host is that of the rank, and not of another rank that printed what befell it."""
+    printed = finding.facts.get("ranks")
+    if rank is None or not isinstance(printed, list) or not printed or rank in printed:
+        return True
+    return all(logs.placement.host_of(int(str(r))) != finding.host for r in printed)
+
+
+def _is_one_process(finding: Finding) -> bool:
+    """All lines it cites stand for one process of a host, so far as their prefixes tell."""
+    places = [read_prefix(e.text)[0] for e in finding.evidence if e.line]
+    return len({(p.host, p.local_rank) for p in places}) == 1
+
+
+def cited_place(logs: LogIncident, finding: Finding) -> Place:
+    """Who wrote the first line that a finding cites, with the rank that its other facts stand for."""
+    if not finding.evidence or finding.evidence[0].line == 0:
+        return NOWHERE
+    first = finding.evidence[0]
+    digest = next((d for d in logs.digests if d.file == first.file), None)
+    if digest is None:
+        return read_prefix(first.text)[0]
+    line = make_line(digest.file, first.line, first.text, digest.year)
+    return replace(line.place, rank=rank_of(logs, line))
+
+
+def choose_rank(finding: Finding, cited: Place) -> int | None:
+    """Rank of a finding. A line that a rank wrote about itself is that rank's, whatever else was concluded.
+
+    A line reports on another rank where the finding compares ranks or took the rank out of its words.
+    """
+    if finding.rank is None or cited.rank in (None, finding.rank):
+        return finding.rank
+    quoted = finding.kind.startswith(("signature.", "traceback.", "exit."))
+    named = str(finding.facts.get("rank") or "") == str(finding.rank)
+    named = named or any(
+        int(m[1]) == finding.rank for m in _NAMED.finditer(finding.evidence[0].text[:2000])
+    )
+    return finding.rank if named or not quoted else cited.rank
 
 
 def _host_in_text(finding: Finding) -> str | None:
@@ -63,8 +157,8 @@ def _host_of_rank(examination: Examination, rank: int | None) -> str | None:
     found: set[str] = set()
     for digest in examination.logs.digests:
         for hit in digest.hits:
-            if hit.line.speaker.rank == rank and hit.line.speaker.host:
-                found.add(hit.line.speaker.host)
+            if hit.line.place.rank == rank and hit.line.place.host:
+                found.add(hit.line.place.host)
         if rank not in digest.ranks and digest.name_rank != rank:
             continue
         own = [
@@ -74,7 +168,7 @@ def _host_of_rank(examination: Examination, rank: int | None) -> str | None:
         ]
         # A prefix is the same on every line, but a restart can move the rank: look all along.
         for text in own[:: len(own) // SAMPLED_PREFIXES + 1]:
-            speaker, _ = read_speaker(text)
+            speaker, _ = read_prefix(text)
             if speaker.rank == rank and speaker.host:
                 found.add(speaker.host)
     return found.pop() if len(found) == 1 else None

@@ -44,8 +44,7 @@ _COMMON = frozenset(
 
 def reassure(examination: Examination, judgement: Judgement, question: str) -> Judgement | None:
     """Healthy, with the reason for what is asked about; None where nothing of the kind is known."""
-    calm = judgement.verdict is Verdict.HEALTHY or judgement.pace_asked
-    if not calm or not question:
+    if not judgement.may_be_calm or not question:
         return None
     found = _planned_pause(examination, question) or _known_oddity(examination, question)
     if found is None:
@@ -129,13 +128,13 @@ def _lines(digest: FileDigest) -> Iterator[tuple[int, str]]:
 def _match(
     entry: Mapping[str, Any], digest: FileDigest, examination: Examination
 ) -> Finding | None:
-    pattern = re.compile(entry["line"])
+    pattern = expression(entry["line"])
     hits = [(n, t, m) for n, t in _lines(digest) if (m := pattern.search(t)) is not None]
     if not hits:
         return None
     for key, wanted in (("without", False), ("and", True)):
         if key in entry:
-            other = re.compile(entry[key])
+            other = expression(entry[key])
             if any(other.search(t) for _, t in _lines(digest)) is not wanted:
                 return None
     finish = examination.logs.progress[digest.file].finished_at()

@@ -11,16 +11,8 @@ from dataclasses import replace
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.collectives.remedies import describe_remedy, read_question
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level, Verdict
-
-_VAGUE = frozenset(
-    {
-        *("nccl-unhandled-system-error", "nccl-unhandled-cuda-error", "nccl-internal-error"),
-        *("nccl-system-error-unexplained", "nccl-warning", "nccl-p2p-ipc", "ib-retry-exceeded"),
-        *("store-clients-missing", "store-connect-timeout", "ddp-marked-ready-twice"),
-    }
-)
-"""Signatures that name what failed and leave several reasons open."""
 
 MOST_LOGS = 8
 """Logs in which the settings of a run are looked for: every rank prints the same ones."""
@@ -105,7 +97,7 @@ def _is_open(judgement: Judgement) -> bool:
     finding = judgement.finding
     if judgement.verdict is not Verdict.FAULT or finding is None:
         return False
-    vague = finding.kind.removeprefix("signature.") in _VAGUE
+    vague = finding.has(FindingRole.VAGUE)
     return vague and finding.category in (Category.COMMUNICATION, None) and not _names(finding)
 
 

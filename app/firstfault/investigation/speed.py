@@ -38,10 +38,10 @@ _AT_START = expression(
     r"(?:slow|speed|long|took|takes?|through ?put|/s\b)[^?!]{0,80}\b(?:first|at (?:the )?(?:start|begin\w*)|initial\w*)\b"
 )
 _PACES = expression(
-    r"(?i)(?P<rate>\d+(?:\.\d+)?) ?(?:samples?|images?|imgs?|tokens?|tok|it|iters?|iterations?|steps?|examples?|seq\w*|words?|Hz|"
-    r"frames?|clips?|batch(?:es)?)/s|(?P<hertz>\d+(?:\.\d+)?) Hz\b|"
-    r"\b(?:tokens|samples|images|steps|iterations|examples)[ _]per[ _]second['\"]?\s?[:=]\s?(?P<per>\d+(?:\.\d+)?)|"
-    r"(?P<each>\d+(?:\.\d+)?) ?(?:s|sec|ms)/(?:it|iter|step|batch)\b|"
+    r"(?i)(?P<rate>\d{1,15}(?:\.\d{1,15})?) ?(?:samples?|images?|imgs?|tokens?|tok|it|iters?|iterations?|steps?|examples?|seq\w*|words?|Hz|"
+    r"frames?|clips?|batch(?:es)?)/s|(?P<hertz>\d{1,15}(?:\.\d{1,15})?) Hz\b|"
+    r"\b(?:tokens|samples|images|steps|iterations|examples)[ _]per[ _]second['\"]?\s?[:=]\s?(?P<per>\d{1,15}(?:\.\d{1,15})?)|"
+    r"(?P<each>\d{1,15}(?:\.\d{1,15})?) ?(?:s|sec|ms)/(?:it|iter|step|batch)\b|"
     r"\b(?:elapsed )?(?:step|iter\w*|batch)?[ _]?(?:time|duration|took|elapsed)(?: per iteration)?(?: \(m?s\))?['\"]?\s?[:=]?\s{0,3}"
     r"(?P<time>\d+(?:\.\d+)?) ?(?:m?s\b|sec\w*|[|,;)\]}]|\(|$)"
 )

@@ -23,8 +23,8 @@ MAX_LINES = 20_000
 MOST_OFTEN = 2
 """A line of a shape that comes more often than this in the incident is ordinary there."""
 
-_SHAPE = expression(r"(?<![0-9a-f])[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
-_TELLS = expression(
+SHAPE = expression(r"(?<![0-9a-f])[0-9a-f]*\d[0-9a-f]*|[\W_]+", re.IGNORECASE)
+TELLS = expression(
     r"(?i)\b(?:warn\w*|error|fail\w*|restart\w*|reboot\w*|upgrad\w*|updat(?:ed|ing)|stopp\w+|kill\w*|evict\w*|drain\w*|"
     r"reset\w*|remov\w+|expir\w+|conflict\w*|duplicate\w*|mismatch\w*|differ\w*|unreachable|unhealthy|not ?ready|"
     r"timed? ?out|timeout|retry\w*|lost|down|flap\w*|reconnect\w*|disconnect\w*|denied|refused|throttl\w*|degraded|"
@@ -33,7 +33,7 @@ _TELLS = expression(
 )
 _SETTING = expression(r"\s*(?:\w+=|[\"'][\w.-]+[\"']: ).*,$")
 """A line of the arguments that a program prints at its start."""
-_ALARM = expression(r"Watchdog caught|ChildFailedError|Signal \d+ \(SIG")
+ALARM = expression(r"Watchdog caught|ChildFailedError|Signal \d+ \(SIG")
 
 
 def find_standouts(examination: Examination) -> list[Line]:
@@ -44,13 +44,13 @@ def find_standouts(examination: Examination) -> list[Line]:
     found: list[tuple[Line, str]] = []
     for digest in choose_few(examination.logs.digests):
         for number, text in _before_alarm(digest, alarms.get(digest.file)):
-            shape = _SHAPE.sub(" ", text)
+            shape = SHAPE.sub(" ", text)
             shapes[shape] += 1
             if shapes[shape] > MOST_OFTEN or (digest.file, number) in quoted:
                 continue
             if _SETTING.match(text):
                 continue
-            if _TELLS.search(text) and not NOISE.search(text) and not _is_step(number, text):
+            if TELLS.search(text) and not NOISE.search(text) and not is_step(number, text):
                 found.append((make_line(digest.file, number, text, digest.year), shape))
     rare = [line for line, shape in found if shapes[shape] <= MOST_OFTEN]
     timed = any(line.time is not None for line in rare)
@@ -74,11 +74,12 @@ def _lines_of(finding: Finding) -> Iterator[tuple[str, int]]:
 
 def _before_alarm(digest: FileDigest, alarm: int | None) -> Iterator[tuple[int, str]]:
     for number, text in digest.kept[:MAX_LINES]:
-        if (alarm is not None and number >= alarm) or _ALARM.search(text):
+        if (alarm is not None and number >= alarm) or ALARM.search(text):
             return
         yield number, text
 
 
-def _is_step(number: int, text: str) -> bool:
+def is_step(number: int, text: str) -> bool:
+    """The line counts a training step."""
     step = read_progress(number, text)
     return step is not None and step.training

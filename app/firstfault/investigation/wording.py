@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import takewhile
 
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.headline import capitalise, lower_first, shorten_clause
+from firstfault.investigation.health import Ground, HealthProof
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.place import find_place
 from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
-from firstfault.investigation.verdict import Judgement, is_quotation
+from firstfault.investigation.verdict import Judgement, is_quotation, quote_first
+from firstfault_tools.causality.odd_ranks.silence import read_silence
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Finding, Level, Verdict
+from firstfault_tools.findings import Complaint, Finding, Level, Verdict
 from firstfault_tools.knowledge.page import bullets
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.log.speaker import read_speaker
 
 MAX_COMPANIONS = 2
+MOST_QUOTED, MOST_SHOWN = 200, 120
+"""Characters of a warning and of each line of a pasted check: neither stands under the evidence."""
+MOST_BESIDE = 240
+"""Characters of what stands beside the cause: more than a headline, less than a paragraph."""
+MOST_NAMED = 8
+"""Ranks up to which those that followed are named and not counted."""
 _ALARMING = expression(
     r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"
     r"skip(?:ped|ping)?|could not|cannot|timed? ?out|spike|autotun\w*|compil\w+)\b"
@@ -53,47 +64,100 @@ def explain(
     book: CitationBook,
     main: Sequence[int],
 ) -> str:
-    """What happened first, what it means, and which later lines follow from it."""
-    parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}.".replace(" .", ".")]
-    words = _decisive_words(finding)
-    if words:
-        parts.append(f"It says «{words}» {marks(main[:1])}.")
-    rank = f"rank {finding.rank}" if finding.rank is not None else ""
-    where = [
-        rank if rank and rank not in finding.title.lower() else "",
-        f"host {finding.host}" if finding.host else "",
-        finding.gpu
-        if (finding.gpu or "").startswith(("GPU", "PCI"))
-        else f"GPU {finding.gpu}"
-        if finding.gpu
-        else "",
-    ]
-    if any(where):
-        parts.append(f"Seen on {', '.join(w for w in where if w)}.")
+    """How it is known, what it means, what stands beside it and what followed. The cause itself is the headline.
+
+    The lines of the evidence are not quoted again, only named by their marks.
+    """
+    parts = [_say_deciding(finding, main), *_say_place(examination, finding, book)]
     page = knowledge.pages.get(finding.page or "")
     if page is not None and page.summary:
         sentence = _first_sentence(page.summary)
         number = book.cite_page(page, "", sentence)
         if number is not None:
-            parts.append(f"{sentence} [{number}]")
-    for other in _companions(examination, finding):
+            parts.append(f"Behind it: {lower_first(sentence)} [{number}]")
+    beside = []
+    for other in find_companions(examination, finding):
         numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
         if numbers:
-            parts.append(f"Together with it: {other.title.rstrip('.')} {marks(numbers)}.")
+            beside.append(f"{shorten_clause(other.title, MOST_BESIDE)} {marks(numbers)}")
+    if beside:
+        parts.append(f"Found beside it: {'; and '.join(beside)}.")
+    parts += _say_before(examination, finding, book)
+    parts += _say_consequences(examination, finding, book)
+    return " ".join(p for p in parts if p)
+
+
+def _say_deciding(finding: Finding, main: Sequence[int]) -> str:
+    """Which line decides, and when it was written."""
+    first = finding.evidence[0] if finding.evidence else None
+    if first is None or not main:
+        return ""
+    if not first.line:
+        return f"{first.file} decides {marks(main[:3])}."
+    when = f", written at {datetime.fromtimestamp(first.time, UTC):%H:%M:%S}" if first.time else ""
+    agree = f"; {marks(main[1:3])} agree" if len(main) > 2 else f"; {marks(main[1:2])} agrees"
+    agreeing = agree if len(main) > 1 else ""
+    return f"Line {first.line} of {first.file} decides{when} {marks(main[:1])}{agreeing}."
+
+
+def _say_before(examination: Examination, finding: Finding, book: CitationBook) -> list[str]:
+    """Warnings that stood before the fault, and what checks show that were pasted with the log."""
+    parts = []
     for line in warnings_before(examination, finding):
         number = book.cite_log(line.evidence())
         if number is not None:
-            parts.append(f"Said before: «{' '.join(line.message.split())[:200]}» [{number}].")
+            words = " ".join(line.message.split())[:MOST_QUOTED]
+            parts.append(f"A warning stood before it: «{words}» [{number}].")
     for command, output in pasted_checks(examination):
         numbers = [n for line in output if (n := book.cite_log(line.evidence())) is not None]
-        words = "; ".join(" ".join(line.text.split())[:120] for line in output)
+        words = "; ".join(" ".join(line.text.split())[:MOST_SHOWN] for line in output)
         if numbers:
-            parts.append(f"The pasted check `{command}` shows «{words}» {marks(numbers)}.")
-    later = [*examination.chain.cascade, *examination.chain.teardown]
-    numbers = [n for f in later[:4] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
+            parts.append(f"The pasted `{command}` shows «{words}» {marks(numbers)}.")
+    return parts
+
+
+def _say_consequences(examination: Examination, finding: Finding, book: CitationBook) -> list[str]:
+    """Why the others failed: who reported what followed, and where the rest was only shut down."""
+    parts = []
+    chain = examination.chain
+    own = find_place(examination, finding).rank
+    numbers = _cite_first(chain.cascade[:4], book)
     if numbers:
-        parts.append(f"What the other lines report follows from it {marks(numbers)}.")
-    return " ".join(parts)
+        ranks = {e.rank for f in chain.cascade for e in f.evidence if e.rank not in (None, own)}
+        named = sorted(r for r in ranks if r is not None)
+        who = "Later lines"
+        if named:
+            few = len(named) <= MOST_NAMED
+            who = capitalise(name_ranks(named)) if few else f"{len(named)} other ranks"
+        verb = "reports" if len(named) == 1 else "report"
+        parts.append(f"{who} only {verb} what followed from it {marks(numbers)}.")
+    numbers = _cite_first(chain.teardown[: 4 - len(numbers)], book)
+    if numbers:
+        parts.append(f"After that the job was shut down {marks(numbers)}.")
+    return parts
+
+
+def _cite_first(findings: Sequence[Finding], book: CitationBook) -> list[int]:
+    found = [book.cite_log(e) for f in findings for e in f.evidence[:1]]
+    return [n for n in found if n is not None]
+
+
+def _say_place(examination: Examination, finding: Finding, book: CitationBook) -> list[str]:
+    """Where it was seen, unless the title says all of that, and whether the silence of a rank agrees."""
+    place = find_place(examination, finding)
+    words = place.process.describe()
+    where = [words if words.lower() not in finding.title.lower() else ""]
+    if words == place.host and where[0]:
+        where = [f"host {words}"]
+    if place.gpu:
+        where.append(place.gpu if place.gpu.startswith(("GPU", "PCI")) else f"GPU {place.gpu}")
+    parts = [f"Seen on {', '.join(w for w in where if w)}."] if any(where) else []
+    silence = read_silence(examination.logs) if place.rank is not None else None
+    if silence is not None and place.rank in silence.ranks:
+        number = book.cite_log(silence.reports[0].line.evidence())
+        if number is not None:
+            parts.append(f"{silence.describe()} [{number}].")
+    return parts
 
 
 def explain_open(
@@ -104,10 +168,7 @@ def explain_open(
     main: Sequence[int],
 ) -> str:
     """What was seen of an end or a wait whose reason is not in what was read, and what else was seen."""
-    parts = [f"{finding.title.rstrip('.')} {marks(main[:3])}."]
-    words = _decisive_words(finding)
-    if words:
-        parts.append(f"It says «{words}» {marks(main[:1])}.")
+    parts = [_say_deciding(finding, main).replace(" decides", " is what is known")]
     if finding.host and finding.host not in finding.title:
         parts.append(f"Seen on host {finding.host}.")
     parts.append(
@@ -122,23 +183,15 @@ def explain_open(
         numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
         if numbers and other.title not in told:
             told.add(other.title)
-            parts.append(f"Seen as well: {other.title.rstrip('.')} {marks(numbers)}.")
-    for line in warnings_before(examination, finding):
-        number = book.cite_log(line.evidence())
-        if number is not None:
-            parts.append(f"Said before: «{' '.join(line.message.split())[:200]}» [{number}].")
-    numbers = [
-        n
-        for f in examination.chain.teardown[:3]
-        for e in f.evidence[:1]
-        if (n := book.cite_log(e)) is not None
-    ]
+            parts.append(f"Seen as well: {shorten_clause(other.title)} {marks(numbers)}.")
+    parts += _say_before(examination, finding, book)
+    numbers = _cite_first(examination.chain.teardown[:3], book)
     if numbers:
-        parts.append(f"Clean-up after it {marks(numbers)}.")
+        parts.append(f"After that the job was shut down {marks(numbers)}.")
     return " ".join(parts)
 
 
-def _companions(examination: Examination, finding: Finding) -> list[Finding]:
+def find_companions(examination: Examination, finding: Finding) -> list[Finding]:
     """Other causes and failures that stand beside the first one and tell more of the same story."""
     quoted = {(e.file, e.line) for e in finding.evidence}
     out: list[Finding] = []
@@ -156,27 +209,21 @@ def _companions(examination: Examination, finding: Finding) -> list[Finding]:
     return out[:MAX_COMPANIONS]
 
 
-def _decisive_words(finding: Finding) -> str:
-    """What the first line says, where the title does not already say it."""
-    if not finding.evidence or finding.evidence[0].line == 0:
-        return ""
-    text = finding.evidence[0].text
-    body = " ".join(text[read_speaker(text)[1] :].split())[:220]
-    return "" if not body or body[:60] in finding.title else body
-
-
 def explain_healthy(
-    examination: Examination, lead: Finding | None, knowledge: Knowledge, book: CitationBook
+    examination: Examination, judgement: Judgement, knowledge: Knowledge, book: CitationBook
 ) -> tuple[str, str]:
-    """(explanation, root cause) of a run in which nothing is wrong; `lead` is told first."""
+    """(explanation, root cause) of a run in which nothing is wrong; what it rests on is told first."""
+    lead = judgement.finding
     benign = list(examination.chain.benign)
     if lead is not None and lead not in examination.chain.survived:
         benign = [lead, *(f for f in benign if f is not lead)]
     survived = sorted(examination.chain.survived, key=lambda f: f is not lead)
     parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
-    state, line = _state_of_run(examination)
-    if line is not None and (number := book.cite_log(line.evidence())) is not None:
-        parts.append(f"{state[0].upper()}{state[1:]} [{number}].")
+    state = describe_ground(judgement.proof) if judgement.proof is not None else ""
+    shown = judgement.proof.shown_by[:1] if judgement.proof is not None else ()
+    numbers = [n for e in shown if (n := book.cite_log(e)) is not None]
+    if state:
+        parts.append(f"{state[0].upper()}{state[1:]} {marks(numbers)}.".replace(" .", "."))
     noted = [f for f in examination.chain.context if f.kind.startswith("metrics.")][:2]
     for finding in (*benign, *survived, *(f for f in noted if f is not lead))[:7]:
         numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
@@ -196,7 +243,7 @@ def explain_healthy(
         if number is not None:
             words = " ".join(line.message.split())[:200]
             parts.append(
-                f"«{words}» [{number}]: reads like trouble, but the steps went on as before."
+                f"«{words}» [{number}]: reads like trouble, but {_how_outlived(examination, line)}."
             )
     if benign and (lead is None or lead not in survived):
         cause = f"Nothing wrong (normal): {state}; {benign[0].title}"
@@ -207,25 +254,6 @@ def explain_healthy(
     else:
         cause = f"Nothing wrong: {state} and no failure is reported"
     return " ".join(parts), cause
-
-
-def _state_of_run(examination: Examination) -> tuple[str, Line | None]:
-    """How the run stands, in words, and the line that shows it."""
-    readers = examination.logs.progress.values()
-    for reader in readers:
-        finish = reader.finished_at()
-        text = examination.logs.text_of(reader.digest, finish) if finish is not None else None
-        if finish is not None and text is not None:
-            line = make_line(reader.digest.file, finish, text, reader.digest.year)
-            return "the run ended as planned", line
-    last = [(p, r) for r in readers if (p := r.last_training()) is not None]
-    if not last:
-        for digest, number, text in examination.logs.lines_with(("Out of bounds values",)):
-            line = make_line(digest.file, number, text, digest.year)
-            return "the test ended and every value it checked was right", line
-        return "the steps advance", None
-    step, reader = max(last, key=lambda found: found[0].counter or 0)
-    return f"the steps advance, the last one seen is {step.counter}", reader.line(step)
 
 
 def _how_harmless(
@@ -245,6 +273,14 @@ def _how_harmless(
     if place is not None and finish is not None and place.line > finish:
         return "it came after the training had finished, harmless"
     return "recovered: the steps continue after it, harmless"
+
+
+def _how_outlived(examination: Examination, line: Line) -> str:
+    """What is known to have followed a line that reads like trouble."""
+    reader = examination.logs.progress[line.file]
+    if reader.goes_on_after(line.number):
+        return "steps follow it"
+    return "nothing that failed follows it"
 
 
 def _looks_alarming(examination: Examination, explained: bool) -> list[Line]:
@@ -272,24 +308,68 @@ def _looks_alarming(examination: Examination, explained: bool) -> list[Line]:
     return list(out.values())
 
 
-def explain_unknown(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
-    """What was seen, and that it is not enough."""
-    if judgement.pace_asked:
-        state, line = _state_of_run(examination)
-        number = book.cite_log(line.evidence()) if line is not None else None
-        cited = f" {marks([number])}" if number is not None else ""
-        return (
-            f"{state[0].upper()}{state[1:]}{cited}, at a steady pace and without a failure. Whether the run is slower "
-            "than another one cannot be determined from it alone: a log of the faster run is needed to compare with."
-        )
+def explain_unknown(
+    examination: Examination, judgement: Judgement, book: CitationBook
+) -> tuple[str, str]:
+    """(explanation, root cause) of what was seen where it is not enough."""
+    proof = judgement.proof
+    if proof is not None and proof.quiet:
+        cause = f"Not enough evidence: no fault is seen in what was read, which does not show {proof.not_shown}"
+        return _explain_missing(proof, book), cause
+    cause = "Not enough evidence to name a root cause"
+    if judgement.suspicious:
+        cause += f": nothing says what is behind «{quote_first(judgement.suspicious)}»"
+    return _explain_complaints(examination, judgement, book), cause
+
+
+def _explain_missing(proof: HealthProof, book: CitationBook) -> str:
+    """What a proof of health holds and lacks, in a sentence for each."""
+    numbers = [n for e in proof.shown_by[:1] if (n := book.cite_log(e)) is not None]
+    state = describe_ground(proof)
+    parts = [f"No fault is seen in what was read, which does not show {proof.not_shown}."]
+    if state:
+        parts.append(f"{state[0].upper()}{state[1:]} {marks(numbers)}.".replace(" .", "."))
+    for check in proof.missing:
+        if check.complaint is Complaint.SLOW:
+            parts.append(
+                "Whether the run is slower than another one cannot be told from it alone: a log of the faster run is needed to compare with."
+            )
+        elif check.complaint is None and check.reason:
+            parts.append(f"{check.reason[0].upper()}{check.reason[1:]}.")
+    parts.append("What is listed under next artefacts would decide it.")
+    return " ".join(parts)
+
+
+def describe_ground(proof: HealthProof) -> str:
+    """How the run stands, by what the proof rests on; empty where nothing tells."""
+    match proof.ground:
+        case Ground.FINISHED:
+            return "the run ended as planned"
+        case Ground.REPORTED:
+            return "its launcher reports a good end"
+        case Ground.GOES_ON:
+            step = f", the last one seen is {proof.step}" if proof.step is not None else ""
+            return f"the steps go on to the last line{step}"
+        case Ground.TEST_PASSED:
+            return "the test ended and every value it checked was right"
+        case Ground.NOTICE:
+            return "only the notice that is asked about was read, and it is known to do no harm"
+        case Ground.NONE:
+            return ""
+
+
+def _explain_complaints(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
     seen = [*examination.chain.teardown]
     numbers = [n for f in seen[:3] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
     numbers += [
         n for line in judgement.suspicious[:3] if (n := book.cite_log(line.evidence())) is not None
     ]
     if numbers:
+        said = "Something ended or complained"
+        if judgement.suspicious:
+            said = f"«{quote_first(judgement.suspicious)}» reads like an error"
         return (
-            f"Something ended or complained {marks(numbers)}, but no line says why. Collect what is "
+            f"{said} {marks(numbers)}, but no line says why. Collect what is "
             "listed under next artefacts; the verdict stays open until then."
         )
     return (
@@ -327,5 +407,5 @@ def state_disproof(judgement: Judgement, knowledge: Knowledge) -> str:
         # a command of the check stands on the page; within a sentence it cannot be copied
         words = takewhile(lambda line: "```" not in line, checks[0])
         check = " ".join(line.strip() for line in words).strip().rstrip(".:")
-        return f"A check that does not bear it out ({check}); or {earlier}."
+        return f"Another outcome of this check: {lower_first(check)}. Or {earlier}."
     return f"{earlier[0].upper()}{earlier[1:]}."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.line import normalise
-from firstfault_tools.log.speaker import read_speaker
+from firstfault_tools.log.prefix import read_prefix
 
 MAX_CHARS = 200_000
 MAX_LINES = 12
@@ -39,6 +39,6 @@ def read_query(raw: str) -> Query:
         loud = [line for line in lines if _ALARM.search(line)]
         # the first alarms of a paste are nearer to the cause than the last ones
         lines = list(dict.fromkeys(loud))[:MAX_LINES] or lines[-MAX_LINES:]
-    bodies = [line[read_speaker(line)[1] :].strip() or line for line in lines]
+    bodies = [line[read_prefix(line)[1] :].strip() or line for line in lines]
     machine = any(_MACHINE.search(line) for line in lines)
     return Query(" \n".join(bodies), tuple(lines) if machine else ())

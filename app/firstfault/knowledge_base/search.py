@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from firstfault.knowledge_base.lexical import LexicalIndex, build_lexical
 from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import Query, read_query
 from firstfault.knowledge_base.recognition import Recogniser
+from firstfault.knowledge_base.rulings import Ruling, load_rulings
+from firstfault.knowledge_base.shipped_store import ShippedStore
 from firstfault.knowledge_base.shipping import index_file, read_shipped
+from firstfault.knowledge_base.statements import Statement, cut_all
 from firstfault.knowledge_base.store import Entry, Kind, Progress, VectorStore, open_client
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
@@ -27,6 +30,8 @@ from firstfault_tools.knowledge.page import load_pages
 
 POOL = 150
 """Nearest passages and nearest phrases asked for, each: those of some dozens of pages."""
+QUESTIONS, STATEMENTS = 20, 400
+"""Nearest ways of asking, and statements, that are looked at."""
 FLOOR_RANK = 40
 """Similarity of the page at this place counts 0: all cosines of this family of models lie close."""
 VECTOR_SHARE, PHRASE_BONUS = 0.4, 0.5
@@ -43,7 +48,8 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One answer of a search. `score` is comparable within one search only."""
+    """One answer of a search. `score` is comparable within one search only; near: greatest cosine of
+    the page's passages and phrases with the question, 0 without vectors, which is comparable between searches."""
 
     page: str
     heading: str
@@ -51,6 +57,7 @@ class Found:
     url: str | None
     score: float
     title: str
+    near: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,10 @@ class SearchIndex:
     recogniser: Recogniser | None = None
     lexical_file: Path | None = None
     shipped_folder: Path | None = None
+    rulings: tuple[Ruling, ...] = ()
+    statements: tuple[tuple[Statement, str], ...] = ()
+    in_memory: bool = False
+    """Vectors stay in memory: ready at once for one question, where a store would first be opened."""
 
     @cached_property
     def lexical(self) -> LexicalIndex:
@@ -78,7 +89,15 @@ class SearchIndex:
             for p in self._first.values()
             for n, phrase in enumerate((p.title, *self.vocabulary.phrases.get(p.page, ())))
         ]
-        return (*of_passages, *of_phrases)
+        of_questions = [
+            Entry(i, r.page, Kind.QUESTION, text)
+            for r in self.rulings
+            for i, text in r.phrases.items()
+        ]
+        of_statements = [
+            Entry(s.id, s.page, Kind.STATEMENT, s.indexed(title)) for s, title in self.statements
+        ]
+        return (*of_passages, *of_phrases, *of_questions, *of_statements)
 
     @cached_property
     def _first(self) -> dict[str, Passage]:
@@ -96,11 +115,13 @@ class SearchIndex:
         return parts
 
     @cached_property
-    def vectors(self) -> VectorStore | None:
+    def vectors(self) -> VectorStore | ShippedStore | None:
         """Vectors, brought up to date; None without a folder to keep them or an embedder."""
         name = embedder_name() if self.store_folder is not None else None
         if name is None or self.store_folder is None:
             return None
+        if self.in_memory:
+            return ShippedStore(self.entries, self._read_shipped(name), name)
         store = VectorStore(open_client(self.store_folder), name)
         store.update(self.entries, _must_load, lambda: self._read_shipped(name), self.progress)
         return store
@@ -149,18 +170,36 @@ class SearchIndex:
         shown = [p for p in pages[:limit] if scores[p] > 0]
         parts = [number for p in shown for number in self._parts[p]]
         fit = self.lexical.passages.score_some(words, parts)
-        return [self._show(p, scores[p], fit, near) for p in shown]
+        closest = _best_by_page(near, "#"), _best_by_page(near, "?")
+        return [
+            replace(self._show(p, scores[p], fit, near), near=max(c.get(p, 0.0) for c in closest))
+            for p in shown
+        ]
 
     def knows_words(self, query: str) -> bool:
         """Some word of the query stands in some passage or search phrase."""
         words = self.vocabulary.weigh_words(read_query(query).text)
         return any(self.lexical.pages.holders(word) for word in words)
 
+    def near_questions(self, query: str) -> dict[str, float]:
+        """Entry id of a ruling's phrase -> cosine, of the nearest ones; empty without vectors."""
+        return self._nearest(query, QUESTIONS, Kind.QUESTION)
+
+    def near_statements(self, query: str) -> dict[str, float]:
+        """Statement id -> cosine, of the nearest ones; empty without vectors."""
+        return self._nearest(query, STATEMENTS, Kind.STATEMENT)
+
+    def _nearest(self, query: str, limit: int, kind: Kind) -> dict[str, float]:
+        asked, store = read_query(query).text, self.vectors
+        if store is None or not asked:
+            return {}
+        return dict(store.nearest(_embed_query(asked), limit, kind))
+
     def _score_near(self, asked: Query) -> dict[str, float]:
         store = self.vectors
         if store is None:
             return {}
-        vector = _must_load().embed_query(asked.text)
+        vector = _embed_query(asked.text)
         kinds = (Kind.PASSAGE, Kind.PHRASE)
         return {i: s for kind in kinds for i, s in store.nearest(vector, POOL, kind)}
 
@@ -201,6 +240,12 @@ class SearchIndex:
         )
 
 
+@lru_cache(maxsize=64)
+def _embed_query(text: str) -> list[float]:
+    """Vector of a question; the same one is looked up among rulings, then among pages."""
+    return _must_load().embed_query(text)
+
+
 def _must_load() -> Embedder:
     embedder = load_embedder()
     assert embedder is not None, "asked only where embedder_name() gave one"
@@ -232,7 +277,9 @@ def _best_by_page(near: Mapping[str, float], mark: str) -> dict[str, float]:
     return best
 
 
-def open_index(vectors: bool = True, progress: Progress | None = None) -> SearchIndex:
+def open_index(
+    vectors: bool = True, progress: Progress | None = None, in_memory: bool = False
+) -> SearchIndex:
     """Index over the installed knowledge; `vectors=False` stays lexical and needs no files."""
     knowledge, cache_files = knowledge_folder(), cache_folder()
     pages = load_pages(knowledge / "pages", cache_files / "pages.json")
@@ -244,12 +291,20 @@ def open_index(vectors: bool = True, progress: Progress | None = None) -> Search
         recogniser=Recogniser(knowledge / "signatures", cache_files / "signatures.json"),
         lexical_file=cache_files / "lexical.json",
         shipped_folder=knowledge,
+        rulings=load_rulings(knowledge / "rulings", cache_files / "rulings.json"),
+        statements=cut_all(pages.values()),
+        in_memory=in_memory,
     )
 
 
 @cache
 def _lexical_index() -> SearchIndex:
     return open_index(vectors=False)
+
+
+def word_rarity(token: str) -> float:
+    """Weight of a token by how few pages hold it."""
+    return _lexical_index().lexical.pages.rarity(token)
 
 
 ENOUGH_WORDS = 3

@@ -33,14 +33,21 @@ class Kind(StrEnum):
 
     PASSAGE = "passage"
     PHRASE = "phrase"
+    QUESTION = "question"
+    STATEMENT = "statement"
 
 
-COLLECTIONS = {Kind.PASSAGE: "firstfault-texts", Kind.PHRASE: "firstfault-phrases"}
+COLLECTIONS = {
+    Kind.PASSAGE: "firstfault-texts",
+    Kind.PHRASE: "firstfault-phrases",
+    Kind.QUESTION: "firstfault-questions",
+    Kind.STATEMENT: "firstfault-statements",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One text of the index: a passage, or a phrase that leads to its page."""
+    """One text of the index: a passage, a phrase that leads to its page, a question with a plain answer, a page's statement."""
 
     id: str
     page: str

@@ -13,13 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from firstfault.conversation.answerer import Question
+from firstfault.conversation.rules import RuleAnswerer
+from firstfault.conversation.written import answer_to_json
 from firstfault.errors import InputUnreadable, UsageError
 from firstfault.incidents.plain import to_plain
 from firstfault.incidents.records import new_id
 from firstfault.intake.collect import Collection, collect_bytes, collect_paths
+from firstfault.intake.places import read_roots, refuse_outside, refuse_place
+from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.search import SearchIndex, open_index
+from firstfault.knowledge_base.warm import WarmSearch
 from firstfault.plain_text import say_pattern_error
 from firstfault.service import Service, open_service
+from firstfault.settings import Settings
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.window import read_window
@@ -34,19 +41,31 @@ class Desk:
     """Workspace, knowledge and open evidence."""
 
     workspace: Workspace = field(default_factory=Workspace)
+    settings: Settings = field(default_factory=lambda: Settings())  # type: ignore[call-arg]
     _open: dict[str, Mapping[str, Path]] = field(default_factory=dict)
+    _diagnoses: dict[str, Diagnosis] = field(default_factory=dict)
 
     @cached_property
     def _spool(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="firstfault-mcp-")
 
     @cached_property
+    def roots(self) -> tuple[Path, ...]:
+        """Folders below which files may be named; none: all that the user may read."""
+        return read_roots(self.settings.mcp_roots)
+
+    @cached_property
     def index(self) -> SearchIndex:
         return open_index(vectors=False)
 
     @cached_property
+    def answering(self) -> WarmSearch:
+        """Search of the conversation, with vectors from the first question on."""
+        return WarmSearch(at_once=True)
+
+    @cached_property
     def service(self) -> Service:
-        return open_service(workers=False)
+        return open_service(self.settings, workers=False)
 
     def diagnose(
         self, paths: Sequence[str] = (), text: str = "", question: str = ""
@@ -54,7 +73,22 @@ class Desk:
         """Diagnosis with the handle of its evidence."""
         collection = self._collect(paths, text)
         diagnosis = self.workspace.diagnose_collection(collection, question)
-        return {"evidence": self._keep(collection), **diagnosis.to_json()}
+        handle = self._keep(collection)
+        self._diagnoses[handle] = diagnosis
+        return {"evidence": handle, **diagnosis.to_json()}
+
+    def ask(self, question: str, evidence: str = "") -> dict[str, Any]:
+        """One turn of the conversation: a question alone, or about evidence that was diagnosed."""
+        if not question.strip():
+            raise UsageError("question: empty")
+        files = self._files(evidence) if evidence else {}
+        diagnosis = self._diagnoses.get(evidence)
+        if evidence and diagnosis is None:
+            diagnosis = self.service.diagnosis(evidence)
+        asked = Question(evidence, 1, question, diagnosis, files, (), self.workspace.knowledge)
+        return answer_to_json(
+            next(iter(RuleAnswerer(self.answering).answer(asked))), evidence or None
+        )
 
     def overview(self, evidence: str) -> dict[str, Any]:
         """Files of open evidence with size, lines, first and last line."""
@@ -178,6 +212,29 @@ class Desk:
             raise UsageError(f"incident {incident} has no diagnosis yet")
         return {"evidence": incident, **diagnosis.to_json()}
 
+    def experiments(self, incident: str = "") -> dict[str, Any]:
+        """Experiments on record, with what to run next."""
+        from firstfault.mcp_server.experiments import list_experiments
+
+        return list_experiments(self.service, incident or None)
+
+    def plan_experiment(
+        self, hypothesis: str, command: str, expect: str, rate: float | None = None,
+        incident: str = "", explanation: int | None = None, store: bool = False,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The plan of a test; stored only where that is asked for, run never."""
+        from firstfault.experiments.by_hand import Claim
+        from firstfault.mcp_server.experiments import plan_experiment
+
+        claim = Claim(hypothesis, command, expect == "fails", rate, explanation)
+        return plan_experiment(self.service, claim, incident or None, store)
+
+    def record_trial(self, experiment: str, outcome: str, times: int = 1) -> dict[str, Any]:
+        """Trials that a person ran, and what follows from them."""
+        from firstfault.mcp_server.experiments import record_trials
+
+        return record_trials(self.service, experiment, outcome, times)
+
     def _collect(self, paths: Sequence[str], text: str) -> Collection:
         spool = Path(self._spool.name)
         if text and paths:
@@ -188,18 +245,37 @@ class Desk:
             raise UsageError("give `paths` (files or folders) or `text` (a log)")
         if any(not path.strip() for path in paths):
             raise UsageError("a path is empty; name a file or a folder")
-        return collect_paths([Path(p).expanduser() for p in paths], spool)
+        named = [Path(p).expanduser() for p in paths]
+        for path in named:
+            if why := self._refuse(path):
+                raise UsageError(f"{path}: {why}")
+        found = collect_paths(named, spool)
+        # a link inside a folder, or one that was changed meanwhile, leads nowhere either
+        kept = tuple(a for a in found.artefacts if self._is_inside(a.path, spool))
+        if len(kept) < len(found.artefacts) and not kept:
+            raise UsageError(f"nothing of this is below {', '.join(map(str, self.roots))}")
+        return Collection(kept, found.skipped)
+
+    def _refuse(self, path: Path) -> str:
+        outside = refuse_outside(path, self.roots, "FIRSTFAULT_MCP_ROOTS") if self.roots else ""
+        return outside or refuse_place(path, self.settings)
+
+    def _is_inside(self, path: Path, spool: Path) -> bool:
+        return path.resolve().is_relative_to(spool.resolve()) or not self._refuse(path)
 
     def _keep(self, collection: Collection) -> str:
         while len(self._open) >= MAX_OPEN:
-            del self._open[next(iter(self._open))]
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            self._diagnoses.pop(oldest, None)
         handle = new_id()
         self._open[handle] = {a.name: a.path for a in collection.artefacts}
         return handle
 
     def _files(self, evidence: str) -> Mapping[str, Path]:
         if evidence in self._open:
-            return self._open[evidence]
+            spool = Path(self._spool.name)
+            return {n: p for n, p in self._open[evidence].items() if self._is_inside(p, spool)}
         self.service.incident(evidence)
         return self.service.record.shelf.artefacts(evidence)
 

@@ -7,18 +7,24 @@ from typing import Any
 
 from firstfault import __version__
 from firstfault.errors import FirstfaultError
-from firstfault.incidents.plain import to_plain
+from firstfault.incidents.plain import redact_plain, to_plain
 from firstfault.mcp_server.bounds import write_bounded
 from firstfault.mcp_server.desk import Desk
 from firstfault.mcp_server.toolset import check_arguments, offer_tools
+from firstfault.settings import Settings
 from firstfault_tools.errors import ToolError
+from firstfault_tools.log.secrets import redact
 
 log = logging.getLogger(__name__)
 INSTRUCTIONS = (
-    "Read-only tools that find the first fault of a distributed training run. Call `diagnose` first with "
+    "Tools that find the first fault of a distributed training run. They start no command and change no file; "
+    "`plan_experiment` with store and `record_trial` write on Firstfault's own record. Call `diagnose` first with "
     "everything there is; quote its citations with file and line; look around a cited line with `window`. "
     "A verdict `unknown` means: collect what `next_artefacts` names. Never guess beyond the citations."
 )
+
+RECORDING = frozenset({"plan_experiment", "record_trial"})
+"""Tools that may write on Firstfault's own record."""
 
 
 def make_server(desk: Desk) -> Any:
@@ -28,9 +34,15 @@ def make_server(desk: Desk) -> Any:
     from mcp.server.lowlevel import Server
 
     offers = offer_tools(desk)
-    hints = types.ToolAnnotations(
-        read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-    )
+
+    def hint(name: str) -> types.ToolAnnotations:
+        reads = name not in RECORDING
+        return types.ToolAnnotations(
+            read_only_hint=reads,
+            destructive_hint=False,
+            idempotent_hint=reads,
+            open_world_hint=False,
+        )
 
     def answer(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         offer = offers.get(name)
@@ -38,9 +50,9 @@ def make_server(desk: Desk) -> Any:
             return f"no tool {name!r}; there are: {', '.join(offers)}", True
         try:
             check_arguments(offer, arguments)
-            return write_bounded(to_plain(offer.run(**arguments))), False
+            return write_bounded(redact_plain(to_plain(offer.run(**arguments)))), False
         except (FirstfaultError, ToolError) as error:
-            return str(error), True
+            return redact(str(error)), True
         except (
             Exception
         ) as error:  # tool runner border: the client gets a message, the server lives
@@ -53,7 +65,7 @@ def make_server(desk: Desk) -> Any:
                 name=o.name,
                 description=o.summary,
                 input_schema=dict(o.schema),
-                annotations=hints,
+                annotations=hint(o.name),
             )
             for o in offers.values()
         ]
@@ -76,12 +88,13 @@ def make_server(desk: Desk) -> Any:
     )
 
 
-def serve_stdio() -> None:
-    """Serve until standard input closes."""
+def serve_stdio(roots: str = "") -> None:
+    """Serve until standard input closes. roots: folders below which files may be named, by ':'."""
     import anyio
     from mcp.server.stdio import stdio_server
 
-    server = make_server(Desk())
+    given = {"mcp_roots": roots} if roots else {}
+    server = make_server(Desk(settings=Settings(**given)))  # type: ignore[arg-type]
 
     async def run() -> None:
         async with stdio_server() as (reading, writing):

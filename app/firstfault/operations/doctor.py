@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from firstfault.errors import FirstfaultError
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault.settings import Settings
+
+if TYPE_CHECKING:
+    from firstfault.incidents.database import Database
 
 LEAST_FREE_GIB = 2.0
 MODEL_SECONDS = 8.0
@@ -93,15 +97,29 @@ def _check_database(settings: Settings) -> Check:
     record = open_record(settings)
     try:
         health = check_health(record)
+        damage = _find_damage(record.database)
         url = record.database.engine.url.render_as_string()
     finally:
         record.database.close()
+    if damage:
+        return Check("database", State.FAILED, damage)
     detail = f"{url}: {health.waiting} run(s) waiting, {health.running} running, {health.overdue} overdue"
     if not health.healthy:
         return Check("database", State.FAILED, f"{url} {health.database}", "see the server's log")
     if health.overdue or health.oldest_waiting_s > 60:
         return Check("database", State.WARNING, detail, "no worker takes them: start `firstfault chat` or `firstfault worker`")  # fmt: skip
     return Check("database", State.OK, detail)
+
+
+def _find_damage(database: Database) -> str:
+    """What SQLite's own check finds wrong with the file; '' where it is sound."""
+    from firstfault.incidents.database import say_damage
+
+    if not database.is_sqlite:
+        return ""
+    with database.read() as connection:
+        said = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one())
+    return "" if said == "ok" else say_damage(database.engine.url.database or "", said[:200])
 
 
 def _check_access(settings: Settings) -> Check:

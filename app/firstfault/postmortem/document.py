@@ -10,9 +10,12 @@ from typing import TypeAlias
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.plain_text import show_line, show_text
 from firstfault.postmortem.evidence import NO_YEAR
+from firstfault.postmortem.rank_chart import LEGEND
 from firstfault.postmortem.report import Cited, Impact, LossKind, Report
+from firstfault_tools.expressions import expression
 
 BLANK = "________"
+_TICKS = expression(r"`([^`\n]{1,300})`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,14 @@ class Source:
     url: str
 
 
-Block: TypeAlias = Heading | Paragraph | Bullets | Grid | Source
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Rows of plain characters, shown in a fixed-width font."""
+
+    text: str
+
+
+Block: TypeAlias = Heading | Paragraph | Bullets | Grid | Source | Chart
 
 
 def lay_out(report: Report) -> tuple[Block, ...]:
@@ -68,7 +78,7 @@ def lay_out(report: Report) -> tuple[Block, ...]:
 
 
 def _clean(block: Block) -> Block:
-    if isinstance(block, Heading | Paragraph):
+    if isinstance(block, Heading | Paragraph | Chart):
         return replace(block, text=show_text(block.text))
     if isinstance(block, Bullets):
         return replace(block, items=tuple(map(show_text, block.items)))
@@ -101,6 +111,7 @@ def _blocks(report: Report) -> tuple[Block, ...]:
         *_impact(report.impact),
         Heading("Timeline (UTC)"),
         *_timeline(report),
+        *_ranks(report),
         Heading("Detection"),
         *_cited(report.detection),
         Heading("Trigger"),
@@ -144,6 +155,11 @@ def say(statement: Cited) -> str:
     return f"{statement.text}{assumed}{' ' if marks else ''}{marks}"
 
 
+def without_ticks(text: str) -> str:
+    """Text of our pages for formats that have no code within a line."""
+    return _TICKS.sub(r"\1", text)
+
+
 def say_time(seconds: float | None, date: bool = True) -> str:
     """A time in UTC, without the year where no source prints one; a blank when it is not known."""
     if seconds is None:
@@ -170,29 +186,37 @@ def _impact(impact: Impact) -> list[Block]:
         ("End (UTC)", say_time(impact.end)),
         ("GPUs", str(impact.gpus) if impact.gpus is not None else BLANK),
         ("Price of a GPU-hour", price),
-        ("GPU-hours lost", f"{hours:,.0f}" if hours is not None else BLANK),
+        (
+            "GPU-hours lost",
+            (f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}") if hours is not None else BLANK,
+        ),
         ("Cost", money),
     ]
     blocks: list[Block] = [Grid(("Figure", "Value"), tuple(rows), (35, 65))]
     words = {
         LossKind.SLOW: "slow",
         LossKind.STOPPED: "stopped",
-        LossKind.REPEATED: "steps repeated",
+        LossKind.REPEATED: "work to be repeated",
     }
     if impact.losses:
         lines = []
         for loss in impact.losses:
             marks = "".join(f"[{n}]" for n in loss.citations)
             lost = f"{loss.gpu_hours:,.1f} GPU-hours" if loss.gpu_hours is not None else BLANK
+            share = f"{100 * loss.share:.0f} %" if loss.share is not None else BLANK
             lines.append(
                 f"{words[loss.kind]} from {say_time(loss.start, False)} to {say_time(loss.end, False)}: "
-                f"{(loss.end - loss.start) / 60:.0f} min x {100 * loss.share:.0f} % x "
+                f"{(loss.end - loss.start) / 60:.0f} min x {share} x "
                 f"{impact.gpus if impact.gpus is not None else BLANK} GPUs = {lost} {marks}"
             )
         blocks += [Paragraph("How this is counted:"), Bullets(tuple(lines))]
     if impact.reported:
         text = "Booked elsewhere, as quoted; it need not agree with the count above:"
         blocks += [Paragraph(text), Bullets(tuple(say(c) for c in impact.reported))]
+    if impact.assumed:
+        blocks.append(
+            Paragraph(f"From the evidence, correct it if needed: {'; '.join(impact.assumed)}.")
+        )
     if impact.missing:
         blocks.append(Paragraph("Not known: " + "; ".join(impact.missing) + "."))
     return blocks
@@ -213,6 +237,17 @@ def _timeline(report: Report) -> list[Block]:
     )
     note = "Times are those the sources print, without a zone taken as UTC; about: the time of the nearest line that prints one."
     return [Grid(("Time", "What", "Line"), rows, (22, 14, 64)), Paragraph(note)]
+
+
+def _ranks(report: Report) -> list[Block]:
+    chart = report.ranks
+    if chart is None:
+        return []
+    width = max(len(str(row.rank)) for row in chart.rows)
+    rows = [f"rank {row.rank:>{width}}  {row.bar}  last {row.last}" for row in chart.rows]
+    head = f"{'':{width + 7}}{chart.start} to {chart.end} UTC"
+    left = [f"{chart.left_out} more ranks are not drawn"] if chart.left_out else []
+    return [Heading("Ranks over time", 3), Chart("\n".join([head, *rows, *left, LEGEND]))]
 
 
 def _whys(report: Report) -> list[Block]:

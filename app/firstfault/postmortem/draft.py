@@ -9,10 +9,12 @@ from pathlib import Path
 
 from firstfault import __version__
 from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
+from firstfault.investigation.headline import capitalise, say_plainly
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
 from firstfault.postmortem.pace import Pace, check_fix, read_pace
 from firstfault.postmortem.prevention import choose_prevention
+from firstfault.postmortem.rank_chart import draw_ranks
 from firstfault.postmortem.report import (
     Action,
     Cited,
@@ -25,9 +27,23 @@ from firstfault.postmortem.report import (
 )
 from firstfault.postmortem.timeline import is_action, is_alert, short_text, write_timeline
 from firstfault.postmortem.whys import ask_whys
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Verdict
+from firstfault_tools.knowledge.page import Page, page_of_row, parse_page
 
 MAJOR_SHARE = 0.2
+_FILES = expression(r"[^\s,]+\.\w{1,5}(?:, [^\s,]+\.\w{1,5})*(?: and \d+ more)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SaidLine:
+    """One statement of a person. time: seconds since the epoch, UTC."""
+
+    time: float
+    who: str
+    text: str
+    did: bool = False
+    """The text says what they did, not their words."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,8 @@ class Draft:
     related: str = ""
     really: Sequence[str] = ()
     """What people said it really was."""
+    said: Sequence[SaidLine] = ()
+    """What people said as evidence and did on the way."""
 
 
 def draft_report(draft: Draft) -> Report:
@@ -54,33 +72,63 @@ def draft_report(draft: Draft) -> Report:
     first_time = _first_time(diagnosis, artefacts)
     impact = measure_impact(draft.figures, diagnosis, artefacts, pace, first_time, book)
     check = check_fix(pace) if pace is not None else None
-    timeline = write_timeline(diagnosis, artefacts, book)
+    timeline = (*write_timeline(diagnosis, artefacts, book), *_people(draft.said))
     return Report(
-        title=draft.title,
+        title=name_report(draft.title, diagnosis),
         incident=draft.incident,
         status=_status(diagnosis, check),
         severity=_severity(diagnosis, pace),
         summary=(*summary, *impact.throughput),
         impact=impact,
         timeline=timeline,
-        detection=_detection(artefacts, impact, book),
+        detection=_detection(diagnosis, artefacts, impact, book),
         trigger=_trigger(diagnosis, book),
         root_cause=_root_cause(diagnosis, book),
         confidence=diagnosis.confidence.value,
-        whys=ask_whys(diagnosis, artefacts, book),
+        whys=ask_whys(diagnosis, artefacts, book, draft.figures.whys),
         contributing=_contributing(draft, book),
         resolution=_resolution(impact.start, artefacts, book),
         fix_check=check,
-        went_well=_went_well(artefacts, pace, impact, book),
+        went_well=_went_well(diagnosis, artefacts, pace, impact, book),
         went_badly=_went_badly(diagnosis, impact, timeline),
         by_luck=_by_luck(pace, book),
         actions=_actions(diagnosis, book),
-        prevention=choose_prevention(draft.knowledge, diagnosis.category, diagnosis.signature),
+        prevention=choose_prevention(
+            draft.knowledge, diagnosis.category, diagnosis.signature, _page(draft)
+        ),
         lessons=_lessons(diagnosis, draft, book),
         citations=book.citations,
         inputs=_list_inputs(draft),
         version=__version__,
+        ranks=draw_ranks(diagnosis, artefacts),
     )
+
+
+def name_report(title: str, diagnosis: Diagnosis) -> str:
+    """The title a person gave; place and cause where it is only a file's name or the cause once more."""
+    plain = title.strip()
+    cause = diagnosis.root_cause.lower()
+    file = _FILES.fullmatch(plain) is not None
+    if not plain or file or cause.startswith(plain[:32].lower()):
+        return say_plainly(diagnosis)[0]
+    return plain
+
+
+def _people(said: Sequence[SaidLine]) -> tuple[TimelineRow, ...]:
+    """What people said and did, in the report's timeline."""
+    return tuple(
+        TimelineRow(s.time, f"{s.who} {s.text}" if s.did else f'{s.who} said: "{s.text}"', "did" if s.did else "said", ())
+        for s in said
+    )  # fmt: skip
+
+
+def _page(draft: Draft) -> Page | None:
+    """The knowledge page that the verdict rests on."""
+    cited = [c.page for c in draft.diagnosis.citations if c.kind is CitationKind.PAGE and c.page]
+    file = next(draft.knowledge.glob(f"pages/**/{cited[0]}.md"), None) if cited else None
+    if file is None:
+        return None
+    return page_of_row(parse_page(file.read_text(encoding="utf-8"), file.name))
 
 
 def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
@@ -92,15 +140,17 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
         return (Cited("Nothing was wrong in what was read.", marks),)
     if diagnosis.verdict is Verdict.UNKNOWN:
         return (Cited("The evidence does not reach to a cause; the cause is open.", marks),)
-    cause = diagnosis.root_cause.rstrip(".")
+    headline, detail = say_plainly(diagnosis)
+    out = [Cited(f"{headline.rstrip('.')}.", marks)]
+    if detail:
+        out.append(Cited(f"{detail.rstrip('.')}."))
     gpu = (diagnosis.gpu or "").removeprefix("GPU").strip()
-    places = {
-        f"rank {diagnosis.first_failing_rank}": diagnosis.first_failing_rank is not None,
-        f"host {diagnosis.host}": diagnosis.host not in (None, "localhost"),
-        f"GPU {gpu}": bool(gpu),
-    }
-    where = ", ".join(p for p, known in places.items() if known and p not in cause)
-    out = [Cited(cause[:1].upper() + cause[1:] + (f" ({where})." if where else "."), marks)]
+    places = [diagnosis.place if diagnosis.place != diagnosis.host else f"host {diagnosis.host}"]
+    places.append(f"GPU {gpu}" if gpu else "")
+    told = diagnosis.root_cause.lower()
+    where = ", ".join(p for p in places if p and p.lower() not in told and p != "host localhost")
+    if where and where.lower() not in headline.lower():
+        out.append(Cited(f"Place: {where}."))
     if draft.related:
         out.append(Cited(draft.related))
     return tuple(out)
@@ -129,7 +179,9 @@ def _severity(diagnosis: Diagnosis, pace: Pace | None) -> Severity:
     return Severity.CRITICAL if diagnosis.verdict is Verdict.FAULT else Severity.MINOR
 
 
-def _detection(artefacts: Artefacts, impact: Impact, book: Book) -> tuple[Cited, ...]:
+def _detection(
+    diagnosis: Diagnosis, artefacts: Artefacts, impact: Impact, book: Book
+) -> tuple[Cited, ...]:
     for line in artefacts.lines:
         if is_alert(line):
             after = ""
@@ -137,7 +189,26 @@ def _detection(artefacts: Artefacts, impact: Impact, book: Book) -> tuple[Cited,
                 after = f", {_minutes(line.time - impact.start)} after the start"
             mark = (book.line(line.file, line.line, line.text),)
             return (Cited(f"By an alert{after}.", mark),)
-    return ()
+    return _first_report(diagnosis, artefacts, impact.start, book)
+
+
+def _first_report(
+    diagnosis: Diagnosis, artefacts: Artefacts, start: float | None, book: Book
+) -> tuple[Cited, ...]:
+    """Without an alert: the first failure that the job itself reported after the fault."""
+    timed = [
+        (at, link)
+        for link in diagnosis.cascade
+        if link.role is not ChainRole.INITIATING and link.file and link.line
+        if (at := artefacts.time_at(link.file, link.line, link.text)[0]) is not None
+    ]
+    timed = [(at, link) for at, link in timed if start is not None and at >= start]
+    if not timed or start is None:
+        return ()
+    at, link = min(timed, key=lambda t: t[0])
+    who = f"rank {link.rank}" if link.rank is not None else "the job"
+    text = f"By {who} itself, which reported a failure {_minutes(at - start)} after the start; no alert is in what was read."
+    return (Cited(text, (book.line(link.file or "", link.line, link.text),)),)
 
 
 def _trigger(diagnosis: Diagnosis, book: Book) -> Cited | None:
@@ -154,7 +225,7 @@ def _root_cause(diagnosis: Diagnosis, book: Book) -> Cited | None:
     quotes = {c.n: c for c in diagnosis.citations}
     marks = tuple(book.again(quotes[n]) for n in diagnosis.hypotheses[0].for_[:4] if n in quotes)
     sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    return Cited(diagnosis.root_cause.rstrip(".") + ".", marks, assumed=not sure)
+    return Cited(capitalise(diagnosis.root_cause.rstrip(".")) + ".", marks, assumed=not sure)
 
 
 def _contributing(draft: Draft, book: Book) -> tuple[Cited, ...]:
@@ -191,11 +262,12 @@ def _resolution(start: float | None, artefacts: Artefacts, book: Book) -> tuple[
 
 
 def _went_well(
-    artefacts: Artefacts, pace: Pace | None, impact: Impact, book: Book
+    diagnosis: Diagnosis, artefacts: Artefacts, pace: Pace | None, impact: Impact, book: Book
 ) -> tuple[Cited, ...]:
     out = [
         Cited(c.text.replace("By an alert", "An alert fired"), c.citations)
-        for c in _detection(artefacts, impact, book)
+        for c in _detection(diagnosis, artefacts, impact, book)
+        if c.text.startswith("By an alert")
     ]
     saved = [x for x in artefacts.lines if "checkpoint" in x.text.lower() and "saved" in x.text.lower()]  # fmt: skip
     if saved and pace is not None and pace.pause is not None:

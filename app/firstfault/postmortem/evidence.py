@@ -199,6 +199,8 @@ class StepRow:
     step_ms: float
     tokens_per_s: float | None
     text: str
+    by_rate: bool = False
+    """The log prints a rate and no duration: step_ms is only its inverse, of use for ratios."""
 
 
 def timed_steps(artefacts: Artefacts) -> tuple[StepRow, ...]:
@@ -207,11 +209,13 @@ def timed_steps(artefacts: Artefacts) -> tuple[StepRow, ...]:
     for name, series in artefacts.steps.items():
         duration, tokens = series.values("step_time_ms"), series.values("tokens_per_s")
         for row in range(len(series)):
-            if series.time[row] == MISSING or duration[row] == MISSING or duration[row] <= 0:
-                continue
             rate = float(tokens[row]) if tokens[row] != MISSING else None
+            timed = duration[row] != MISSING and duration[row] > 0
+            if series.time[row] == MISSING or not (timed or rate):
+                continue
+            took = float(duration[row]) if timed else 1e9 / (rate or 1.0)
             place = (int(series.line[row]), int(series.step[row]), float(series.time[row]))
             rows.append(
-                StepRow(name, *place, float(duration[row]), rate, artefacts.text_of(name, place[0]))
+                StepRow(name, *place, took, rate, artefacts.text_of(name, place[0]), not timed)
             )
     return tuple(sorted(rows, key=lambda r: r.time))

@@ -6,16 +6,25 @@ is quoted beside it and never taken over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.postmortem.evidence import Artefacts, Book, StepRow
+from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault.postmortem.evidence import Artefacts, Book, StepRow, TimedLine
+from firstfault.postmortem.lost_share import read_lost_share
+from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.pace import Pace, mid
 from firstfault.postmortem.report import Cited, Impact, Loss, LossKind
+from firstfault.postmortem.whys import GivenWhy
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Verdict
 
 MAX_REPORTED = 5
 _PRICE = expression(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s*(?:GPU[- ]?)?h(?:ou)?rs?\b")  # fmt: skip
+_GPUS = expression(
+    r"(?i)\b(\d{1,5}) ?x ?(?:NVIDIA |AMD )?(?:G?[ABH]\d00|GB\d00|MI\d{3}X?|V100|L40S?|A10G?|L4|T4)\b"
+)
 _BOOKED = expression(r"(?i)\b\d[\d,.]*\s*GPU[- ]?h(?:ou)?rs?\b")
 
 
@@ -28,6 +37,8 @@ class GivenFigures:
     currency: str = "$"
     start: float | None = None
     end: float | None = None
+    whys: tuple[GivenWhy, ...] = ()
+    """The five whys as a person has edited them; empty: as drafted."""
 
 
 def measure_impact(
@@ -38,13 +49,14 @@ def measure_impact(
     first_fault: float | None,
     book: Book,
 ) -> Impact:
-    """The cost of an incident, with what is missing to count it."""
-    gpus = given.gpus or diagnosis.input.world_size
+    """The cost of an incident, with what is missing to count it and what was assumed."""
+    gpus, assumed = _gpus(given, diagnosis, artefacts)
     price, currency = given.price, given.currency
     if price is None:
         price, currency = _price_in(artefacts) or (None, currency)
-    losses = _losses(given, gpus, pace, first_fault, book)
-    start = given.start or (losses[0].start if losses else first_fault)
+    losses, more = _losses(given, diagnosis, artefacts, gpus, pace, first_fault, book)
+    stood = [x for x in losses if x.kind is not LossKind.REPEATED]
+    start = given.start or (stood[0].start if stood else first_fault)
     end = given.end or (losses[-1].end if losses else None)
     missing = []
     if gpus is None:
@@ -53,6 +65,8 @@ def measure_impact(
         missing.append("price of a GPU-hour")
     if start is None:
         missing.append("start of the incident")
+    if any(loss.share is None for loss in losses):
+        missing.append("share of the throughput that was lost")
     if not losses:
         missing.append("end of the incident: when useful work went on")
     return Impact(
@@ -65,32 +79,110 @@ def measure_impact(
         throughput=_say_throughput(pace, book),
         reported=_reported(artefacts, book),
         missing=tuple(missing),
+        assumed=(*assumed, *more),
     )
 
 
+def _gpus(
+    given: GivenFigures, diagnosis: Diagnosis, artefacts: Artefacts
+) -> tuple[int | None, list[str]]:
+    """GPUs of the job: as a person says, as a line prints, or one for each rank where all of them wrote."""
+    got = diagnosis.input
+    if given.gpus:
+        return given.gpus, []
+    if got.world_size:
+        return got.world_size, [f"{got.world_size} GPUs: one for each rank of the job"]
+    seen = len(got.ranks_seen)
+    least = max(got.ranks_seen, default=-1) + 1
+    for line in artefacts.lines:
+        told = _GPUS.search(line.text[:1_000])
+        if told is not None and int(told[1]) >= least:
+            return int(told[1]), [f"{told[1]} GPUs: as {line.file}, line {line.line} says"]
+    if seen > 1 and least == seen:
+        return seen, [f"{seen} GPUs: one for each rank that wrote to the logs"]
+    return None, []
+
+
 def _losses(
-    given: GivenFigures, gpus: int | None, pace: Pace | None, first_fault: float | None, book: Book
-) -> list[Loss]:
+    given: GivenFigures,
+    diagnosis: Diagnosis,
+    artefacts: Artefacts,
+    gpus: int | None,
+    pace: Pace | None,
+    first_fault: float | None,
+    book: Book,
+) -> tuple[list[Loss], list[str]]:
+    """What was lost, and what was assumed for it."""
     if pace is not None:
-        slow_from = given.start or pace.healthy[-1].time
-        slow_to = pace.pause[0] if pace.pause is not None else pace.slow[-1].time
-        marks = (_mark(pace.slow[0], book), _mark(pace.slow[-1], book))
-        found = [_loss(LossKind.SLOW, slow_from, slow_to, pace.lost_share, gpus, marks)]
-        if pace.pause is not None:
-            marks = (_mark(pace.slow[-1], book), _mark(pace.later[0], book))
-            found.append(_loss(LossKind.STOPPED, *pace.pause, 1.0, gpus, marks))
-        return found
-    start = given.start or first_fault
-    if start is None or given.end is None or given.end <= start:
+        return _measured(given, gpus, pace, book), []
+    record = RunRecord(diagnosis, artefacts)
+    idle = record.idle if _stands_still(diagnosis) else None
+    start = given.start or (idle.start if idle is not None else first_fault)
+    end = given.end or (idle.end if idle is not None else None)
+    ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)
+    again = _repeated(record, gpus, book) if _stands_still(diagnosis) and not given.start else []
+    if start is None or end is None or end <= start:
+        return again, []
+    assumed = [] if given.end else [f"it lasted until the last line, {_clock(end)} UTC"]
+    stated = read_lost_share(artefacts.lines)
+    if stated is not None and not ended:
+        line = stated.line
+        marks = (book.line(line.file, line.line, line.text),)
+        assumed.append("the share that was lost is as stated in the evidence, all the time")
+        return [_loss(LossKind.SLOW, start, end, stated.share, gpus, marks)], assumed
+    if diagnosis.category is Category.PERFORMANCE:
+        return [_loss(LossKind.SLOW, start, end, None, gpus, ())], assumed
+    assumed.append("nothing useful was done between start and end")
+    stopped = _mark_lines((idle.ends,) if idle is not None and not given.end else (), book)
+    return [*again, _loss(LossKind.STOPPED, start, end, 1.0, gpus, stopped)], assumed
+
+
+def _repeated(record: RunRecord, gpus: int | None, book: Book) -> list[Loss]:
+    """Work since the checkpoint to resume from; it was done, and has to be done again."""
+    lost = record.repeated
+    if lost is None:
         return []
-    return [_loss(LossKind.STOPPED, start, given.end, 1.0, gpus, ())]
+    marks = _mark_lines((lost.begins, lost.ends), book)
+    return [_loss(LossKind.REPEATED, lost.start, lost.end, 1.0, gpus, marks)]
+
+
+def _mark_lines(lines: Sequence[TimedLine | None], book: Book) -> tuple[int, ...]:
+    return tuple(book.line(x.file, x.line, x.text) for x in lines if x is not None)
+
+
+def _measured(given: GivenFigures, gpus: int | None, pace: Pace, book: Book) -> list[Loss]:
+    slow_from = given.start or pace.healthy[-1].time
+    slow_to = pace.pause[0] if pace.pause is not None else (given.end or pace.slow[-1].time)
+    marks = (_mark(pace.slow[0], book), _mark(pace.slow[-1], book))
+    found = [_loss(LossKind.SLOW, slow_from, slow_to, pace.lost_share, gpus, marks)]
+    if pace.pause is not None:
+        marks = (_mark(pace.slow[-1], book), _mark(pace.later[0], book))
+        found.append(_loss(LossKind.STOPPED, *pace.pause, 1.0, gpus, marks))
+    return found
+
+
+def _stands_still(diagnosis: Diagnosis) -> bool:
+    """Something failed or was shut down after the first fault, so that the run did not go on."""
+    return diagnosis.verdict is Verdict.FAULT and any(
+        x.role is not ChainRole.INITIATING for x in diagnosis.cascade
+    )
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
 
 
 def _loss(
-    kind: LossKind, start: float, end: float, share: float, gpus: int | None, marks: tuple[int, ...]
+    kind: LossKind,
+    start: float,
+    end: float,
+    share: float | None,
+    gpus: int | None,
+    marks: tuple[int, ...],
 ) -> Loss:
     hours = max(0.0, end - start) / 3600
-    return Loss(kind, start, end, share, None if gpus is None else hours * share * gpus, marks)
+    known = gpus is not None and share is not None
+    return Loss(kind, start, end, share, hours * share * gpus if known else None, marks)  # type: ignore[operator]
 
 
 def _mark(row: StepRow, book: Book) -> int:
@@ -101,6 +193,9 @@ def _say_throughput(pace: Pace | None, book: Book) -> tuple[Cited, ...]:
     if pace is None:
         return ()
     marks = (_mark(pace.healthy[-1], book), _mark(pace.slow[0], book))
+    if any(row.by_rate for row in pace.slow):
+        share = f"{100 * pace.lost_share:.0f} % of the throughput was lost, by the logged tokens per second."
+        return (Cited(share, marks),)
     text = (
         f"Steps took {mid(pace.slow) / 1000:.1f} s instead of {mid(pace.healthy) / 1000:.1f} s: "
         f"{100 * pace.lost_share:.0f} % of the throughput was lost."

@@ -8,6 +8,7 @@ from firstfault.postmortem.document import (
     BLANK,
     Block,
     Bullets,
+    Chart,
     Grid,
     Heading,
     Paragraph,
@@ -63,6 +64,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Grid):
         lines = [_row(block.header), _row(["---"] * len(block.header), raw=True)]
         return "\n".join([*lines, *(_row(r, code=block.code) for r in block.rows)])
+    if isinstance(block, Chart):
+        return f"```text\n{block.text}\n```"
     return _source(block)
 
 

@@ -112,7 +112,8 @@ def check_fix(pace: Pace) -> FixCheck | None:
     state = states[found.verdict]
     if state is FixState.FIXED and reached < RECOVERED:
         state = FixState.INCONCLUSIVE
-    changes = [MeasuredChange("step time (ms)", healthy, mid(pace.slow), mid(pace.later))]
+    by_rate = any(row.by_rate for row in pace.slow)
+    changes = [] if by_rate else [MeasuredChange("step time (ms)", healthy, mid(pace.slow), mid(pace.later))]  # fmt: skip
     rates = [[r.tokens_per_s for r in p if r.tokens_per_s is not None] for p in (pace.healthy, pace.slow, pace.later)]  # fmt: skip
     if all(rates):
         changes.append(MeasuredChange("throughput (tokens/s)", *(median(r) for r in rates)))

@@ -9,7 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firstfault.postmortem.document import Bullets, Grid, Heading, Paragraph, Source, lay_out
+from firstfault.postmortem.document import (
+    Bullets,
+    Chart,
+    Grid,
+    Heading,
+    Paragraph,
+    Source,
+    lay_out,
+    without_ticks,
+)
 from firstfault.postmortem.report import Report
 
 _FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "/System/Library/Fonts/Supplemental", "C:/Windows/Fonts")  # fmt: skip
@@ -71,6 +80,8 @@ class _Writer:
                     self._line(f"{mark} {item}", indent=4)
             elif isinstance(block, Grid):
                 self._table(block)
+            elif isinstance(block, Chart):
+                self._fixed(block.text)
             else:
                 self._source(block)
         return bytes(self.pdf.output())
@@ -107,7 +118,7 @@ class _Writer:
             for cells in (grid.header, *grid.rows):
                 row = table.row()
                 for cell in cells:
-                    row.cell(self.clean(cell))
+                    row.cell(self.clean(without_ticks(cell) if grid.code else cell))
         self.pdf.ln(2)
 
     @staticmethod
@@ -115,9 +126,19 @@ class _Writer:
         return any(len(w) > 30 for row in grid.rows for cell in row for w in cell.split())
 
     def _source(self, source: Source) -> None:
-        self._line(f"[{source.n}] {source.place} {source.url}".rstrip())
+        self._line(f"[{source.n}] {source.place}".rstrip())
+        if source.url.startswith(("http://", "https://")):
+            self.pdf.set_text_color(36, 86, 199)
+            self.pdf.set_x(self.pdf.l_margin + 4)
+            self.pdf.cell(0, 4, self.clean(source.url[:110]), link=source.url, new_x="LMARGIN", new_y="NEXT")  # fmt: skip
+            self.pdf.set_text_color(0, 0, 0)
+        self._fixed(source.quote)
+
+    def _fixed(self, text: str) -> None:
+        """Lines as they are, in a fixed-width font."""
         self.pdf.set_font(self.mono, "", 8)
-        self.pdf.set_x(self.pdf.l_margin + 4)
-        width = self.pdf.w - self.pdf.r_margin - self.pdf.get_x()
-        self.pdf.multi_cell(width, 4, self.clean(source.quote), align="L", new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR")  # fmt: skip
+        width = self.pdf.w - self.pdf.r_margin - self.pdf.l_margin - 4
+        for line in text.split("\n"):
+            self.pdf.set_x(self.pdf.l_margin + 4)
+            self.pdf.multi_cell(width, 4, self.clean(line), align="L", new_x="LMARGIN", new_y="NEXT", wrapmode="CHAR")  # fmt: skip
         self.pdf.ln(1)

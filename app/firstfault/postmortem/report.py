@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault.investigation.diagnosis import Citation
+from firstfault.postmortem.rank_chart import RankChart
 
 
 class Severity(StrEnum):
@@ -49,12 +50,12 @@ class Cited:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A stretch of lost GPU time. Times in seconds since the epoch; share between 0 and 1."""
+    """A stretch of lost GPU time. Times in seconds since the epoch; share between 0 and 1; None: not known."""
 
     kind: LossKind
     start: float
     end: float
-    share: float
+    share: float | None
     gpu_hours: float | None
     citations: tuple[int, ...] = ()
 
@@ -72,6 +73,8 @@ class Impact:
     throughput: tuple[Cited, ...]
     reported: tuple[Cited, ...]
     missing: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+    """What was taken from the evidence or supposed, for a person to correct."""
 
     @property
     def gpu_hours(self) -> float | None:
@@ -167,3 +170,4 @@ class Report:
     inputs: tuple[tuple[str, str], ...]
     """(name, sha256) of what was read."""
     version: str
+    ranks: RankChart | None = None

@@ -22,7 +22,7 @@ def write_summary(
     target = path if path.suffix else path.with_suffix(".md")
     form = format_of(target)
     draft = Draft(
-        title=diagnosis.root_cause[:120],
+        title="",
         incident="",
         diagnosis=diagnosis,
         files=dict(files or {}),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.prefix import read_prefix
 
+SAYS = {
+    ChainRole.INITIATING: "cause named",
+    ChainRole.CASCADE: "follows",
+    ChainRole.TEARDOWN: "shutdown",
+}
 MAX_ROWS, MAX_TEXT, MAX_ALIKE = 40, 220, 2
 _ALERT = expression(
     r"(?i)(?<!no )\b(?:alert(?:ed|manager)?|paged|pagerduty|alarm|opsgenie)\b(?!\s?[(=]|s?: (?:no|false|off|0)\b)"
@@ -64,10 +70,22 @@ def write_timeline(
             quote = quotes.get(number)
             if quote is not None and quote.file and quote.line:
                 add(quote.file, quote.line, quote.quote, "also seen")
-    for link in diagnosis.cascade[1:9]:
-        if link.file and link.line and (link.file, link.line) not in told:
-            add(link.file, link.line, link.text, link.role.value)
+    shapes: set[str] = {shape_of(first.text)} if first is not None else set()
+    for link in diagnosis.cascade[1:]:
+        if not link.file or not link.line or (link.file, link.line) in told:
+            continue
+        shape = shape_of(link.text)
+        same = sum(shape_of(x.text) == shape for x in diagnosis.cascade)
+        if shape not in shapes:
+            shapes.add(shape)
+            more = f" (and {same - 1} more alike)" if same > 1 else ""
+            add(link.file, link.line, short_text(link.text) + more, SAYS[link.role])
     return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
+
+
+def shape_of(text: str) -> str:
+    """What lines of one kind share: their message without numbers."""
+    return _SHAPE.sub("", text[read_prefix(text)[1] :])[:60]
 
 
 _STAMP = expression(r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\W*\s*")

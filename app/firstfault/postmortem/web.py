@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
+from firstfault.investigation.diagnosis import CitationKind
 from firstfault.postmortem.markdown import write_markdown
 from firstfault.postmortem.report import Report
 
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
@@ -23,10 +25,15 @@ def write_html(report: Report) -> str:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    # only addresses of cited pages are links, and nothing is fetched: log lines may hold Markdown
+    parser.disable(["image", "link", "reference"])
+    pages = {c.url for c in report.citations if c.url and c.kind is CitationKind.PAGE}
+    parser.validateLink = lambda url: url in pages  # type: ignore[method-assign]
     body = parser.render(write_markdown(report).replace("- [ ] ", "- ☐ "))
     title = escape(f"Post-mortem: {report.title}")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )

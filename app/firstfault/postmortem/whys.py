@@ -3,52 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
+from firstfault.investigation.diagnosis import ChainLink, ChainRole, CitationKind, Diagnosis
+from firstfault.investigation.headline import capitalise, say_plainly
 from firstfault.postmortem.evidence import Artefacts, Book
 from firstfault.postmortem.report import Cited, Why
+from firstfault.postmortem.victims import ranks_in_trouble
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level, Verdict
+from firstfault_tools.log.place import name_ranks
 
 MOST = 5
+MOST_NAMED = 8
+FIRST = "Why did this become an incident?"
 _MARKS = expression(r"\s*\[\d+\]")
+_PLACE = expression(r"^(?P<file>\S.*?)(?:, line |:)(?P<line>\d{1,9})$")
 
 
-def ask_whys(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> tuple[Why, ...]:
-    """Up to five steps; the last has no `because` where the evidence gives none."""
+@dataclass(frozen=True, slots=True)
+class GivenWhy:
+    """A step as a person wrote it. evidence: `file:line`, or a reference of their own; may be empty."""
+
+    because: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One `because`, and the question that it raises."""
+
+    because: Cited
+    raises: str
+
+
+def ask_whys(
+    diagnosis: Diagnosis, artefacts: Artefacts, book: Book, given: Sequence[GivenWhy] = ()
+) -> tuple[Why, ...]:
+    """Up to five steps; the last has no `because` where the evidence gives none. What a person wrote wins."""
+    if given:
+        return _as_given(given, artefacts, book)
     if diagnosis.verdict not in (Verdict.FAULT, Verdict.WARNING) or not diagnosis.hypotheses:
         return ()
-    steps = [*_seen_steps(diagnosis, artefacts, book)]
-    cause = _cause(diagnosis, book)
-    steps = [s for s in steps if s.text != cause.text][: MOST - 3]
-    mechanism = _mechanism(diagnosis, book)
-    if mechanism is not None:
-        steps.append(mechanism)
-    steps.append(cause)
-    out = [
-        Why("Why did this become an incident?" if n == 0 else "Why was that?", step)
-        for n, step in enumerate(steps)
-    ]
+    steps = _seen(diagnosis, artefacts, book)[: MOST - 2]
+    steps += _causes(diagnosis, book)
+    out, question = [], FIRST
+    for step in steps[:MOST]:
+        out.append(Why(question, step.because))
+        question = step.raises
     if len(out) < MOST:
-        out.append(Why("Why was that?", None))
+        out.append(Why(question, None))
     return tuple(out)
 
 
-def _seen_steps(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> list[Cited]:
-    """From the outside in: what ended, what others saw, what failed, each kind once."""
-    steps: list[Cited] = []
-    ended = next((x for x in diagnosis.cascade if x.role is ChainRole.TEARDOWN and x.file), None)
-    if ended is not None and ended.file:
-        mark = book.line(ended.file, ended.line, ended.text)
-        steps.append(Cited("The launcher ended the whole job.", (mark,)))
-    victim = next((x for x in diagnosis.cascade if x.role is ChainRole.CASCADE and x.file), None)
+def _as_given(given: Sequence[GivenWhy], artefacts: Artefacts, book: Book) -> tuple[Why, ...]:
+    out, question = [], FIRST
+    for why in given:
+        place = _PLACE.match(why.evidence.strip())
+        text = artefacts.text_of(place["file"], int(place["line"])) if place else ""
+        marks = (book.line(place["file"], int(place["line"]), text),) if place and text else ()
+        said = _sentence(why.because)
+        if why.evidence.strip() and not marks:
+            said = f"{said} ({why.evidence.strip()})"
+        out.append(Why(question, Cited(said, marks, assumed=not why.evidence.strip())))
+        question = "Why was that?"
+    return tuple(out)
+
+
+def _seen(diagnosis: Diagnosis, artefacts: Artefacts, book: Book) -> list[_Step]:
+    """From the outside in: what ended, who waited or failed with it, what was measured; each once."""
+    ended = [x for x in diagnosis.cascade if x.role is ChainRole.TEARDOWN and x.file]
+    victims = [x for x in diagnosis.cascade if x.role is ChainRole.CASCADE and x.file]
     measured = _distinct(artefacts.findings, diagnosis)
-    if victim is not None and victim.file and not measured:
-        who = f"Rank {victim.rank}" if victim.rank is not None else "Another process"
-        mark = book.line(victim.file, victim.line, victim.text)
-        steps.append(Cited(f"{who} reported a failure that follows from it.", (mark,)))
-    steps += [Cited(_sentence(f.title), book.evidence(f.evidence)) for f in measured]
+    steps = []
+    if ended:
+        steps.append(_Step(Cited("The job was shut down after a failure.", _mark(ended, book)), "Why did it fail?"))  # fmt: skip
+    # what slows a run down without ending it is measured; nobody failed
+    if victims and (ended or not measured):
+        ranks = ranks_in_trouble(diagnosis, artefacts)
+        who = "Other processes"
+        if ranks:
+            few = len(ranks) <= MOST_NAMED
+            who = capitalise(name_ranks(ranks)) if few else f"{len(ranks)} other ranks"
+        one = len(ranks) == 1
+        said = f"{who} could not go on and reported it."
+        steps.append(_Step(Cited(said, _mark(victims, book)), f"Why could {'it' if one else 'they'} not go on?"))  # fmt: skip
+    for finding in measured if not ended else measured[:1]:
+        steps.append(_Step(Cited(_sentence(finding.title), book.evidence(finding.evidence)), "Why was that?"))  # fmt: skip
     return steps
+
+
+def _mark(links: Sequence[ChainLink], book: Book) -> tuple[int, ...]:
+    return tuple(book.line(x.file or "", x.line, x.text) for x in links[:1])
 
 
 def _distinct(findings: Sequence[Finding], diagnosis: Diagnosis) -> list[Finding]:
@@ -59,28 +105,34 @@ def _distinct(findings: Sequence[Finding], diagnosis: Diagnosis) -> list[Finding
     for finding in findings:
         if finding.level not in (Level.SYMPTOM, Level.FAILURE) or not finding.evidence:
             continue
-        if (finding.evidence[0].file, finding.evidence[0].line) != place:
+        if not finding.kind.startswith("metrics."):
+            continue
+        same = finding.title.lower() in diagnosis.root_cause.lower()
+        if (finding.evidence[0].file, finding.evidence[0].line) != place and not same:
             kept.setdefault(finding.kind, finding)
-    return sorted(kept.values(), key=lambda f: not f.kind.startswith("metrics."))[:3]
+    return list(kept.values())[:2]
 
 
-def _cause(diagnosis: Diagnosis, book: Book) -> Cited:
+def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:
+    """The cause, then what the rest of it or its page says of how it comes about."""
     quotes = {c.n: c for c in diagnosis.citations}
     main = diagnosis.hypotheses[0]
     marks = tuple(book.again(quotes[n]) for n in main.for_[:3] if n in quotes)
     sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    return Cited(_sentence(diagnosis.root_cause), marks, assumed=not sure or not marks)
-
-
-def _mechanism(diagnosis: Diagnosis, book: Book) -> Cited | None:
-    """How such a fault acts, by its knowledge page: general, so marked as an assumption here."""
-    for citation in diagnosis.citations:
-        if citation.kind is CitationKind.PAGE and f"[{citation.n}]" in diagnosis.explanation:
-            return Cited(_sentence(citation.quote), (book.again(citation),), assumed=True)
-    return None
+    headline, detail = say_plainly(diagnosis)
+    assumed = not sure or not marks
+    steps = [_Step(Cited(_sentence(headline), marks, assumed), "Why did that happen?")]
+    if detail:
+        steps.append(_Step(Cited(_sentence(detail), marks[:1], assumed), "Why was that possible?"))
+    else:
+        for citation in diagnosis.citations:
+            if citation.kind is CitationKind.PAGE and f"[{citation.n}]" in diagnosis.explanation:
+                because = Cited(_sentence(citation.quote), (book.again(citation),), assumed=True)
+                steps.append(_Step(because, "Why was that possible?"))
+                break
+    return steps
 
 
 def _sentence(text: str) -> str:
     flat = " ".join(_MARKS.sub("", text).split()).rstrip(".:; ")
-    first = flat.split(" ", 1)[0].rstrip(":,")
-    return (flat if not first.isalpha() else flat[:1].upper() + flat[1:]) + "."
+    return capitalise(flat) + "."

@@ -1,4 +1,4 @@
-"""How are lanes, curves, bars and schedules drawn? Altair charts with colours for light and dark."""
+"""How are curves, bars and schedules drawn? Altair charts with colours for light and dark."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any, TypeAlias
 import altair as alt
 import streamlit as st
 
-from firstfault.investigation.diagnosis import ChainRole
 from firstfault.ui.curves import Curve
-from firstfault.ui.lanes import Lanes
-from firstfault.ui.words import ROLES
 
-SHAPES = {ChainRole.INITIATING: "diamond", ChainRole.CASCADE: "circle", ChainRole.TEARDOWN: "cross"}
 LIGHT = {
     "fault": "#b3261e", "warn": "#b07400", "plain": "#7b8798", "accent": "#2456c7",
-    "line": "#c6cdd9", "text": "#161b24",
+    "line": "#c6cdd9", "text": "#161b24", "lane": "#aab4c4", "quiet": "#566071",
     "series": ("#3f6fd8", "#d08a1d", "#2f9e77", "#9a6bd6", "#3f9cb5", "#c2649b", "#8792a4", "#8a9a3b", "#5b4f9e", "#b58863", "#d4574e"),
 }  # fmt: skip
 DARK = {
     "fault": "#ff8f84", "warn": "#f0bd5f", "plain": "#8b96a8", "accent": "#8fb4ff",
-    "line": "#3c4553", "text": "#e7eaf0",
+    "line": "#3c4553", "text": "#e7eaf0", "lane": "#5b6676", "quiet": "#9da7b8",
     "series": ("#6f97ee", "#dba94f", "#56bd92", "#ad88e0", "#6cb0cd", "#dc8fbb", "#8d98aa", "#b1bb69", "#9488d0", "#c4a07b", "#ee8a80"),
 }  # fmt: skip
 
@@ -30,85 +26,34 @@ Drawn: TypeAlias = Any
 """An Altair chart; the library's own types do not cover what layering returns."""
 
 
-def _data(values: Sequence[Mapping[str, Any]]) -> Any:
+def columnar(values: Sequence[Mapping[str, Any]]) -> Any:
+    """Rows as Altair's inline data."""
     build: Any = alt.Data
     return build(values=values)
 
 
-def _legend(columns: int = 0) -> alt.Legend:
+def make_legend(columns: int = 0) -> alt.Legend:
+    """A legend above the chart."""
     return alt.Legend(
         title=None, orient="top", columns=columns, labelLimit=220, symbolStrokeWidth=0
     )
 
 
+def theme_name() -> str:
+    """`light` or `dark`."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
 def colours() -> Mapping[str, Any]:
     """Palette of the theme in use."""
-    return DARK if st.context.theme.type == "dark" else LIGHT
+    return DARK if theme_name() == "dark" else LIGHT
 
 
-def draw_lanes(lanes: Lanes) -> Drawn:
-    """One lane a rank; shape and colour both say the part an event has."""
-    look = colours()
-    scale = 1000.0 if lanes.timed else 1.0
-    axis = alt.Axis(
-        title="UTC" if lanes.timed else "line",
-        format="%H:%M:%S" if lanes.timed else ",d",
-        tickCount=7,
-    )
-    x_type: Any = "temporal" if lanes.timed else "quantitative"
-    scale_x = (
-        alt.Scale(type="utc", nice=False, padding=14) if lanes.timed else alt.Scale(zero=False)
-    )
-    lane = alt.Y(
-        "lane:N",
-        sort=list(lanes.order),
-        title="rank",
-        axis=alt.Axis(labelLimit=70, ticks=False, labelOverlap=False),
-    )
-    spans = _data(
-        [
-            {"lane": s.lane, "start": s.start * scale, "end": s.end * scale, "lines": s.lines}
-            for s in lanes.spans
-        ]
-    )
-    roles = [ROLES[r].word for r in SHAPES]
-    stops = _data(
-        [
-            {
-                "lane": s.lane,
-                "at": s.at * scale,
-                "part": ROLES[s.role].word,
-                "where": s.where,
-                "text": s.text,
-                "size": 230 if s.role is ChainRole.INITIATING else 100,
-            }
-            for s in sorted(lanes.stops, key=lambda s: s.role is ChainRole.INITIATING)
-        ]
-    )
-    tones = [look["fault"], look["warn"], look["plain"]]
-    bars = (
-        alt.Chart(spans)
-        .mark_rule(strokeWidth=5, strokeCap="round", color=look["line"])
-        .encode(
-            x=alt.X("start", type=x_type, axis=axis, scale=scale_x),
-            x2="end:Q",
-            y=lane,
-            tooltip=[alt.Tooltip("lane:N", title="rank"), alt.Tooltip("lines:Q", title="lines")],
-        )
-    )
-    points = (
-        alt.Chart(stops)
-        .mark_point(filled=True, opacity=1)
-        .encode(
-            x=alt.X("at", type=x_type, axis=axis, scale=scale_x),
-            y=lane,
-            color=alt.Color("part:N", scale=alt.Scale(domain=roles, range=tones), legend=_legend()),
-            shape=alt.Shape("part:N", scale=alt.Scale(domain=roles, range=list(SHAPES.values())), legend=_legend()),
-            size=alt.Size("size:Q", scale=None, legend=None),
-            tooltip=[alt.Tooltip("where:N", title="line"), alt.Tooltip("part:N"), alt.Tooltip("text:N")],
-        )
-    )  # fmt: skip
-    return alt.layer(bars, points).properties(height=120 + 26 * len(lanes.order))
+def write_spec(drawn: Drawn) -> dict[str, Any]:
+    """A chart as what the browser draws, which can be kept; how it looks is left to the page."""
+    spec: dict[str, Any] = drawn.to_dict()
+    spec.pop("config", None)
+    return spec
 
 
 def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
@@ -130,7 +75,7 @@ def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
     )
     y_scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
     tips = [alt.Tooltip("step:Q", title=curve.unit), alt.Tooltip("value:Q"), alt.Tooltip("line:Q")]
-    base = alt.Chart(_data(rows))
+    base = alt.Chart(columnar(rows))
     line = base.mark_line(color=look["accent"], strokeWidth=1.7, point=len(rows) < 60).encode(
         x=x, y=alt.Y("value:Q", title=None, scale=y_scale, axis=alt.Axis(tickCount=4, format=".3~s" if top >= 1000 else ".4~g")), tooltip=tips
     )  # fmt: skip
@@ -144,7 +89,7 @@ def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
         (r["step"] for r in rows if first_line is not None and r["line"] == first_line), None
     )
     if cited is not None:
-        mark = alt.Chart(_data([{"step": cited, "label": "first fault"}]))
+        mark = alt.Chart(columnar([{"step": cited, "label": "first fault"}]))
         rule = mark.mark_rule(color=look["fault"], strokeDash=[4, 3], strokeWidth=1.4).encode(x=x)
         text = mark.mark_text(
             align="left", dx=5, dy=-4, baseline="bottom", color=look["fault"], fontSize=11
@@ -163,18 +108,18 @@ def draw_shares(
     rows = [{"part": name, "gib": size, "order": i} for i, (name, size) in enumerate(parts)]
     names = [name for name, _ in parts]
     bars = (
-        alt.Chart(_data(rows))
+        alt.Chart(columnar(rows))
         .mark_bar(height=26, stroke=look["line"], strokeWidth=0.5)
         .encode(
-            x=alt.X("gib:Q", stack="zero", title="GiB"),
+            x=alt.X("gib:Q", stack="zero", title="GiB", axis=alt.Axis(tickCount=5)),
             order=alt.Order("order:Q"),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(3)),
+            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=make_legend(3)),
             tooltip=[alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
     )  # fmt: skip
     layers: list[Drawn] = [bars]
     if capacity:
-        mark = alt.Chart(_data([{"gib": capacity}]))
+        mark = alt.Chart(columnar([{"gib": capacity}]))
         layers.append(mark.mark_rule(color=look["text"], strokeWidth=2).encode(x="gib:Q"))
     return alt.layer(*layers).properties(height=height)
 
@@ -190,20 +135,38 @@ def draw_phases(phases: Sequence[Mapping[str, Any]], capacity: float | None) -> 
     ]
     names = list(dict.fromkeys(r["part"] for r in rows))
     bars = (
-        alt.Chart(_data(rows))
+        alt.Chart(columnar(rows))
         .mark_bar()
         .encode(
             x=alt.X("gib:Q", stack="zero", title="GiB"),
             y=alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=_legend(3)),
+            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=make_legend(3)),
             tooltip=[alt.Tooltip("phase:N"), alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
     )  # fmt: skip
     layers: list[Drawn] = [bars]
     if capacity:
-        mark = alt.Chart(_data([{"gib": capacity}]))
+        mark = alt.Chart(columnar([{"gib": capacity}]))
         layers.append(mark.mark_rule(color=look["text"], strokeWidth=2).encode(x="gib:Q"))
     return alt.layer(*layers).properties(height=28 * len(order) + 150)
+
+
+def draw_waste(curve: Sequence[tuple[int, float]], interval: int, best: float) -> Drawn:
+    """Wasted share of the time over the checkpoint interval; rules at the one in use and the best."""
+    look = colours()
+    rows = [{"minutes": m, "waste": share} for m, share in curve]
+    x = alt.X("minutes:Q", title="minutes between checkpoints", scale=alt.Scale(zero=False))
+    y = alt.Y("waste:Q", title="wasted", axis=alt.Axis(format=".0%", tickCount=4))
+    tips = [alt.Tooltip("minutes:Q"), alt.Tooltip("waste:Q", format=".1%")]
+    line = alt.Chart(columnar(rows)).mark_line(color=look["accent"], strokeWidth=2).encode(x=x, y=y, tooltip=tips)  # fmt: skip
+    marks = columnar([{"minutes": interval, "what": "in use"}, {"minutes": best, "what": "best"}])
+    rules = alt.Chart(marks).mark_rule(strokeDash=[4, 3], color=look["warn"]).encode(x=x)
+    words = (
+        alt.Chart(marks)
+        .mark_text(align="left", dx=4, color=look["text"], fontSize=11)
+        .encode(x=x, y=alt.value(10), text="what:N")
+    )
+    return alt.layer(line, rules, words).properties(height=210)
 
 
 def draw_gantt(rows: Sequence[Mapping[str, Any]], stages: int) -> Drawn:
@@ -214,13 +177,13 @@ def draw_gantt(rows: Sequence[Mapping[str, Any]], stages: int) -> Drawn:
     tones = dict(zip("FBIW", look["series"], strict=False))
     data = [{**r, "what": words.get(str(r["kind"]), str(r["kind"]))} for r in rows]
     return (
-        alt.Chart(_data(data))
+        alt.Chart(columnar(data))
         .mark_bar(stroke=look["line"], strokeWidth=0.4)
         .encode(
             x=alt.X("start:Q", title="time", scale=alt.Scale(nice=False)),
             x2="end:Q",
             y=alt.Y("stage:O", title="stage"),
-            color=alt.Color("what:N", scale=alt.Scale(domain=[words[k] for k in kinds], range=[tones[k] for k in kinds]), legend=_legend()),
+            color=alt.Color("what:N", scale=alt.Scale(domain=[words[k] for k in kinds], range=[tones[k] for k in kinds]), legend=make_legend()),
             tooltip=["stage:O", "microbatch:Q", "what:N", "start:Q", "end:Q"],
         )
         .properties(height=120 + 30 * stages)

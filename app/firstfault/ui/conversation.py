@@ -8,6 +8,7 @@ from html import escape
 import streamlit as st
 
 from firstfault.access import Role
+from firstfault.conversation.incident import suggest
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     AnswerPart,
@@ -20,11 +21,15 @@ from firstfault.incidents.events import (
 from firstfault.incidents.records import Incident, TurnKind
 from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.inbox import read_inputs
-from firstfault.ui.marks import icon, render_markdown, split_fences
+from firstfault.ui.knowledge import offer_pages
+from firstfault.ui.marks import icon, plain, render_markdown, split_fences
 from firstfault.ui.sources import show_sources
 from firstfault.ui.visitor import may, require
+from firstfault.ui.walk import show_walk
+from firstfault.ui.work import say_change
 
 FAST, SLOW = 0.4, 4.0
+MAX_CHIPS = 4
 APPROVALS = ("/approve", "approve")
 
 
@@ -33,27 +38,48 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
     for number in range(1, incident.last_turn + 1):
         mine = [e for e in events if e.turn == number]
         if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
-            _show_turn(incident, number, mine)
+            _show_turn(incident, number, events)
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
     if not readonly:
         _show_box(incident, events)
 
 
 def _show_box(incident: Incident, events: Sequence[Event]) -> None:
-    if incident.state.is_final:
-        _show_choices(incident, events)
-    if not incident.state.is_final and st.button(
-        "Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"
-    ):
-        require(Role.INVESTIGATE)
-        service().stop(incident.id)
-        st.rerun()
-    with st.container(key="ask"):
+    with st.container(key="ask", gap="small"):
+        if incident.state.is_final:
+            _show_choices(incident, events)
+            _show_suggestions(incident, events)
+        elif st.button("Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"):
+            require(Role.INVESTIGATE)
+            service().stop(incident.id)
+            st.rerun()
         given = st.chat_input(
-            "Ask about this incident, or add more evidence", accept_file="multiple", key="follow-up"
+            "Ask, or add more evidence   ( / )",
+            accept_file="multiple",
+            key="follow-up",
         )
+    _listen_for_slash()
     if given is not None:
         _take(incident.id, given)
+
+
+def _listen_for_slash() -> None:
+    """`/` puts the cursor into the box, unless somebody is typing. Nothing from outside is in the script."""
+    st.html(
+        """<script>
+        if (!window.firstfaultSlash) {
+          window.firstfaultSlash = true;
+          document.addEventListener('keydown', event => {
+            const at = document.activeElement;
+            if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
+            if (at && (/^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) || at.isContentEditable)) return;
+            const box = document.querySelector('[data-testid="stChatInputTextArea"]');
+            if (box) { event.preventDefault(); box.focus(); }
+          });
+        }
+        </script>""",
+        unsafe_allow_javascript=True,
+    )
 
 
 def watch(identity: str, seen: int, every: float) -> None:
@@ -86,7 +112,7 @@ def _take(identity: str, given: object) -> None:
             turn = service().ask(identity, new.question, key=next_key(purpose))
             st.session_state["jump"] = f"turn-{turn}"
     except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
         return
     spend_key(purpose)
     st.rerun()
@@ -99,7 +125,7 @@ def _say(identity: str, word: str, needed: Role) -> None:
         require(needed)
         turn = service().ask(identity, word, key=next_key(purpose))
     except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
         return
     st.session_state["jump"] = f"turn-{turn}"
     spend_key(purpose)
@@ -128,17 +154,34 @@ def _show_choices(incident: Incident, events: Sequence[Event]) -> None:
                 _say(incident.id, "/reject", Role.INVESTIGATE)
 
 
-def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None:
+def _show_suggestions(incident: Incident, events: Sequence[Event]) -> None:
+    """Answers to the open question and questions that can be asked next, as buttons."""
+    parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
+    if parts:
+        last = parts[-1]
+        options = last.walk.options if last.walk is not None else ()
+        chips = tuple(dict.fromkeys((*options, *last.suggestions)))[:MAX_CHIPS]
+    else:
+        diagnosis = service().diagnosis(incident.id)
+        chips = suggest(diagnosis, "") if diagnosis is not None else ()
+    with st.container(horizontal=True, gap="small", key="suggestions"):
+        for number, text in enumerate(chips):
+            if st.button(text, key=f"chip-{incident.last_turn}-{number}"):
+                _say(incident.id, text, Role.INVESTIGATE)
+
+
+def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:
+    events = [e for e in whole if e.turn == number]
     received = next((e.body for e in events if isinstance(e.body, Received)), None)
     if received is not None:
-        st.html(_write_received(received, number))
+        st.html(_write_received(received, number, say_change(whole, number)))
     parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
     last = max((p.attempt for p in parts), default=1)
     for index, part in enumerate(p for p in parts if p.attempt == last):
-        _show_part(incident, part, f"t{number}p{index}")
+        _show_part(incident, part, f"t{number}p{index}", number == incident.last_turn)
     for event in events:
         if isinstance(event.body, Failed):
-            st.error(event.body.message, icon=":material/report:")
+            st.error(plain(event.body.message), icon=":material/report:")
         elif isinstance(event.body, Progress) and event.body.step in ("model", "cost"):
             st.html(f'<p class="ff ff-foot">{icon("smart_toy")} {escape(event.body.detail)}</p>')
     _jump_to(number)
@@ -148,7 +191,9 @@ def _show_turn(incident: Incident, number: int, events: Sequence[Event]) -> None
     elif events:
         steps = [e.body for e in events if isinstance(e.body, Progress)]
         st.caption(
-            f"Working: {steps[-1].detail or steps[-1].step}" if steps else "Waiting for a worker"
+            plain(f"Working: {steps[-1].detail or steps[-1].step}")
+            if steps
+            else "Waiting for a worker"
         )
 
 
@@ -163,7 +208,7 @@ def _jump_to(turn: int) -> None:
     )
 
 
-def _write_received(received: Received, number: int) -> str:
+def _write_received(received: Received, number: int, change: str) -> str:
     names = ", ".join(escape(i.name) for i in received.inputs[:5])
     told = {
         TurnKind.REPORT: "",
@@ -172,10 +217,13 @@ def _write_received(received: Received, number: int) -> str:
         TurnKind.AGAIN: "asked for the diagnosis once more",
     }[received.turn]
     text = escape(received.text)
-    return f'<div class="ff ff-turn" id="turn-{number}">{text}<small>{told}</small></div>'
+    changed = (
+        f'<p class="ff-change">{icon("compare_arrows")} {escape(change)}</p>' if change else ""
+    )
+    return f'<div class="ff ff-turn" id="turn-{number}">{text}<small>{told}</small>{changed}</div>'
 
 
-def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:
+def _show_part(incident: Incident, part: AnswerPart, scope: str, latest: bool) -> None:
     citations = {c.n: c for c in part.citations}
     if part.source == "model":
         st.html(
@@ -185,12 +233,13 @@ def _show_part(incident: Incident, part: AnswerPart, scope: str) -> None:
         if is_command:
             st.code(text, language=None, wrap_lines=True)
         else:
-            st.html(f'<div class="ff ff-prose">{render_markdown(text, citations, scope)}</div>')
+            st.html(
+                f'<div class="ff ff-prose ff-answer">{render_markdown(text, citations, scope)}</div>'
+            )
+    if part.walk is not None:
+        show_walk(part.walk, latest)
     if part.citations:
-        show_sources(
-            incident.id,
-            part.citations,
-            incident.last_turn,
-            scope=scope,
-            title="Sources of this answer",
-        )
+        many = len(part.citations)
+        with st.expander(f"{many} source{'s' if many > 1 else ''}", icon=":material/format_quote:"):
+            show_sources(incident.id, part.citations, incident.last_turn, scope=scope, title="")
+            offer_pages(part.citations, scope)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.line import normalise
 from firstfault_tools.metrics.log_lines import rank_of
 from firstfault_tools.metrics.series import MISSING, NO_STEP
@@ -40,11 +41,13 @@ _STEP = expression(rb"(?i)loss|iter|step|epoch|grad")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One printed value. value is None where NaN or infinity was printed. line: 1-based."""
+    """One printed value. value is None where NaN or infinity was printed. line: 1-based. at: its time, in
+    seconds since the epoch, where the line prints one."""
 
     step: int
     value: float | None
     line: int
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,18 @@ class Curve:
     unit: str
     points: tuple[Point, ...]
 
+    @property
+    def timed(self) -> bool:
+        """Every point has a time."""
+        return all(p.at is not None for p in self.points)
+
 
 def read_curves(
-    artefacts: Mapping[str, Path], cited: tuple[str, int] | None = None
+    artefacts: Mapping[str, Path], cited: tuple[str, int] | None = None, year: int | None = None
 ) -> tuple[Curve, ...]:
     """Curves of the log that holds the most step lines; empty where no log holds any.
 
-    cited: file and line of the first fault, around which no row is left out.
+    cited: file and line of the first fault, around which no row is left out. year: of times printed without one.
     """
     best: tuple[Curve, ...] = ()
     left = MAX_BYTES
@@ -78,7 +86,21 @@ def read_curves(
         found = _curves_of(name, path, near)
         if sum(len(c.points) for c in found) > sum(len(c.points) for c in best):
             best = found
-    return best
+    return _put_times(best, artefacts[best[0].file], year) if best and year is not None else best
+
+
+def _put_times(curves: tuple[Curve, ...], path: Path, year: int) -> tuple[Curve, ...]:
+    """The same curves with the time of every line that prints one."""
+    wanted = {p.line for c in curves for p in c.points}
+    with path.open("rb") as stream:
+        times = {
+            number: read_time(normalise(raw[:4096]), year)
+            for number, raw in enumerate(stream, 1)
+            if number in wanted
+        }
+    return tuple(
+        replace(c, points=tuple(replace(p, at=times.get(p.line)) for p in c.points)) for c in curves
+    )
 
 
 def _curves_of(name: str, path: Path, near: int | None) -> tuple[Curve, ...]:

@@ -1,56 +1,153 @@
-"""What else is known? The chain of events, tool results and the raw diagnosis, folded."""
+"""What else is known? Events in order, tool results and the raw diagnosis."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 
 import streamlit as st
 
-from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.diagnosis import ChainLink, ChainRole, Diagnosis
+from firstfault.postmortem.timeline import shape_of
+from firstfault.ui.lanes import LEAST_SILENCE_S
 from firstfault.ui.marks import icon
-from firstfault.ui.words import ROLES
+from firstfault.ui.spans import say_span
+from firstfault.ui.words import ROLES, Look
+from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.place import name_ranks
+from firstfault_tools.log.prefix import read_prefix
 
 MAX_ROWS = 200
+MOST_LINE = 400
+BEFORE = Look("history", "before it", "plain")
+"""Part of a line that was written before the first fault: it cannot follow from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Lines of one kind and part: the first of them with its time, and all their ranks and places.
+
+    about: the line prints no time; that of its neighbour stands for it.
+    """
+
+    at: float | None
+    about: bool
+    look: Look
+    links: tuple[ChainLink, ...]
 
 
 def show_details(diagnosis: Diagnosis) -> None:
-    """Folds under the answer."""
-    if diagnosis.cascade:
-        with st.expander(f"Chain of events: {len(diagnosis.cascade)}", icon=":material/timeline:"):
-            st.html(write_chain(diagnosis))
-    findings = [(p.name.value.replace("_", " "), f) for p in diagnosis.phases for f in p.findings]
-    if findings:
-        with st.expander(f"Findings by phase: {len(findings)}", icon=":material/checklist:"):
-            rows = "".join(
-                f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in findings
-            )
-            st.html(
-                f'<table class="ff ff-table"><thead><tr><th>Phase</th><th>Finding</th></tr></thead><tbody>{rows}</tbody></table>'
-            )
-    if diagnosis.tools:
-        with st.expander(f"Tool results: {', '.join(diagnosis.tools)}", icon=":material/build:"):
-            st.json(dict(diagnosis.tools), expanded=1)
-    with st.expander("Diagnosis as JSON", icon=":material/data_object:"):
+    """What machines read, in one fold."""
+    with st.expander("Raw: diagnosis as JSON, tool results", icon=":material/data_object:"):
         text = json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1)
         st.download_button(
             "Download JSON", text, "diagnosis.json", "application/json", on_click="ignore"
         )
+        if diagnosis.tools:
+            st.json(dict(diagnosis.tools), expanded=1)
         st.code(text[:60_000], language="json", height=360)
 
 
+def show_events(diagnosis: Diagnosis) -> None:
+    """The chain of events as a table."""
+    if diagnosis.cascade:
+        st.html(write_chain(diagnosis))
+
+
 def write_chain(diagnosis: Diagnosis) -> str:
-    """The chain as a table."""
-    rows = []
-    for link in diagnosis.cascade[:MAX_ROWS]:
-        look = ROLES[link.role]
-        place = f"{link.file}:{link.line}" if link.line else str(link.file)
-        rows.append(
-            f'<tr><td><span class="ff-tag ff-tone-{look.tone}">{icon(look.icon)} {look.word}</span></td>'
-            f'<td class="num">{"" if link.rank is None else link.rank}</td><td class="mono">{escape(place)}</td>'
-            f'<td class="mono">{escape(link.text[:600])}</td></tr>'
-        )
+    """Time, ranks, part and line of every event, in order of time; long silences are rows of their own."""
+    rows, before = [], None
+    for event in group_events(order_events(diagnosis))[:MAX_ROWS]:
+        at = event.at
+        if at is not None and before is not None and at - before >= LEAST_SILENCE_S:
+            rows.append(
+                f'<tr class="gap"><td colspan="5">{icon("more_vert")} {say_span(at - before)} of silence</td></tr>'
+            )
+        before = at if at is not None else before
+        rows.append(_write_row(event))
     return (
-        '<table class="ff ff-table"><thead><tr><th>Part</th><th class="num">Rank</th><th>Where</th>'
-        f"<th>Line</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        '<table class="ff ff-table ff-events"><thead><tr><th class="num">UTC</th><th class="num">Rank</th><th>Part</th>'
+        f"<th>Line</th><th>Where</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
+
+
+def _write_row(event: Event) -> str:
+    first, alike = event.links[0], len(event.links) - 1
+    time = f"{datetime.fromtimestamp(event.at, UTC):%H:%M:%S}" if event.at is not None else "–"
+    if event.about and event.at is not None:
+        time = f'<span title="by its neighbours; the line prints no time">~{time}</span>'
+    ranks = name_ranks(sorted({k.rank for k in event.links if k.rank is not None}))
+    place = f"{first.file}:{first.line}" if first.line else str(first.file)
+    more = f' <span class="ff-muted">and {alike} more alike</span>' if alike else ""
+    return (
+        f'<tr><td class="num">{time}</td><td class="num ranks">{ranks.removeprefix("ranks ").removeprefix("rank ")}</td>'
+        f'<td><span class="ff-tag ff-tone-{event.look.tone}">{icon(event.look.icon)} {event.look.word}</span></td>'
+        f'<td class="mono">{escape(_say_line(first))}{more}</td><td class="mono place">{escape(place)}</td></tr>'
+    )
+
+
+def order_events(diagnosis: Diagnosis) -> Sequence[tuple[float | None, bool, ChainLink]]:
+    """(time, whether it is a neighbour's, line) of each line of the chain once, by time; else by file and line."""
+    span = diagnosis.input.time_range
+    year = int(span[0][:4]) if span else 1970
+    found = {(k.file, k.line): k for k in reversed(diagnosis.cascade)}
+    times = {
+        place: at
+        for place, link in found.items()
+        if span and (at := read_time(link.text, year)) is not None
+    }
+    if not times:
+        ordered = sorted(found.values(), key=lambda k: (k.file or "", k.line))
+        return [(None, False, link) for link in ordered]
+    events = [
+        (times.get(place, _near(link, found, times)), place not in times, link)
+        for place, link in found.items()
+    ]
+    return sorted(events, key=lambda e: (e[0], e[2].line))
+
+
+def _near(
+    link: ChainLink,
+    found: Mapping[tuple[str | None, int], ChainLink],
+    times: Mapping[tuple[str | None, int], float],
+) -> float:
+    """Place in time of a line that prints none: that of the nearest line of its file.
+
+    A first fault of a file without times came before what other ranks report of it.
+    """
+    near = [(abs(n - link.line), at) for (file, n), at in times.items() if file == link.file]
+    if near:
+        return min(near)[1]
+    if link.role is ChainRole.INITIATING:
+        others = [at for place, at in times.items() if found[place].rank != link.rank]
+        return min(others, default=min(times.values()))
+    return max(times.values())
+
+
+def group_events(
+    ordered: Sequence[tuple[float | None, bool, ChainLink]],
+) -> Sequence[Event]:
+    """Lines of one kind and part as one event, at the place of the first of them."""
+    first = next((n for n, e in enumerate(ordered) if e[2].role is ChainRole.INITIATING), 0)
+    groups: dict[tuple[str, str], list[tuple[float | None, bool, ChainLink]]] = {}
+    for number, event in enumerate(ordered):
+        link = event[2]
+        look = ROLES[link.role]
+        if number < first and link.role is ChainRole.CASCADE:
+            look = BEFORE
+        groups.setdefault((look.word, shape_of(link.text)), []).append(event)
+    looks = {look.word: look for look in (*ROLES.values(), BEFORE)}
+    return [
+        Event(rows[0][0], rows[0][1], looks[word], tuple(row[2] for row in rows))
+        for (word, _), rows in groups.items()
+    ]
+
+
+def _say_line(link: ChainLink) -> str:
+    """The message without its prefixes, which the row shows anyway."""
+    text = link.text[read_prefix(link.text)[1] :].strip() or link.text
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MOST_LINE else flat[:MOST_LINE].rsplit(" ", 1)[0] + " …"

@@ -28,6 +28,7 @@ def service() -> Service:
 
 
 def _warm_up(opened: Service) -> None:
+    opened.warm_search()
     try:
         len(opened.workspace.knowledge.pages)
     except (FirstfaultError, ToolError, OSError):

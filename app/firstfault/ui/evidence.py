@@ -51,8 +51,8 @@ def show_evidence(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
     left = len(found) - len(chosen)
     note = f"{left} more quoted line{'s' if left > 1 else ''} under Sources" if left else ""
     st.html(
-        f'<section class="ff" aria-label="Evidence"><h3 class="ff-title">Evidence<small>{note}</small></h3>'
-        f'<div style="margin-top:.5rem">{"".join(figures)}</div></section>'
+        f'<section class="ff" aria-label="Evidence">{"".join(figures)}'
+        f'<p class="ff-foot">{note}</p></section>'
     )
 
 

@@ -25,9 +25,9 @@ class Example:
     files: tuple[Path, ...]
 
     def read(self) -> NewIncident:
-        """The case as a new incident."""
+        """The case as a new incident, whose title will be its fault."""
         inputs = tuple(Upload(f.name, f.read_bytes()) for f in self.files)
-        return NewIncident(inputs, self.question, self.title)
+        return NewIncident(inputs, self.question)
 
 
 @cache
@@ -51,7 +51,6 @@ def list_examples() -> tuple[Example, ...]:
 def _folder(case: str) -> Path | None:
     """Inside the wheel, or in the checkout."""
     package = _HERE.parent
-    for base in (package / "_examples", package.parent.parent / "evals" / "cases"):
-        if (base / case).is_dir():
-            return base / case
-    return None
+    checkout = package.parent.parent / "evals" / "cases" / "dev"
+    folders = (package / "_examples" / case, *checkout.glob(f"*/{case}"))
+    return next((folder for folder in folders if folder.is_dir()), None)

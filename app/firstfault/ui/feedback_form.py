@@ -8,6 +8,7 @@ from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
 from firstfault.ui.door import service
+from firstfault.ui.marks import plain
 from firstfault.ui.visitor import require
 from firstfault.ui.words import name_category
 from firstfault_tools.findings import Category
@@ -21,7 +22,7 @@ def show_feedback(incident: Incident) -> None:
         last = given[-1]
         said = {True: "it helped", False: "it did not help", None: ""}[last.helpful]
         kept = f" A draft case is in {last.draft}." if last.draft else ""
-        st.caption(f"You told us: {' '.join(x for x in (said, last.really) if x)}.{kept}")
+        st.caption(plain(f"You told us: {' '.join(x for x in (said, last.really) if x)}.{kept}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="feedback"):
         if st.button("Yes, that was it", icon=":material/thumb_up:", key="right"):
             _keep(incident, True, "", None)
@@ -42,6 +43,6 @@ def _keep(incident: Incident, helpful: bool, really: str, category: Category | N
         require(Role.INVESTIGATE)
         service().feedback(incident.id, helpful, really, category)
     except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
         return
     st.rerun()

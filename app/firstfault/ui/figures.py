@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import streamlit as st
 
 from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.ui.charts import draw_curve, draw_lanes, draw_shares
+from firstfault.ui.charts import draw_curve, draw_shares, theme_name, write_spec
 from firstfault.ui.curves import Curve, read_curves
 from firstfault.ui.door import service
 from firstfault.ui.lanes import LAUNCHER, Lanes, read_lanes
 from firstfault.ui.marks import sentence
+from firstfault.ui.spans import say_span
+from firstfault.ui.timeline_chart import choose_bands, draw_timeline
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category
 
@@ -23,6 +27,8 @@ BUCKETS = (
     ("unexplained_gib", "unexplained"),
     ("free_gib", "free"),
 )
+LEAST_GIB = 0.05
+"""GiB below which a part cannot be seen in the bar."""
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
@@ -31,18 +37,52 @@ def _lanes(incident: str, last_turn: int, _diagnosis: Diagnosis) -> Lanes | None
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
-def _curves(incident: str, last_turn: int, cited: tuple[str, int] | None) -> tuple[Curve, ...]:
-    return read_curves(service().record.shelf.artefacts(incident), cited)
+def _curves(
+    incident: str, last_turn: int, cited: tuple[str, int] | None, year: int | None
+) -> tuple[Curve, ...]:
+    return read_curves(service().record.shelf.artefacts(incident), cited, year)
 
 
-def show_lanes(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
-    """The lanes, with the same in words for those who cannot see them."""
+def curves_of(incident: str, diagnosis: Diagnosis, last_turn: int) -> tuple[Curve, ...]:
+    """Curves of the incident, with times where the logs print them."""
+    first, span = diagnosis.first_line, diagnosis.input.time_range
+    cited = (first.file, first.line) if first else None
+    return _curves(incident, last_turn, cited, int(span[0][:4]) if span else None)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _timeline_spec(
+    incident: str, last_turn: int, theme: str, _lanes: Lanes, _curves: Sequence[Curve]
+) -> dict[str, Any]:
+    return write_spec(draw_timeline(_lanes, _curves))
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _curve_specs(
+    incident: str, last_turn: int, theme: str, _curves: Sequence[Curve], first: int | None
+) -> list[dict[str, Any]]:
+    return [write_spec(draw_curve(curve, first)) for curve in _curves]
+
+
+def show_timeline(incident: str, diagnosis: Diagnosis, last_turn: int) -> bool:
+    """Lanes with the metrics below, the same in words for those who cannot see them; whether metrics are in it."""
     lanes = _lanes(incident, last_turn, diagnosis)
     if lanes is None:
-        return
-    left_out = f"{lanes.ranks_left_out} more ranks are not drawn" if lanes.ranks_left_out else ""
-    st.html(f'<h3 class="ff ff-title">Who stopped where<small>{left_out}</small></h3>')
-    st.altair_chart(draw_lanes(lanes), width="stretch", alt=describe_lanes(lanes))
+        return False
+    curves = curves_of(incident, diagnosis, last_turn)
+    bands = choose_bands(lanes, curves)
+    left_out = f"{lanes.ranks_left_out} more ranks are not drawn. " if lanes.ranks_left_out else ""
+    st.html(
+        f'<h3 class="ff ff-title">Who stopped where<small>{left_out}Dotted is silence; drag to move, '
+        "turn the wheel to zoom, double click to go back</small></h3>"
+    )
+    told = describe_lanes(lanes)
+    if bands:
+        told += " Below them: " + ", ".join(b.curve.title.lower() for b in bands) + "."
+    # whoever else opens the incident is shown the chart as it was drawn once
+    spec = _timeline_spec(incident, last_turn, theme_name(), lanes, curves)
+    st.vega_lite_chart(spec=spec, width="stretch", alt=told)
+    return bool(bands)
 
 
 def describe_lanes(lanes: Lanes) -> str:
@@ -51,26 +91,34 @@ def describe_lanes(lanes: Lanes) -> str:
     ranks = sum(1 for lane in lanes.order if lane != LAUNCHER)
     begun = f"The first fault is on {_name(first[0].lane)}, at {first[0].where}. " if first else ""
     follow = sorted({_name(s.lane) for s in lanes.stops if s.role.value == "cascade"})
-    after = f"What follows is reported by {', '.join(follow[:12])}." if follow else ""
-    return f"Lanes of {ranks} ranks over time. {begun}{after}"
+    after = f"What follows is reported by {', '.join(follow[:12])}. " if follow else ""
+    longest = max(lanes.silences, key=lambda s: s.end - s.start, default=None)
+    quiet = f"The longest silence is {say_span(longest.end - longest.start)}, on {_name(longest.lane)}." if longest else ""  # fmt: skip
+    return f"Lanes of {ranks} ranks over time. {begun}{after}{quiet}".strip()
 
 
 def _name(lane: str) -> str:
-    return "the launcher" if lane == LAUNCHER else f"rank {lane}"
+    if lane == LAUNCHER:
+        return "the launcher"
+    return f"rank {lane}" if lane.isdecimal() else lane
 
 
 def show_curves(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
     """Small multiples of what the step lines print."""
     first = diagnosis.first_line
-    curves = _curves(incident, last_turn, (first.file, first.line) if first else None)
+    curves = curves_of(incident, diagnosis, last_turn)
     if not curves:
         return
     st.html(
         f'<h3 class="ff ff-title">Curves<small>step lines of {escape(curves[0].file)}</small></h3>'
     )
-    for row in range(0, len(curves), 2):
-        for column, curve in zip(st.columns(2, gap="medium"), curves[row : row + 2], strict=False):
-            cited = first.line if first is not None and first.file == curve.file else None
+    cited = first.line if first is not None and first.file == curves[0].file else None
+    drawn = list(
+        zip(curves, _curve_specs(incident, last_turn, theme_name(), curves, cited), strict=True)
+    )
+    for row in range(0, len(drawn), 2):
+        columns = st.columns(2, gap="medium")
+        for column, (curve, spec) in zip(columns, drawn[row : row + 2], strict=False):
             lost = sum(1 for p in curve.points if p.value is None)
             values = [p.value for p in curve.points if p.value is not None]
             told = f"{curve.title}: {len(curve.points)} points"
@@ -78,7 +126,7 @@ def show_curves(incident: str, diagnosis: Diagnosis, last_turn: int) -> None:
                 told += f", from {values[0]:g} to {values[-1]:g}, highest {max(values):g}"
             told += f", {lost} not a number" if lost else ""
             with column:
-                st.altair_chart(draw_curve(curve, cited), width="stretch", alt=told)
+                st.vega_lite_chart(spec=spec, width="stretch", alt=told)
 
 
 def show_memory(diagnosis: Diagnosis) -> None:
@@ -99,7 +147,7 @@ def show_memory(diagnosis: Diagnosis) -> None:
     books = result.get("books")
     if not isinstance(books, dict) or not books.get("capacity_gib"):
         return
-    parts = [(name, float(books[key])) for key, name in BUCKETS if books.get(key)]
+    parts = [(name, float(books[key])) for key, name in BUCKETS if books.get(key, 0) >= LEAST_GIB]
     st.html(
         '<h3 class="ff ff-title">Where the memory went<small>the books of the message, closed</small></h3>'
         f'<p class="ff" style="margin-top:.3rem">{escape(sentence(str(books["reason"])))}. '

@@ -1,4 +1,4 @@
-"""What would prove the verdict wrong, and what else could it be? For and against, side by side."""
+"""Why this cause, what would prove it wrong, and what else could it be? For and against, side by side."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from firstfault.investigation.diagnosis import Diagnosis, Hypothesis
 from firstfault.ui.marks import link_marks, mark_text, sentence
 from firstfault.ui.words import name_category
 from firstfault_tools.findings import Verdict
+
+
+def show_why(diagnosis: Diagnosis) -> None:
+    """How the cause is known, what would overturn it, and the explanations that lost."""
+    text = mark_text(diagnosis.explanation, {c.n: c for c in diagnosis.citations})
+    if text.strip():
+        st.html(f'<div class="ff ff-prose"><p>{text}</p></div>')
+    show_disproof(diagnosis)
+    show_hypotheses(diagnosis)
 
 
 def show_disproof(diagnosis: Diagnosis) -> None:

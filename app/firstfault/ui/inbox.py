@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from firstfault.access import Role
+from firstfault.access import Mode, Role
 from firstfault.errors import FirstfaultError, UsageError
+from firstfault.intake.message import Split, is_statement, read_paths, split_message
+from firstfault.intake.places import read_roots, refuse_outside, refuse_place
 from firstfault.service import NamedPath, NewIncident, PastedText, Upload
 from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.examples import Example, list_examples
+from firstfault.ui.marks import plain
 from firstfault.ui.navigation import open_incident
-from firstfault.ui.paste import Split, is_statement, read_paths, split_message
-from firstfault.ui.visitor import require
+from firstfault.ui.visitor import mode, require
 
 Given = PastedText | Upload | NamedPath
 HERO = """
@@ -46,8 +49,8 @@ def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
     """What the box holds, as the service takes it. Uploads stay bytes; nothing is kept here."""
     split = split_message(text)
     inputs: list[Given] = [Upload(f.name, f.getvalue()) for f in files]
-    paths = read_paths(text) if service().settings.allow_paths else ()
-    if paths and any(p.exists() for p in paths):
+    paths = read_paths(text) if may_name_paths() else ()
+    if paths and not _refuse_paths(paths):
         return NewIncident((*inputs, *(NamedPath(p) for p in paths)))
     if is_statement(split.question) and not split.log and service().recognises(split.question):
         split = Split("", split.question)
@@ -62,7 +65,7 @@ def begin(new: NewIncident, key: str) -> None:
         require(Role.INVESTIGATE)
         identity = service().start(new, key=next_key(key))
     except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
         return
     spend_key(key)
     open_incident(identity)
@@ -80,7 +83,7 @@ def _show_folder() -> None:
 
 
 def _show_paths() -> None:
-    if not service().settings.allow_paths:
+    if not may_name_paths():
         return
     with st.popover("Path on this machine", icon=":material/terminal:", type="tertiary"):
         text = st.text_area(
@@ -90,15 +93,34 @@ def _show_paths() -> None:
         )
         if st.button("Read paths", type="primary", key="paths-read"):
             paths = read_paths(text)
-            missing = [str(p) for p in paths if not p.exists()]
             if not paths:
                 st.warning("Give absolute paths, one a line.", icon=":material/warning:")
-            elif missing:
-                st.warning(
-                    f"Not on this machine: {', '.join(missing[:3])}", icon=":material/warning:"
-                )
+            elif refused := _refuse_paths(paths):
+                st.warning(plain(refused), icon=":material/warning:")
             else:
                 begin(NewIncident(tuple(NamedPath(p) for p in paths)), key="paths")
+
+
+def may_name_paths() -> bool:
+    """Visitors may name files of this machine: where nobody signs in, or below the given roots."""
+    settings = service().settings
+    return settings.allow_paths and (mode() is Mode.LOCAL or bool(read_roots(settings.path_roots)))
+
+
+def _refuse_paths(paths: Sequence[Path]) -> str:
+    """Why these paths cannot be read; '' where they can. Outside the roots nothing is told of them."""
+    settings = service().settings
+    roots = read_roots(settings.path_roots)
+    for path in paths:
+        if (roots or mode() is not Mode.LOCAL) and (
+            why := refuse_outside(path, roots, "FIRSTFAULT_PATH_ROOTS")
+        ):
+            return f"{path}: {why}"
+        if why := refuse_place(path, settings):
+            return f"{path}: {why}"
+        if not path.exists():
+            return f"Not on this machine: {path}"
+    return ""
 
 
 def _show_examples() -> None:
@@ -119,6 +141,6 @@ def _show_example(example: Example) -> None:
         try:
             new = example.read()
         except (OSError, UsageError) as error:
-            st.error(f"{example.id}: {error}", icon=":material/error:")
+            st.error(plain(f"{example.id}: {error}"), icon=":material/error:")
             return
         begin(new, key=f"example-{example.id}")

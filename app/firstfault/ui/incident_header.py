@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from html import escape
+from textwrap import shorten
 
 import streamlit as st
 
 from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
+from firstfault.investigation.headline import capitalise, shorten_clause
 from firstfault.ui.door import service
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.report_menu import show_report_menu
@@ -21,23 +22,13 @@ _FILE = expression(r"\S*(?: and \d+ more)?")
 
 
 def name_incident(incident: Incident) -> str:
-    """Title for lists: what has only file names for a title goes by its cause."""
+    """The fault as a title, on the page and in lists; a person's own title where there is one."""
     title = incident.title.strip()
-    cause = incident.root_cause or ""
-    if cause and all(_FILE.fullmatch(part) for part in title.split(", ")):
-        title = cause
-    if cause.startswith(title[:32]):
-        title = title[:1].upper() + title[1:]
-    return title[:MAX_TITLE] or "Untitled"
-
-
-def head_incident(incident: Incident) -> str:
-    """Title above the verdict; where it only repeats the cause, the time it was opened."""
-    title, cause = incident.title.strip(), incident.root_cause or ""
-    if not title or (cause and title[:32].lower() == cause[:32].lower()):
-        opened = datetime.fromtimestamp(incident.created, UTC)
-        return f"Incident opened {opened:%d %B %Y, %H:%M} UTC"
-    return title
+    cause = (incident.root_cause or "").removeprefix("Not decided: ")
+    is_file = all(_FILE.fullmatch(part) for part in title.split(", "))
+    if cause and (is_file or title[:32].lower() == (incident.root_cause or "")[:32].lower()):
+        return capitalise(shorten_clause(cause, MAX_TITLE))
+    return shorten(title, MAX_TITLE, placeholder=" …") if title else "Untitled"
 
 
 def show_header(incident: Incident) -> None:
@@ -45,7 +36,7 @@ def show_header(incident: Incident) -> None:
     with st.container(
         key="incident-header", horizontal=True, vertical_alignment="center", gap="small"
     ):
-        st.html(f'<h1 class="ff ff-name">{escape(head_incident(incident))}</h1>', width="stretch")
+        st.html(f'<h1 class="ff ff-name">{escape(name_incident(incident))}</h1>', width="stretch")
         if incident.verdict is not None:
             show_report_menu(incident)
         if may(Role.INVESTIGATE):
@@ -114,6 +105,7 @@ def _show_more(incident: Incident) -> None:
                 icon=":material/delete_forever:",
                 key="delete",
                 width="stretch",
+                type="primary",
                 on_click=_delete,
                 args=(incident.id,),
             )
@@ -132,11 +124,29 @@ def _withdraw(identity: str) -> None:
 def _archive(identity: str, archived: bool) -> None:
     require(Role.INVESTIGATE)
     service().archive(identity, archived)
+    if archived:
+        st.session_state["undo"] = identity
+    else:
+        st.session_state["notice"] = "The incident is back in the list."
+
+
+def offer_undo() -> None:
+    """After archiving: that it happened, and a way back."""
+    identity = st.session_state.get("undo", "")
+    if not identity:
+        return
+    with st.container(key="undo", horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Archived: the incident has left the list.")
+        if st.button("Undo", icon=":material/undo:", key="archive-undo", type="tertiary"):
+            del st.session_state["undo"]
+            _archive(identity, False)
+            st.rerun()
 
 
 def _diagnose_again(identity: str) -> None:
     require(Role.INVESTIGATE)
     service().diagnose_again(identity)
+    st.session_state["notice"] = "Everything is read again; what changes is said at the end."
 
 
 def _delete(identity: str) -> None:

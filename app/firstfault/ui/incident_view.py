@@ -1,8 +1,9 @@
-"""What does one incident show, and in which order? Receipt, phases, verdict, evidence, next, fixes."""
+"""What does one incident show, and in which order? The card first; what supports it folds below."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from html import escape
 
 import streamlit as st
@@ -10,80 +11,145 @@ import streamlit as st
 from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
+    AnswerPart,
     Event,
     Failed,
     PhaseReached,
     Progress,
     ReceiptWritten,
     RelatedFound,
+    VerdictReached,
 )
 from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident
-from firstfault.investigation.diagnosis import Phase
-from firstfault.ui.details import show_details
+from firstfault.investigation.diagnosis import Diagnosis, Phase
+from firstfault.investigation.headline import capitalise, shorten_clause
+from firstfault.ui.card import make_card
+from firstfault.ui.details import show_details, show_events
 from firstfault.ui.door import service
 from firstfault.ui.evidence import role_by_place, show_evidence
+from firstfault.ui.experiments import show_experiments
 from firstfault.ui.feedback_form import show_feedback
-from firstfault.ui.figures import show_curves, show_lanes, show_memory, tells_by_curve
+from firstfault.ui.figures import show_curves, show_memory, show_timeline, tells_by_curve
 from firstfault.ui.fixes import show_fixes
-from firstfault.ui.hypotheses import show_disproof, show_hypotheses
+from firstfault.ui.hypotheses import show_why
 from firstfault.ui.incident_header import show_header
-from firstfault.ui.marks import icon
-from firstfault.ui.next_step import show_next_step
-from firstfault.ui.phases import write_phases
+from firstfault.ui.knowledge import offer_pages
+from firstfault.ui.marks import icon, plain
+from firstfault.ui.navigation import Place, View, set_place
+from firstfault.ui.next_step import show_collecting
+from firstfault.ui.phases import say_phases, write_opened, write_phases
 from firstfault.ui.receipt import show_receipt
 from firstfault.ui.sources import show_sources
-from firstfault.ui.verdict_card import write_verdict
+from firstfault.ui.verdict_card import show_card
 from firstfault.ui.visitor import may
+from firstfault.ui.work import show_work
+
+MOST_RELATED = 3
+
+Rest = Callable[[], None]
+"""Draws what reads whole logs, when all that is urgent is on the page."""
 
 
-def show_incident(incident: Incident, events: Sequence[Event]) -> None:
-    """Everything of an incident above its conversation."""
+def show_incident(incident: Incident, events: Sequence[Event]) -> Rest:
+    """Everything of an incident above its conversation; the figures are drawn by what is returned."""
     show_header(incident)
-    show_answer(incident, events)
+    draw_figures = show_answer(incident, events)
     if incident.verdict is not None and incident.state.is_final and may(Role.INVESTIGATE):
         show_feedback(incident)
+    return draw_figures
 
 
-def show_answer(incident: Incident, events: Sequence[Event]) -> None:
-    """Receipt, phases and verdict, or how far the worker is."""
+def show_answer(incident: Incident, events: Sequence[Event]) -> Rest:
+    """The card, and folds for all that supports it; or how far the worker is."""
     diagnosis = service().diagnosis(incident.id)
     if diagnosis is None:
         _show_without_verdict(incident, events, not incident.state.is_final)
-        return
+        return lambda: None
+    card = make_card(diagnosis, service().workspace.knowledge.pages)
     show_receipt(diagnosis.input)
-    st.html(write_phases(diagnosis.phases))
-    st.html(write_verdict(diagnosis))
+    show_card(diagnosis, card)
     _show_related(incident, events)
-    show_evidence(incident.id, diagnosis, incident.last_turn)
-    # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
-    above = st.container(key="figures")
-    show_next_step(diagnosis)
-    show_fixes(diagnosis)
-    show_disproof(diagnosis)
-    show_hypotheses(diagnosis)
-    below = st.container(key="more-figures")
+    _show_phases(_phases_now(events) or diagnosis.phases, diagnosis)
+    by_curve = tells_by_curve(diagnosis)
+    with st.expander("Evidence", icon=":material/find_in_page:", expanded=True):
+        show_evidence(incident.id, diagnosis, incident.last_turn)
+        # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
+        beside = st.container(key="figures")
+    with st.expander("Timeline", icon=":material/timeline:"):
+        below = st.container(key="more-figures")
+    with st.expander("Why", icon=":material/psychology_alt:"):
+        show_why(diagnosis)
+    if diagnosis.fixes or diagnosis.next_artefacts:
+        count = len(diagnosis.fixes)
+        with st.expander(f"All fixes ({count})", icon=":material/build:"):
+            show_fixes(diagnosis, card.action)
+            show_collecting(diagnosis, card.action)
+    show_experiments(incident, diagnosis)
+    with st.expander(f"Sources ({len(diagnosis.citations)})", icon=":material/format_quote:"):
+        _show_sources(incident, diagnosis)
+    show_details(diagnosis)
+
+    def draw_figures() -> None:
+        with beside:
+            if by_curve:
+                show_curves(incident.id, diagnosis, incident.last_turn)
+            show_memory(diagnosis)
+        with below:
+            linked = show_timeline(incident.id, diagnosis, incident.last_turn)
+            show_events(diagnosis)
+            if not (by_curve or linked):
+                show_curves(incident.id, diagnosis, incident.last_turn)
+
+    return draw_figures
+
+
+def _show_phases(phases: Sequence[Phase], diagnosis: Diagnosis) -> None:
+    with st.expander(say_phases(phases), icon=":material/checklist:"):
+        st.html(write_opened(phases, diagnosis))
+
+
+def _show_sources(incident: Incident, diagnosis: Diagnosis) -> None:
     show_sources(
         incident.id,
         diagnosis.citations,
         incident.last_turn,
         diagnosis.input.lines_total,
         role_by_place(diagnosis),
+        title="",
     )
-    show_details(diagnosis)
-    with above if tells_by_curve(diagnosis) else below:
-        show_curves(incident.id, diagnosis, incident.last_turn)
-    with above:
-        show_lanes(incident.id, diagnosis, incident.last_turn)
-        show_memory(diagnosis)
+    offer_pages(diagnosis.citations, "main")
 
 
 def _show_related(incident: Incident, events: Sequence[Event]) -> None:
     found = [e.body for e in events if isinstance(e.body, RelatedFound)]
     if not found:
         return
-    with st.container(key="related"):
-        st.html(f'<p class="ff ff-note">{icon("history")} {escape(found[-1].summary)}</p>')
+    with st.container(key="related", horizontal=True, vertical_alignment="center", gap="small"):
+        st.html(
+            f'<p class="ff ff-note">{icon("history")} {escape(found[-1].summary)}</p>',
+            width="content",
+        )
+        for other in found[-1].incidents[:MOST_RELATED]:
+            st.button(
+                f"Open that of {datetime.fromtimestamp(other.created, UTC):%d %b, %H:%M}",
+                help=plain(shorten_clause(capitalise(other.root_cause or other.title))),
+                key=f"related-{other.id}",
+                type="tertiary",
+                icon=":material/arrow_forward:",
+                on_click=set_place,
+                args=(Place(View.INCIDENT, other.id),),
+            )
+
+
+def _phases_now(events: Sequence[Event]) -> tuple[Phase, ...]:
+    """Phases as the conversation left them; empty where it has not moved them since the verdict."""
+    for event in reversed(events):
+        if isinstance(event.body, VerdictReached):
+            return ()
+        if isinstance(event.body, AnswerPart) and event.body.walk is not None:
+            return event.body.walk.phases
+    return ()
 
 
 def _show_without_verdict(incident: Incident, events: Sequence[Event], running: bool) -> None:
@@ -97,11 +163,14 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], running: 
     ]
     diagnosing = any(isinstance(e.body, Progress) and e.body.step != "answer" for e in events)
     # a question without evidence is answered, not diagnosed
-    if phases or ((running or diagnosing) and service().evidence(incident.id)):
-        st.html(write_phases(phases, running))
+    evidence = service().evidence(incident.id)
+    if evidence and (phases or running or diagnosing):
+        if running:
+            st.html(write_phases(phases, running))
+        show_work(incident, events, evidence)
     for event in events:
         if event.kind is Kind.ERROR and isinstance(event.body, Failed):
-            st.error(event.body.message, icon=":material/report:")
+            st.error(plain(event.body.message), icon=":material/report:")
 
 
 def read_incident_events(identity: str) -> tuple[Event, ...]:

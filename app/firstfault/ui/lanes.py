@@ -1,31 +1,58 @@
-"""Who stopped where? One lane a rank: how long it wrote, and where it failed, followed or was shut down."""
+"""Who stopped where? One lane a process: when it wrote, when it was silent, and where it failed or followed.
+
+A lane is a rank of the job. Local ranks of which that rank is not known keep lanes of their own, by host
+or log, so that two nodes never share one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault_tools.log.line import normalise
+from firstfault_tools.log.place import NOWHERE, Place
+from firstfault_tools.log.prefix import read_file_name
 from firstfault_tools.log.scan import make_line
+from firstfault_tools.placement.table import PlacementTable
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_LINES = 3_000
 END_LINES = 400
 MAX_LANES = 32
 LAUNCHER = "launcher"
+HEAD_BYTES = 64 * 1024
+LEAST_SILENCE_S = 60.0
+"""Seconds between two lines from which on a silence is told; most step and heartbeat lines come faster."""
+
+SILENT_GAPS = 5.0
+"""Times the usual distance between a process's lines from which on it is silent and not merely slow."""
+
+NEAR_LINES = 20
+"""Lines within which a line without a time was written about when its neighbour was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a rank's first to its last line; places on the axis."""
+    """A stretch in which a process wrote; places on the axis."""
 
     lane: str
     start: float
     end: float
     lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A stretch in which a process wrote nothing although others did, or it wrote before and after."""
+
+    lane: str
+    start: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,107 +75,215 @@ class Lanes:
     spans: tuple[Span, ...]
     stops: tuple[Stop, ...]
     ranks_left_out: int = 0
+    silences: tuple[Silence, ...] = ()
 
 
-@dataclass(slots=True)
-class _Lane:
-    start: float
-    end: float
-    lines: int = 0
+@dataclass(frozen=True, slots=True, order=True)
+class _Written:
+    """A line of a process: its place on the axis, its file, and how many lines of that file were left out before."""
+
+    at: float
+    file: str
+    left_out: int
+
+
+_Lane = list[_Written]
 
 
 def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | None:
-    """Lanes of an incident; None where fewer than two ranks are seen or nothing stopped."""
-    if not diagnosis.cascade or len(diagnosis.input.ranks_seen) < 2:
+    """Lanes of an incident; None where fewer than two processes are seen or nothing stopped."""
+    if not diagnosis.cascade or not _several(diagnosis, artefacts.values()):
         return None
     marked = {(link.file or "", link.line) for link in diagnosis.cascade}
     timed = diagnosis.input.time_range is not None
     if not timed and len(diagnosis.input.files) > 1:
         return None
     year = int(diagnosis.input.time_range[0][:4]) if diagnosis.input.time_range else 1970
-    ranks: dict[int, _Lane] = {}
-    places: dict[tuple[str, int], float] = {}
+    lanes: dict[tuple[Place, str], _Lane] = {}
+    places: dict[tuple[str, int], tuple[Place, float]] = {}
+    table = PlacementTable(world=diagnosis.input.world_size)
+    known: set[tuple[Place, str]] = set()
+    before, left_out, last = 0, 0, ""
+    untimed: list[tuple[int, Place]] = []
+    latest: float | None = None
     for file, number, text in _lines(artefacts.items(), marked):
+        if file != last:
+            _place_untimed(untimed, last, lanes, places, latest, left_out)
+            before, left_out, last, latest = 0, 0, file, None
+        left_out += number - before - 1
+        before = number
         line = make_line(file, number, text, year)
         at = line.time if timed else float(number)
+        place = line.place.within(read_file_name(file))
+        told = Place(place.rank, place.local_rank, place.node_rank, host=place.host)
+        if (told, file) not in known:
+            known.add((told, file))
+            table.add(told, file)
         if at is None:
+            if (file, number) in marked:
+                untimed.append((number, told))
             continue
+        near = [u for u in untimed if number - u[0] <= NEAR_LINES]
+        far = [u for u in untimed if u not in near]
+        _place_untimed(near, file, lanes, places, at, left_out)
+        _place_untimed(far, file, lanes, places, latest, left_out)
+        untimed.clear()
+        latest = at
         if (file, number) in marked:
-            places[file, number] = at
-        rank = line.speaker.rank
-        if rank is not None:
-            lane = ranks.setdefault(rank, _Lane(at, at))
-            lane.start, lane.end = min(lane.start, at), max(lane.end, at)
-            lane.lines += 1
-    return _draw(diagnosis, timed, ranks, places)
+            places[file, number] = told, at
+        if told.rank is not None or told.local_rank is not None:
+            lanes.setdefault((told, file), []).append(_Written(at, file, left_out))
+    _place_untimed(untimed, last, lanes, places, latest, left_out)
+    return _draw(diagnosis, timed, _merge(lanes, table), places, table)
+
+
+def _place_untimed(
+    untimed: list[tuple[int, Place]],
+    file: str,
+    lanes: dict[tuple[Place, str], _Lane],
+    places: dict[tuple[str, int], tuple[Place, float]],
+    at: float | None,
+    left_out: int,
+) -> None:
+    """Marked lines that print no time are put where their neighbour with a time is."""
+    for number, place in untimed:
+        if at is None:
+            break
+        places[file, number] = place, at
+        if place.rank is not None or place.local_rank is not None:
+            lanes.setdefault((place, file), []).append(_Written(at, file, left_out))
+    untimed.clear()
+
+
+def _several(diagnosis: Diagnosis, files: Iterable[Path]) -> bool:
+    """Several processes speak: several ranks are known, or a launcher labelled the lines by local rank."""
+    if len(diagnosis.input.ranks_seen) > 1:
+        return True
+    for path in files:
+        try:
+            with path.open("rb") as stream:
+                if b"[default" in stream.read(HEAD_BYTES):
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def _merge(lanes: Mapping[tuple[Place, str], _Lane], table: PlacementTable) -> dict[str, _Lane]:
+    """Lanes by name: one a rank; local ranks of which the rank is not known stay apart by host or log."""
+    out: dict[str, _Lane] = {}
+    for (place, file), lane in lanes.items():
+        out.setdefault(_name_lane(place, file, table), []).extend(lane)
+    for lane in out.values():
+        lane.sort()
+    return out
+
+
+def _name_lane(place: Place, file: str, table: PlacementTable) -> str:
+    rank = table.ranks_of(place, file).only
+    if rank is not None:
+        return str(rank)
+    if place.local_rank is None:
+        return LAUNCHER
+    node = place.host or (f"node {place.node_rank}" if place.node_rank is not None else file)
+    return f"{node} local {place.local_rank}"
 
 
 def _draw(
     diagnosis: Diagnosis,
     timed: bool,
-    ranks: Mapping[int, _Lane],
-    places: Mapping[tuple[str, int], float],
+    lanes: Mapping[str, _Lane],
+    places: Mapping[tuple[str, int], tuple[Place, float]],
+    table: PlacementTable,
 ) -> Lanes | None:
     stops = []
-    for link in diagnosis.cascade:
-        at = places.get((link.file or "", link.line))
-        if at is None and link.rank is not None and link.rank in ranks and link.line == 0:
-            at = _before_others(link.rank, ranks, diagnosis, places)
+    times = {key: at for key, (_, at) in places.items()}
+    for link in {(k.file, k.line, k.rank): k for k in reversed(diagnosis.cascade)}.values():
+        place, at = places.get((link.file or "", link.line), (NOWHERE, None))
+        own = str(link.rank)
+        if at is None and own in lanes and link.line == 0:
+            at = _before_others(own, lanes, diagnosis, times)
         if at is None:
             continue
-        lane = LAUNCHER if link.rank is None else str(link.rank)
+        lane = own if link.rank is not None else _name_lane(place, link.file or "", table)
         where = f"{link.file}:{link.line}" if link.line else str(link.file)
         stops.append(Stop(lane, at, link.role, where, link.text[:160]))
-    if not stops:
+    if not stops or len(lanes) < 2:
         return None
-    shown, left_out = _choose(diagnosis, ranks, stops)
-    order = [str(r) for r in shown]
+    order, left_out = _choose(diagnosis, lanes, stops)
+    shown = {n: lanes[n] for n in order if n in lanes}
+    silences = _find_silences(shown, max(lane[-1].at for lane in shown.values())) if timed else ()
+    spans = tuple(s for name, lane in shown.items() for s in _split(name, lane, silences))
     if any(s.lane == LAUNCHER for s in stops):
         order.append(LAUNCHER)
-    spans = tuple(
-        Span(str(r), ranks[r].start, ranks[r].end, ranks[r].lines) for r in shown if r in ranks
-    )
     kept = tuple(s for s in stops if s.lane in order)
-    return Lanes(timed, tuple(order), spans, kept, left_out)
+    return Lanes(timed, tuple(order), spans, kept, left_out, silences)
+
+
+def _find_silences(lanes: Mapping[str, _Lane], until: float) -> tuple[Silence, ...]:
+    """Where a process wrote nothing for long, by how often processes write here; to the end of the others too.
+
+    Nothing is told where lines were left out in between.
+    """
+    gaps = [b.at - a.at for lane in lanes.values() for a, b in pairwise(lane) if b.at > a.at]
+    least = max(LEAST_SILENCE_S, SILENT_GAPS * median(gaps)) if len(gaps) > 2 * len(lanes) else LEAST_SILENCE_S  # fmt: skip
+    out = []
+    for name, lane in lanes.items():
+        for a, b in pairwise(lane):
+            whole = a.left_out == b.left_out if a.file == b.file else not (a.left_out or b.left_out)
+            if b.at - a.at >= least and whole:
+                out.append(Silence(name, a.at, b.at))
+        if until - lane[-1].at >= least:
+            out.append(Silence(name, lane[-1].at, until))
+    return tuple(out)
+
+
+def _split(name: str, lane: _Lane, silences: Sequence[Silence]) -> list[Span]:
+    """The stretches of a lane between its silences."""
+    cuts = {(s.start, s.end) for s in silences if s.lane == name}
+    out: list[Span] = []
+    start, count = lane[0].at, 1
+    for before, written in pairwise(lane):
+        if (before.at, written.at) in cuts:
+            out.append(Span(name, start, before.at, count))
+            start, count = written.at, 0
+        count += 1
+    return [*out, Span(name, start, lane[-1].at, count)]
 
 
 def _before_others(
-    rank: int,
-    ranks: Mapping[int, _Lane],
+    own: str,
+    lanes: Mapping[str, _Lane],
     diagnosis: Diagnosis,
-    places: Mapping[tuple[str, int], float],
+    times: Mapping[tuple[str, int], float],
 ) -> float:
     """Place for a fault read from a dump, which has no line: where its rank last wrote before others failed."""
-    others = [
-        places[link.file or "", link.line]
-        for link in diagnosis.cascade
-        if link.rank != rank and (link.file or "", link.line) in places
-    ]
-    mine = [
-        places[link.file or "", link.line]
-        for link in diagnosis.cascade
-        if link.rank == rank and (link.file or "", link.line) in places
-    ]
-    first = min(others, default=ranks[rank].end)
-    return min([*mine, ranks[rank].end, first])
+    told = [(str(link.rank) == own, times.get((link.file or "", link.line))) for link in diagnosis.cascade]  # fmt: skip
+    others = [at for mine, at in told if at is not None and not mine]
+    end = lanes[own][-1].at
+    first = min(others, default=end)
+    return min([*(at for mine, at in told if at is not None and mine), end, first])
 
 
 def _choose(
-    diagnosis: Diagnosis, ranks: Mapping[int, _Lane], stops: list[Stop]
-) -> tuple[list[int], int]:
-    known = set(ranks) | set(diagnosis.input.ranks_seen)
-    known |= {int(s.lane) for s in stops if s.lane != LAUNCHER}
+    diagnosis: Diagnosis, lanes: Mapping[str, _Lane], stops: Sequence[Stop]
+) -> tuple[list[str], int]:
+    """Names of the lanes to show, ranks first and in order, and how many are left out."""
+    involved = [s.lane for s in stops if s.lane != LAUNCHER]
+    known = {*lanes, *involved, *map(str, diagnosis.input.ranks_seen)} - {LAUNCHER}
     world = diagnosis.input.world_size
-    if world and world <= MAX_LANES:
-        known |= set(range(world))
-    if len(known) <= MAX_LANES:
-        return sorted(known), 0
+    if world and world <= MAX_LANES and all(name.isdecimal() for name in known):
+        known |= set(map(str, range(world)))
+    order = sorted(known, key=_order)
     first = diagnosis.first_failing_rank
-    involved = [int(s.lane) for s in stops if s.lane != LAUNCHER]
-    wanted = list(
-        dict.fromkeys([*([first] if first is not None else []), *involved, *sorted(known)])
-    )
-    return sorted(wanted[:MAX_LANES]), len(known) - MAX_LANES
+    wanted = dict.fromkeys([*([str(first)] if first is not None else []), *involved, *order])
+    shown = list(wanted)[:MAX_LANES] if len(known) > MAX_LANES else order
+    return sorted(shown, key=_order), max(0, len(known) - MAX_LANES)
+
+
+def _order(name: str) -> tuple[bool, str, int]:
+    node, _, local = name.rpartition(" ")
+    return (bool(node), node, int(local) if local.isdecimal() else 0)
 
 
 def _lines(

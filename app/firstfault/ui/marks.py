@@ -23,6 +23,20 @@ _FENCE = expression(r"^```[^\n]*\n(.*?)^```[ \t]*$", re.M | re.S)
 _TICKS = expression(r"`([^`\n]{1,300})`")
 
 
+_MARKDOWN = expression(r"([\\`*_{}\[\]()$:<>~#|!&+=-])")
+_LINKED = expression(r"(?i)(?<=:)(?=\\?//)|(?<=www)(?=\.)|(?=@)|(?<=mailto)(?=:)")
+_JOINER = "\u2060"
+
+
+def plain(text: str) -> str:
+    """Text that labels, captions, tooltips and messages show as it is, in one line: they read Markdown.
+
+    Addresses get an invisible joiner inside, since Streamlit makes links of bare ones.
+    """
+    one_line = " ".join(text.split())
+    return _MARKDOWN.sub(r"\\\1", _LINKED.sub(_JOINER, one_line))
+
+
 def icon(name: str, label: str = "") -> str:
     """Material icon. It is decoration: the word beside it carries the meaning."""
     said = f'<span class="ff-hidden">{escape(label)}</span>' if label else ""
@@ -68,13 +82,14 @@ def mark_text(text: str, citations: Mapping[int, Citation], scope: str = "src") 
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table")
+    markdown = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table")
+    # whoever writes an address decides where the reader's browser goes: sources are linked beside the text
+    return markdown.disable(["image", "link", "autolink", "reference"])
 
 
 def render_markdown(text: str, citations: Mapping[int, Citation], scope: str = "src") -> str:
     """Markdown of a page or an answer as HTML; `[n]` becomes a mark."""
     rendered = str(_markdown().render(text))
-    rendered = rendered.replace("<a href=", '<a target="_blank" rel="noopener noreferrer" href=')
     return _MARK.sub(lambda m: link_mark(int(m[1]), citations, scope) or m[0], rendered)
 
 

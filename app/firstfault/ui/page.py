@@ -9,7 +9,9 @@ from firstfault.errors import FirstfaultError, IncidentNotFound
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
 from firstfault.ui.inbox import show_inbox
+from firstfault.ui.incident_header import offer_undo
 from firstfault.ui.incident_view import read_incident_events, show_incident
+from firstfault.ui.marks import plain
 from firstfault.ui.navigation import Place, View, read_place, set_place
 from firstfault.ui.share_view import show_shared
 from firstfault.ui.sidebar import show_sidebar
@@ -24,7 +26,7 @@ def main() -> None:
         page_title="Firstfault", page_icon=str(logo_file()), layout="wide",
         initial_sidebar_state="auto",  # open beside the answer, never above it on a phone
     )  # fmt: skip
-    st.html(style_sheet())
+    st.html(style_sheet(st.context.theme.type or "light"))
     place = read_place()
     try:
         _admit(place)
@@ -35,7 +37,7 @@ def main() -> None:
         )
         st.button("New incident", on_click=set_place, args=(Place(View.INBOX),), key="gone-new")
     except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
 
 
 def _admit(place: Place) -> None:
@@ -48,7 +50,8 @@ def _admit(place: Place) -> None:
         return
     show_sidebar(place)
     if notice := st.session_state.pop("notice", ""):
-        st.toast(notice)
+        st.toast(plain(notice))
+    offer_undo()
     _show(place)
 
 
@@ -56,8 +59,9 @@ def _show(place: Place) -> None:
     if place.view is View.INCIDENT:
         incident = service().incident(place.id)
         events = read_incident_events(place.id)
-        show_incident(incident, events)
+        draw_figures = show_incident(incident, events)
         show_conversation(incident, events, readonly=not may(Role.INVESTIGATE))
+        draw_figures()
     elif place.view is View.WHAT_IF:
         show_what_if()
     elif may(Role.INVESTIGATE):

@@ -1,13 +1,21 @@
-"""Where does the investigation stand? The bar of five phases; icon and word, never colour alone."""
+"""Where does the investigation stand? Five phases; each opens into its question and what speaks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from firstfault.investigation.diagnosis import Phase, PhaseName, PhaseStatus
-from firstfault.ui.marks import icon
-from firstfault.ui.words import PHASE_STATES, PHASES
+from firstfault.investigation.diagnosis import (
+    Citation,
+    Diagnosis,
+    Phase,
+    PhaseName,
+    PhaseStatus,
+)
+from firstfault.ui.marks import icon, link_marks, mark_text, sentence
+from firstfault.ui.words import PHASE_STATES, PHASES, QUESTIONS
+
+MOST_FINDINGS = 6
 
 
 def write_phases(phases: Sequence[Phase], running: bool = False) -> str:
@@ -28,6 +36,60 @@ def write_phases(phases: Sequence[Phase], running: bool = False) -> str:
     return (
         f'<ol class="ff ff-phases" aria-label="Phases of the investigation">{"".join(items)}</ol>'
     )
+
+
+def say_phases(phases: Sequence[Phase]) -> str:
+    """Where it stands in one line: `3 of 5 phases answered; open: isolate, resolve`."""
+    still = [PHASES[p.name].lower() for p in phases if p.status is PhaseStatus.OPEN]
+    answered = len(phases) - len(still)
+    return f"Phases: {answered} of {len(phases)} answered" + (f"; open: {', '.join(still)}" if still else "")  # fmt: skip
+
+
+def write_opened(phases: Sequence[Phase], diagnosis: Diagnosis) -> str:
+    """Every phase as a fold: its question, the answer, for, against, and what would change it."""
+    citations = {c.n: c for c in diagnosis.citations}
+    return "".join(_fold(phase, diagnosis, citations) for phase in phases)
+
+
+def _fold(phase: Phase, diagnosis: Diagnosis, citations: Mapping[int, Citation]) -> str:
+    look = PHASE_STATES[phase.status]
+    rows = [
+        ("Question", escape(QUESTIONS[phase.name])),
+        ("Answer", mark_text(sentence(phase.summary), citations)),
+        ("Seen", "<br>".join(escape(sentence(f)) for f in phase.findings[:MOST_FINDINGS])),
+        *_evidence(phase.name, diagnosis, citations),
+    ]
+    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)
+    return (
+        f'<details class="ff ff-phase"><summary><b>{PHASES[phase.name]}</b>'
+        f'<span class="st ff-tone-{look.tone}">{icon(look.icon)} {look.word}</span></summary>'
+        f"<dl>{items}</dl></details>"
+    )
+
+
+def _evidence(
+    name: PhaseName, diagnosis: Diagnosis, citations: Mapping[int, Citation]
+) -> list[tuple[str, str]]:
+    """What speaks for and against the answer of a phase, and what would change it."""
+    lead = diagnosis.hypotheses[0] if diagnosis.hypotheses else None
+    if lead is None or not diagnosis.disproof:
+        return []
+    for_, against = link_marks(lead.for_, citations), link_marks(lead.against, citations)
+    others = [h for h in diagnosis.hypotheses[1:] if h.for_]
+    rivals = "<br>".join(
+        f"{escape(sentence(h.root_cause))} {link_marks(h.for_, citations)}" for h in others
+    )
+    change = mark_text(sentence(diagnosis.disproof), citations)
+    if name is PhaseName.LOCALIZE:
+        return [("For", for_), ("Would change it", "A line of another rank or host before the deciding one.")]  # fmt: skip
+    if name is PhaseName.ISOLATE:
+        test = "; ".join(escape(a.what) for a in diagnosis.next_artefacts)
+        return [("For another cause", rivals), ("Would separate them", test)]
+    if name is PhaseName.ROOT_CAUSE:
+        return [("For", for_), ("Against", against or rivals), ("Would change it", change)]
+    if name is PhaseName.RESOLVE:
+        return [("Would change it", "The run fails again past the step where it failed.")]
+    return []
 
 
 def _item(name: PhaseName, status: PhaseStatus, summary: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import streamlit as st
@@ -10,8 +11,10 @@ import streamlit as st
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
 from firstfault.postmortem.impact import GivenFigures
+from firstfault.postmortem.report import Impact, Report
+from firstfault.postmortem.whys import GivenWhy
 from firstfault.ui.door import service
-from firstfault.ui.marks import render_markdown
+from firstfault.ui.marks import plain, render_markdown
 
 FORMATS = (
     ("md", "Markdown", "text/markdown", "article"),
@@ -29,10 +32,16 @@ def show_report_menu(incident: Incident) -> None:
 
 @st.dialog("Post-mortem draft", width="large")
 def _show_report(identity: str) -> None:
+    try:
+        drafted = service().report(identity)
+    except FirstfaultError as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return
     st.caption(
-        "Written from the evidence, with citations. What it cannot know stays visibly blank."
+        "Written from the evidence, with citations. What is filled in comes from the evidence; correct it where "
+        "you know better. What it cannot know stays visibly blank."
     )
-    figures = _ask_figures()
+    figures = replace(_ask_figures(drafted.impact), whys=_ask_whys(drafted))
     for column, (suffix, name, mime, symbol) in zip(st.columns(len(FORMATS)), FORMATS, strict=True):
         column.download_button(
             name,
@@ -44,26 +53,68 @@ def _show_report(identity: str) -> None:
             on_click="ignore",
             width="stretch",
         )
-    try:
-        text = service().export(identity, "md", figures).decode()
-    except FirstfaultError as error:
-        st.error(str(error), icon=":material/error:")
-        return
+    text = service().export(identity, "md", figures).decode()
     st.html(f'<div class="ff ff-prose ff-report">{render_markdown(text, {})}</div>')
 
 
-def _ask_figures() -> GivenFigures:
-    """What a person knows and the evidence may not say; empty fields stay blank in the draft."""
+def _ask_figures(impact: Impact) -> GivenFigures:
+    """What a person knows better; what is left as drafted stays marked as drafted."""
     columns = st.columns(4)
-    gpus = columns[0].number_input("GPUs", min_value=1, value=None, step=1, key="report-gpus")
+    gpus = columns[0].number_input(
+        "GPUs", min_value=1, value=impact.gpus, step=1, key="report-gpus"
+    )
     price = columns[1].number_input(
-        "Price of a GPU-hour", min_value=0.0, value=None, step=0.5, key="report-price"
+        "Price of a GPU-hour", min_value=0.0, value=impact.price, step=0.5, key="report-price"
     )
-    start = columns[2].datetime_input("Start (UTC)", value=None, key="report-start")
-    end = columns[3].datetime_input("End (UTC)", value=None, key="report-end")
+    start = columns[2].datetime_input("Start (UTC)", value=_moment(impact.start), key="report-start")  # fmt: skip
+    end = columns[3].datetime_input("End (UTC)", value=_moment(impact.end), key="report-end")
     return GivenFigures(
-        gpus=int(gpus) if gpus else None, price=price, start=_seconds(start), end=_seconds(end)
+        gpus=int(gpus) if gpus and gpus != impact.gpus else None,
+        price=price if price != impact.price else None,
+        currency=impact.currency,
+        start=_given(start, impact.start),
+        end=_given(end, impact.end),
     )
+
+
+def _ask_whys(drafted: Report) -> tuple[GivenWhy, ...]:
+    """The five whys as a person edits them; empty where they are left as drafted."""
+    places = {c.n: f"{c.file}:{c.line}" for c in drafted.citations if c.file and c.line}
+    rows = [
+        {
+            "Because": why.because.text if why.because is not None else "",
+            "Evidence": next((places[n] for n in why.because.citations if n in places), "")
+            if why.because is not None
+            else "",
+        }
+        for why in drafted.whys
+    ]
+    with st.expander("Edit the five whys", icon=":material/edit:"):
+        edited = st.data_editor(
+            rows or [{"Because": "", "Evidence": ""}],
+            num_rows="dynamic",
+            key="report-whys",
+            width="stretch",
+            column_config={
+                "Evidence": st.column_config.TextColumn(help="file:line of this incident, or a reference of yours")
+            },
+        )  # fmt: skip
+    if edited == rows:
+        return ()
+    return tuple(
+        GivenWhy(str(row["Because"]), str(row.get("Evidence") or ""))
+        for row in edited
+        if str(row.get("Because") or "").strip()
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return datetime.fromtimestamp(round(seconds), UTC).replace(tzinfo=None) if seconds else None
+
+
+def _given(at: datetime | None, drafted: float | None) -> float | None:
+    """Seconds of a time that a person has changed; None where it is as drafted."""
+    return None if at == _moment(drafted) else _seconds(at)
 
 
 def _seconds(at: datetime | None) -> float | None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
-from firstfault.ui.incident_header import head_incident
+from firstfault.ui.incident_header import name_incident
 from firstfault.ui.incident_view import read_incident_events, show_answer
 from firstfault.ui.theme import write_brand
 
@@ -19,8 +19,8 @@ def show_shared(token: str) -> None:
     events = read_incident_events(incident.id)
     st.html(write_brand())
     st.html(
-        f'<h1 class="ff ff-name">{escape(head_incident(incident))}</h1>'
+        f'<h1 class="ff ff-name">{escape(name_incident(incident))}</h1>'
         '<p class="ff ff-muted">Read-only link. Whoever has it can read this incident.</p>'
     )
-    show_answer(incident, events)
+    show_answer(incident, events)()
     show_conversation(incident, events, readonly=True)

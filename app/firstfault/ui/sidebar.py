@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import streamlit as st
 
-from firstfault.incidents.records import Incident
+from firstfault.incidents.records import Incident, IncidentState
 from firstfault.ui.door import service
 from firstfault.ui.incident_header import name_incident
+from firstfault.ui.knowledge import read_knowledge
+from firstfault.ui.marks import plain
+from firstfault.ui.model_dialog import show_model_button
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.theme import write_brand
 from firstfault.ui.visitor import show_visitor
@@ -40,6 +43,11 @@ def show_sidebar(place: Place) -> None:
             on_click=set_place,
             args=(Place(View.WHAT_IF),),
         )
+        if st.button(
+            "Knowledge", icon=":material/menu_book:", key="knowledge-link", width="stretch"
+        ):
+            read_knowledge()
+        show_model_button()
         query = st.text_input(
             "Search incidents",
             placeholder="Search incidents",
@@ -51,35 +59,48 @@ def show_sidebar(place: Place) -> None:
         found = service().incidents(query, archived, MAX_LISTED)
         if not found:
             st.caption("Nothing found." if query else "No incidents yet.")
-        names = Counter(name_incident(incident) for incident in found)
-        for incident in found:
-            name = name_incident(incident)
-            if names[name] > 1:
-                name = f"{_say_opened(incident)} {name}"
-            _show_row(incident, name, incident.id == place.id)
+        _show_list(found, place)
         show_visitor()
 
 
+def _show_list(found: Sequence[Incident], place: Place) -> None:
+    """Incidents by day, questions without evidence apart below them."""
+    names = Counter(name_incident(incident) for incident in found)
+    asked = [i for i in found if i.verdict is None and i.state is IncidentState.DONE]
+    groups = [(_say_day(i), i) for i in found if i not in asked]
+    groups += [("Questions", i) for i in asked]
+    last = ""
+    for group, incident in groups:
+        if group != last:
+            st.html(f'<p class="ff ff-day">{group}</p>')
+            last = group
+        name = name_incident(incident)
+        if names[name] > 1:
+            name = f"{_say_opened(incident)} {name}"
+        _show_row(incident, name, incident.id == place.id)
+
+
+def _say_day(incident: Incident) -> str:
+    """Today, Yesterday, or the date (UTC)."""
+    day, today = datetime.fromtimestamp(incident.created, UTC).date(), datetime.now(UTC).date()
+    ago = (today - day).days
+    return {0: "Today", 1: "Yesterday"}.get(ago, f"{day:%d %B %Y}")
+
+
 def _say_opened(incident: Incident) -> str:
-    """When, as short as it tells incidents of one name apart."""
-    opened, now = datetime.fromtimestamp(incident.created, UTC), datetime.now(UTC)
-    return f"{opened:%H:%M}" if opened.date() == now.date() else f"{opened:%d %b %H:%M}"
+    """When on its day (UTC), which tells incidents of one name apart."""
+    return f"{datetime.fromtimestamp(incident.created, UTC):%H:%M}"
 
 
 def _show_row(incident: Incident, name: str, current: bool) -> None:
     look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
     st.button(
-        _plain(name),
+        plain(name),
         icon=f":material/{look.icon}:",
-        key=f"open-{'current-' if current else ''}{incident.id}",
+        key=f"open-{'current-' if current else ''}{look.tone}-{incident.id}",
         help=f"{look.word}, opened {datetime.fromtimestamp(incident.created, UTC):%d %B %Y %H:%M} UTC. "
-        f"{incident.root_cause or ''}"[:300],
+        f"{plain((incident.root_cause or '')[:240])}",
         width="stretch",
         on_click=set_place,
         args=(Place(View.INCIDENT, incident.id),),
     )
-
-
-def _plain(text: str) -> str:
-    """Text that a label shows as it is: labels read Markdown."""
-    return re.sub(r"([\\`*_\[\]$:<>~#|])", r"\\\1", text)

@@ -44,9 +44,12 @@ def show_sources(
         windows = read_windows(incident, places, AROUND, last_turn)
     found = {c.n: w for c, w in zip(logs, windows, strict=True)}
     items = [_source(c, found.get(c.n), roles or {}, scope) for c in citations]
-    st.html(
-        f'<section class="ff" aria-label="{escape(title, quote=True)}"><h3 class="ff-title">{escape(title)}'
+    head = (
+        f'<h3 class="ff-title">{escape(title)}'
         "<small>your files and the knowledge base, word for word</small></h3>"
+    )
+    st.html(
+        f'<section class="ff" aria-label="{escape(title or "Sources", quote=True)}">{head if title else ""}'
         f'<div style="margin-top:.4rem">{"".join(items)}</div></section>'
     )
 

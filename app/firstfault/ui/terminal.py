@@ -1,19 +1,26 @@
-"""How does a diagnosis look in a terminal? Verdict, evidence, next command first; the rest after."""
+"""How does a diagnosis look on a command line? The card of the page in 80 columns; what supports it after.
+
+The rows are written plainly into a pipe or file; a terminal draws them (terminal_drawing.py).
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.panel import Panel
-from rich.rule import Rule
-from rich.syntax import Syntax
-from rich.text import Text
+from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.plain_text import show_line, show_text
+from firstfault.ui.card import Action, Card, make_card
+from firstfault.ui.leading import say_condition, say_leading
 from firstfault_tools.findings import Verdict
+from firstfault_tools.knowledge.page import Page
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MAX_QUOTE = 400
 MAX_SKIPPED, MAX_SHOWN, MAX_BRIEF = 5, 5, 100
@@ -25,95 +32,122 @@ _LOOK = {
 }
 
 
-def render(diagnosis: Diagnosis, console: Console | None = None) -> None:
-    """Print a diagnosis for a person; colours only where the terminal has them."""
-    console = console or Console(highlight=False, soft_wrap=False)
-    for part in _parts(diagnosis):
-        if isinstance(part, _Command):
-            # a wrapped or cropped command cannot be copied
-            console.print(part.highlighted(), soft_wrap=True)
-        else:
-            console.print(part)
+class RowKind(Enum):
+    """What a row is: a line of the verdict's card, a heading, text, or shell lines to be copied as they are."""
+
+    CARD = auto()
+    HEADING = auto()
+    TEXT = auto()
+    COMMAND = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    """Shell lines to be copied as they are, whatever the width of the terminal."""
+class Row:
+    """One row; `parts` are its texts with the style of each."""
 
-    text: str
+    kind: RowKind
+    parts: tuple[tuple[str, str], ...]
+    indent: int = 0
 
-    def highlighted(self) -> Text:
-        text = Syntax("", "bash", background_color="default").highlight(show_text(self.text))
-        text.rstrip()
-        lines = text.split("\n")
-        return Text("\n").join(Text("    ").append_text(line) for line in lines)
-
-
-_Part = RenderableType | _Command
+    @property
+    def text(self) -> str:
+        """The row without its styles."""
+        return "".join(text for text, _ in self.parts)
 
 
-def _say(text: str, style: str = "") -> Text:
-    return Text(show_text(text), style=style)
+GAP = Row(RowKind.TEXT, ())
 
 
-def _parts(diagnosis: Diagnosis) -> list[_Part]:
-    parts: list[_Part] = [_verdict(diagnosis), _say(diagnosis.explanation), Text()]
-    parts += _evidence(diagnosis)
-    parts += _fixes(diagnosis)
-    parts += _next(diagnosis)
+def render(
+    diagnosis: Diagnosis,
+    console: Console | None = None,
+    pages: Mapping[str, Page] | None = None,
+) -> None:
+    """Print a diagnosis for a person; drawn only where somebody looks at a terminal.
+
+    pages: the knowledge, whose checks may be the next thing to do.
+    """
+    rows = write_rows(diagnosis, pages)
+    if console is None and not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR"):
+        for row in rows:
+            lines = (" " * row.indent + line for line in row.text.split("\n"))
+            sys.stdout.write("\n".join(lines).rstrip() + "\n")
+        return
+    from firstfault.ui.terminal_drawing import draw
+
+    draw(rows, _LOOK[diagnosis.verdict][1].split()[-1], console)
+
+
+def write_rows(diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None) -> list[Row]:
+    """All rows of a diagnosis, the card first."""
+    card = make_card(diagnosis, pages)
+    rows = [*_verdict(diagnosis, card), *_action(card.action), *_evidence(diagnosis)]
+    if diagnosis.explanation:
+        rows += [_head("Why"), _say(diagnosis.explanation), GAP]
+    rows += [*_fixes(diagnosis, card.action), *_next(diagnosis, card.action)]
     if diagnosis.disproof:
-        parts += [
-            Rule("What would prove this wrong", align="left", style="dim"),
-            _say(diagnosis.disproof),
-            Text(),
-        ]
+        rows += [_head("What would prove this wrong"), _say(diagnosis.disproof), GAP]
     others = diagnosis.hypotheses[1:]
     if others:
-        parts.append(Rule("Other hypotheses", align="left", style="dim"))
+        rows.append(_head("Other hypotheses"))
         for other in others:
             marks = "".join(f"[{n}]" for n in other.for_)
-            parts.append(_say(f"- {other.confidence.value}: {other.root_cause} {marks}"))
-        parts.append(Text())
-    parts += _sources(diagnosis)
-    parts.append(_receipt(diagnosis))
-    return parts
+            rows.append(_say(f"- {other.confidence.value}: {other.root_cause} {marks}"))
+        rows.append(GAP)
+    return [*rows, *_sources(diagnosis), _receipt(diagnosis)]
 
 
-def _verdict(diagnosis: Diagnosis) -> RenderableType:
-    word, style = _LOOK[diagnosis.verdict]
-    head = Text(word, style=style)
-    if diagnosis.category is not None:
-        head.append(f"  {diagnosis.category.value}", style="default")
-    head.append(f"  {diagnosis.confidence.value}", style="dim")
-    where = [
-        f"rank {diagnosis.first_failing_rank}" if diagnosis.first_failing_rank is not None else "",
-        f"host {diagnosis.host}" if diagnosis.host else "",
-        _say_gpu(diagnosis.gpu),
+def _say(text: str, style: str = "", indent: int = 0) -> Row:
+    return Row(RowKind.TEXT, ((show_text(text), style),), indent)
+
+
+def _head(text: str) -> Row:
+    return Row(RowKind.HEADING, ((text, "dim"),))
+
+
+def _command(text: str) -> Row:
+    return Row(RowKind.COMMAND, ((show_text(text).rstrip(), ""),), 4)
+
+
+def _verdict(diagnosis: Diagnosis, card: Card) -> list[Row]:
+    head = [_LOOK[diagnosis.verdict], (f"  {card.certainty.lower()}", "default")]
+    if card.leads:
+        head.append((f", {card.leads}", "dim"))
+    if diagnosis.disputed:
+        head.append(("  disputed", "bold yellow"))
+    told = [
+        (card.headline, "bold"),
+        (card.detail, "default"),
+        *((text, "yellow") for text in say_leading(diagnosis)),
     ]
-    body = _say(diagnosis.root_cause, style="bold")
-    line = _say("  ".join(w for w in where if w), style="default")
-    return Panel(
-        Group(head, body, line) if line.plain else Group(head, body), border_style=style.split()[-1]
-    )
+    lines: list[tuple[tuple[str, str], ...]] = [((show_text(t), style),) for t, style in told if t]
+    width = max((len(name) for name, _ in card.facts), default=0)
+    lines += [((f"{name:<{width}}  ", "dim"), (show_line(value), "")) for name, value in card.facts]
+    return [Row(RowKind.CARD, parts) for parts in (tuple(head), *lines)] + [GAP]
 
 
-def _say_gpu(gpu: str | None) -> str:
-    if not gpu:
-        return ""
-    return gpu if gpu.upper().startswith("GPU") else f"GPU {gpu}"
+def _action(action: Action | None) -> list[Row]:
+    if action is None:
+        return []
+    said = action.what + (f": {action.why}" if action.why else "")
+    marks = "".join(f"[{n}]" for n in action.citations)
+    state = "  (changes state)" if action.changes_state else ""
+    out = [_head(action.title), _say(f"{said}{state} {marks}".rstrip())]
+    if action.command:
+        out.append(_command(action.command))
+    return [*out, GAP]
 
 
-def _evidence(diagnosis: Diagnosis) -> list[_Part]:
+def _evidence(diagnosis: Diagnosis) -> list[Row]:
     logs = _quoted_lines(diagnosis)[:MAX_SHOWN]
     if not logs:
         return []
-    out: list[_Part] = [Rule("Evidence", align="left", style="dim")]
+    out = [_head("Evidence")]
     for citation in logs:
-        out.append(_say(f"[{citation.n}] {_place(citation)}", style="dim"))
         quote = citation.quote
         shown = quote if len(quote) <= MAX_QUOTE else f"{quote[:MAX_QUOTE]}…"
-        out.append(Padding(_say(shown), (0, 0, 0, 4)))
-    return [*out, Text()]
+        out += [_say(f"[{citation.n}] {_place(citation)}", "dim"), _say(shown, indent=4)]
+    return [*out, GAP]
 
 
 def _quoted_lines(diagnosis: Diagnosis) -> list[Citation]:
@@ -128,47 +162,51 @@ def _place(citation: Citation) -> str:
     return show_line(f"{citation.file}:{citation.line}" if citation.line else str(citation.file))
 
 
-def _fixes(diagnosis: Diagnosis) -> list[_Part]:
-    out: list[_Part] = []
+def _fixes(diagnosis: Diagnosis, above: Action | None) -> list[Row]:
+    out: list[Row] = []
     for kind, title in (("immediate", "Fix now"), ("structural", "Fix for good")):
-        fixes = [f for f in diagnosis.fixes if f.kind == kind]
+        said = above.what if above is not None else None
+        fixes = [f for f in diagnosis.fixes if f.kind == kind and f.text != said]
         if not fixes:
             continue
-        out.append(Rule(title, align="left", style="dim"))
+        out.append(_head(title))
         for fix in fixes:
             marks = "".join(f"[{n}]" for n in fix.citations)
             state = "  (changes state)" if fix.changes_state else ""
             out.append(_say(f"- {fix.text}{state} {marks}"))
+            if fix.condition:
+                out.append(_say(say_condition(fix), "yellow", 2))
             if fix.command:
-                out.append(_Command(fix.command))
-        out.append(Text())
+                out.append(_command(fix.command))
+        out.append(GAP)
     return out
 
 
-def _next(diagnosis: Diagnosis) -> list[_Part]:
-    if not diagnosis.next_artefacts:
+def _next(diagnosis: Diagnosis, above: Action | None) -> list[Row]:
+    wanted = [a for a in diagnosis.next_artefacts if above is None or a.command != above.command]
+    if not wanted:
         return []
-    out: list[_Part] = [Rule("Collect next", align="left", style="dim")]
-    for artefact in diagnosis.next_artefacts:
+    out = [_head("Collect as well")]
+    for artefact in wanted:
         out.append(_say(f"- {artefact.what}: {artefact.why}"))
         if artefact.command:
-            out.append(_Command(artefact.command))
-    return [*out, Text()]
+            out.append(_command(artefact.command))
+    return [*out, GAP]
 
 
-def _sources(diagnosis: Diagnosis) -> list[_Part]:
+def _sources(diagnosis: Diagnosis) -> list[Row]:
     pages = [c for c in diagnosis.citations if c.kind is CitationKind.PAGE]
     rest = _quoted_lines(diagnosis)[MAX_SHOWN:]
     if not pages and not rest:
         return []
-    out: list[_Part] = [Rule("Sources", align="left", style="dim")]
-    out += [_say(f"[{c.n}] {_place(c)}  {_shorten(c.quote)}", style="dim") for c in rest]
+    out = [_head("Sources")]
+    out += [_say(f"[{c.n}] {_place(c)}  {_shorten(c.quote)}", "dim") for c in rest]
     marks: dict[str, str] = {}
     for citation in pages:
         place = _place(citation)
         marks[place] = f"{marks.get(place, '')}[{citation.n}]"
-    out += [_say(f"{mark} {place}", style="dim") for place, mark in marks.items()]
-    return [*out, Text()]
+    out += [_say(f"{mark} {place}", "dim") for place, mark in marks.items()]
+    return [*out, GAP]
 
 
 def _shorten(quote: str) -> str:
@@ -176,7 +214,7 @@ def _shorten(quote: str) -> str:
     return flat if len(flat) <= MAX_BRIEF else f"{flat[:MAX_BRIEF]}…"
 
 
-def _receipt(diagnosis: Diagnosis) -> Text:
+def _receipt(diagnosis: Diagnosis) -> Row:
     got = diagnosis.input
     parts = [f"read {got.lines_read} of {got.lines_total} lines in {len(got.files)} file(s)"]
     if got.ranks_seen:
@@ -187,4 +225,4 @@ def _receipt(diagnosis: Diagnosis) -> Text:
     parts += [show_line(f"skipped {s.what}: {s.why}") for s in got.skipped[:MAX_SKIPPED]]
     if len(got.skipped) > MAX_SKIPPED:
         parts.append(f"{len(got.skipped) - MAX_SKIPPED} more skipped, see --json")
-    return _say("; ".join(parts), style="dim")
+    return _say("; ".join(parts), "dim")

@@ -74,10 +74,12 @@ def streamlit_flags(address: str, port: int, upload_mib: int) -> list[str]:
 
 
 @cache
-def style_sheet() -> str:
-    """The style sheet as an element."""
+def style_sheet(base: str) -> str:
+    """The style sheet as an element. base: `light` or `dark`, for what hangs outside the application's own element."""
     text = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-    return f"<style>{text}</style>"
+    return (
+        f"<style>:root {{ color-scheme: {'dark' if base == 'dark' else 'light'}; }}\n{text}</style>"
+    )
 
 
 def logo_file() -> Path:

@@ -1,72 +1,76 @@
-"""What is the first fault, in one sentence, and how sure is that? The card everything else supports."""
+"""What is the first fault, in one sentence, and what is done next? The card everything else supports."""
 
 from __future__ import annotations
 
 from html import escape
 
-from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.ui.marks import icon, link_marks, mark_text, sentence
-from firstfault.ui.words import CONFIDENCE, HEALTHY_CONFIDENCE, VERDICTS, name_category
+import streamlit as st
+
+from firstfault.investigation.diagnosis import Citation, Diagnosis
+from firstfault.ui.card import Card
+from firstfault.ui.leading import say_leading
+from firstfault.ui.marks import icon, link_marks, mark_text
+from firstfault.ui.next_step import show_action
+from firstfault.ui.words import VERDICTS
 from firstfault_tools.findings import Verdict
 
-LONG_CAUSE = 150
+
+def show_card(diagnosis: Diagnosis, card: Card) -> None:
+    """Sentence, facts, certainty and the one action, in one frame."""
+    tone = VERDICTS[diagnosis.verdict].tone
+    with st.container(key=f"card-{tone}", gap="small"):
+        st.html(write_verdict(diagnosis, card))
+        if card.action is not None:
+            show_action(card.action, diagnosis)
 
 
-def write_verdict(diagnosis: Diagnosis) -> str:
-    """The card as HTML."""
+def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
+    """What stands above the action, as HTML."""
     look = VERDICTS[diagnosis.verdict]
     citations = {c.n: c for c in diagnosis.citations}
-    cause = diagnosis.root_cause
-    rest = diagnosis.explanation
-    marks = ""
-    if rest.startswith(cause):
-        rest = rest[len(cause) :].lstrip()
-        taken = 0
-        while rest[taken : taken + 1] == "[" and "]" in rest[taken:]:
-            taken = rest.index("]", taken) + 1
-        marks, rest = mark_text(rest[:taken], citations), rest[taken:].lstrip(" .")
-    elif diagnosis.hypotheses:
-        marks = link_marks(diagnosis.hypotheses[0].for_[:3], citations)
-    size = ' class="long"' if len(cause) > LONG_CAUSE else ""
-    category = name_category(diagnosis.category) if diagnosis.verdict is not Verdict.HEALTHY else ""
-    why = f'<p class="why">{mark_text(rest, citations)}</p>' if rest.strip() else ""
+    marks = link_marks(diagnosis.hypotheses[0].for_[:2], citations) if diagnosis.hypotheses else ""
+    certainty = f"{card.certainty}, {card.leads}" if card.leads else card.certainty
+    rivals = len(diagnosis.hypotheses) - 1
+    if diagnosis.verdict is Verdict.UNKNOWN:
+        certainty = "Not decided"
+    told = f'<span class="cat" title="{escape(card.reason, quote=True)}">{escape(certainty)}</span>'
+    detail = f'<p class="why">{mark_text(card.detail, citations)}</p>' if card.detail else ""
+    reason = card.reason
+    if rivals > 0:
+        reason += (
+            f"; {rivals} other explanation{'s are' if rivals > 1 else ' is'} weighed under Why"
+        )
     return (
         f'<section class="ff ff-verdict {look.tone}" aria-label="Verdict">'
-        f'<div class="top"><span class="word">{icon(look.icon)} {look.word}</span>'
-        f'<span class="cat">{escape(category)}</span></div>'
-        f"<h2{size}>{mark_text(sentence(cause), citations)}{marks}</h2>{why}"
-        f"{_confidence(diagnosis)}{_facts(diagnosis)}</section>"
+        f'<div class="top"><span class="word">{icon(look.icon)} {look.word}</span>{told}'
+        f"{_tags(diagnosis)}</div><h2>{mark_text(card.headline, citations)}{marks}</h2>{detail}"
+        f"{_leading(diagnosis, citations)}{write_facts(card.facts)}"
+        f'<p class="conf">{escape(reason[:1].upper() + reason[1:])}.</p></section>'
     )
 
 
-def _confidence(diagnosis: Diagnosis) -> str:
-    reason = CONFIDENCE[diagnosis.confidence]
-    if diagnosis.verdict is Verdict.HEALTHY:
-        reason = HEALTHY_CONFIDENCE
-    rivals = len(diagnosis.hypotheses) - 1
-    if rivals > 0:
-        reason += f"; {rivals} other explanation{'s are' if rivals > 1 else ' is'} weighed below"
-    word = diagnosis.confidence.value.capitalize()
-    return f'<p class="conf"><b>{word}</b>: {escape(reason)}.</p>'
-
-
-def _facts(diagnosis: Diagnosis) -> str:
-    rows: list[tuple[str, str, bool]] = []
-    if diagnosis.first_failing_rank is not None:
-        rows.append(("First failing rank", str(diagnosis.first_failing_rank), False))
-    if diagnosis.host:
-        rows.append(("Host", diagnosis.host, False))
-    if diagnosis.gpu:
-        rows.append(("GPU", diagnosis.gpu, False))
-    if diagnosis.first_line is not None:
-        line = diagnosis.first_line
-        rows.append(("First line", f"{line.file}:{line.line}" if line.line else line.file, True))
-    if diagnosis.signature and diagnosis.verdict is not Verdict.HEALTHY:
-        rows.append(("Recognised by", diagnosis.signature, True))
-    if not rows:
+def _tags(diagnosis: Diagnosis) -> str:
+    if not diagnosis.disputed:
         return ""
+    return f'<span class="ff-tag ff-tone-warn">{icon("balance")} disputed</span>'
+
+
+def _leading(diagnosis: Diagnosis, citations: dict[int, Citation]) -> str:
+    said = " ".join(mark_text(text, citations) for text in say_leading(diagnosis))
+    return f'<p class="why"><b>{said}</b></p>' if said else ""
+
+
+def write_facts(facts: tuple[tuple[str, str], ...]) -> str:
+    """What, where, since when, idle so far: names above values."""
     items = "".join(
-        f"<div><dt>{name}</dt><dd{' class=mono' if mono else ''}>{escape(value)}</dd></div>"
-        for name, value, mono in rows
+        f"<div><dt>{escape(name)}</dt><dd>{_split(value)}</dd></div>" for name, value in facts
     )
-    return f'<dl class="ff-facts">{items}</dl>'
+    return f'<dl class="ff-facts">{items}</dl>' if items else ""
+
+
+def _split(value: str) -> str:
+    """A value with what it assumes on a quiet line of its own."""
+    head, bracket, rest = value.partition(" (")
+    if not bracket or not rest.endswith(")"):
+        return escape(value)
+    return f"{escape(head)}<small>{escape(rest[:-1])}</small>"

@@ -10,6 +10,7 @@ import streamlit as st
 
 from firstfault.access import AccessDenied, Door, Mode, Role, Visitor
 from firstfault.ui.door import service
+from firstfault.ui.marks import plain
 from firstfault.ui.theme import write_brand
 
 _KEY = "visitor"
@@ -20,13 +21,30 @@ def _door() -> Door:
     return Door(service().settings)
 
 
+def mode() -> Mode:
+    """How visitors are known here."""
+    return _door().mode
+
+
 def meet_visitor() -> Visitor | None:
     """The visitor of this run; None until a password was given. Raises AccessDenied."""
     door = _door()
     if door.mode is Mode.PASSWORD:
         known = st.session_state.get(_KEY)
         return known if isinstance(known, Visitor) else None
-    return door.meet(dict(st.context.headers), st.context.ip_address)
+    return door.meet(_headers(), _peer())
+
+
+def _peer() -> str | None:
+    """Address of the connection; None for this machine, and where a test draws the page without one."""
+    address: object = st.context.ip_address
+    return address if isinstance(address, str) else None
+
+
+def _headers() -> list[tuple[str, str]]:
+    """Every header of the connection; one that came twice stands here twice."""
+    headers = st.context.headers
+    return [(name, value) for name in headers for value in headers.get_all(name)]
 
 
 def may(needed: Role) -> bool:
@@ -53,9 +71,9 @@ def show_sign_in() -> None:
         if not given:
             return
         try:
-            st.session_state[_KEY] = _door().sign_in(password)
+            st.session_state[_KEY] = _door().sign_in(password, _peer())
         except AccessDenied as error:
-            st.error(str(error)[:1].upper() + str(error)[1:], icon=":material/lock:")
+            st.error(plain(str(error)[:1].upper() + str(error)[1:]), icon=":material/lock:")
             return
         st.rerun()
 
@@ -73,7 +91,7 @@ def show_visitor() -> None:
         Role.INVESTIGATE: "may investigate",
         Role.APPROVE: "may approve",
     }
-    st.caption(" ".join(x for x in (visitor.name, words[visitor.role]) if x))
+    st.caption(" ".join(x for x in (plain(visitor.name), words[visitor.role]) if x))
     if door.mode is Mode.PASSWORD:
         st.button("Sign out", icon=":material/logout:", key="sign-out", on_click=_sign_out)
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import streamlit as st
 
-from firstfault.ui.charts import draw_gantt, draw_phases
-from firstfault.ui.marks import icon
+from firstfault.conversation.memory_questions import shape_of
+from firstfault.ui.charts import draw_gantt, draw_phases, draw_shares, draw_waste
+from firstfault.ui.marks import icon, plain
+from firstfault.ui.what_if_address import OTHER, put_settings, take_settings
 from firstfault_tools.errors import ToolError
+from firstfault_tools.memory.models import list_models
 from firstfault_tools.registry import calculators
 
 FITS = {
@@ -28,9 +31,10 @@ def show_what_if() -> None:
         '<p class="ff-muted" style="margin-top:.3rem">The same calculators as <code>firstfault memory</code> '
         "and <code>firstfault bubble</code>. Every slider recomputes at once.</p></div>"
     )
+    asked = take_settings()
     with st.container(key="what-if"):
         memory, pipeline, checkpoint = st.tabs(
-            ["GPU memory", "Pipeline bubble", "Checkpoint interval"]
+            ["GPU memory", "Pipeline bubble", "Checkpoint interval"], default=asked
         )
         with memory:
             _show_memory()
@@ -48,7 +52,7 @@ def _calculate(name: str, **values: Any) -> Mapping[str, Any] | None:
     try:
         return found.run(**values)
     except ToolError as error:
-        st.warning(str(error), icon=":material/warning:")
+        st.warning(plain(str(error)), icon=":material/warning:")
         return None
 
 
@@ -64,37 +68,46 @@ def write_figures(figures: Sequence[tuple[str, str, str]]) -> str:
 @st.fragment
 def _show_memory() -> None:
     from firstfault_tools.memory.cards import list_cards
-    from firstfault_tools.memory.models import list_models
 
     left, right = st.columns([1, 2], gap="large")
-    models = list_models()
+    cards = {card.name: card for card in list_cards().values()}
+    _drop_unknown("memory-model", [OTHER, *list_models()])
+    _drop_unknown("memory-card", list(cards))
     with left:
-        model = st.selectbox("Model", list(models), key="memory-model")
-        cards = list_cards()
-        card = st.selectbox(
-            "GPU", list(cards), format_func=lambda key: cards[key].name, key="memory-card"
+        configuration = _choose_model()
+        card = st.selectbox("GPU", list(cards), **_kept("memory-card", "memory"))  # fmt: skip
+        gpus = st.select_slider(
+            "GPUs",
+            [1, 2, 4, 8, 16, 32, 64, 128],
+            8,
+            **_kept("memory-gpus", "memory"),
         )
-        gpus = st.select_slider("GPUs", [1, 2, 4, 8, 16, 32, 64, 128], 8, key="memory-gpus")
         sequence = st.select_slider(
-            "Sequence length", [1024, 2048, 4096, 8192, 16384, 32768, 65536], 4096, key="memory-seq"
+            "Sequence length",
+            [1024, 2048, 4096, 8192, 16384, 32768, 65536],
+            4096,
+            **_kept("memory-seq", "memory"),
         )
-        micro = st.slider("Micro-batch", 1, 16, 1, key="memory-micro")
+        micro = st.slider("Micro-batch", 1, 16, 1, **_kept("memory-micro", "memory"))
         sharding = st.segmented_control(
-            "Sharding", ["ddp", "zero1", "zero2", "fsdp"], default="fsdp", required=True, key="memory-shard"
+            "Sharding", ["ddp", "zero1", "zero2", "fsdp"], default="fsdp", required=True, **_kept("memory-shard", "memory")
         )  # fmt: skip
         recompute = st.segmented_control(
-            "Recomputation", ["none", "selective", "full"], default="none", required=True, key="memory-rec"
+            "Recomputation", ["none", "selective", "full"], default="none", required=True, **_kept("memory-rec", "memory")
         )  # fmt: skip
         precision = st.segmented_control(
-            "Precision", ["bf16", "amp", "fp32"], default="bf16", required=True, key="memory-prec"
+            "Precision",
+            ["bf16", "amp", "bf16_master", "fp32"],
+            default="amp",
+            required=True,
+            **_kept("memory-prec", "memory"),
         )
         fused = st.toggle("Fused cross-entropy", key="memory-fused")
     values = {"sequence": sequence, "micro_batch": micro, "world": gpus, "sharding": sharding,
               "recompute": recompute, "precision": precision, "loss_fused": fused, "attention": "flash"}  # fmt: skip
-    config = json.dumps(models[model]["config"])
     result = _calculate(
-        "memory", configuration=config, configuration_name="config.json", card=card, **values
-    )  # fmt: skip
+        "memory", **configuration, card=card.lower(), **values
+    ) if configuration else None  # fmt: skip
     if result is None:
         return
     with right:
@@ -103,6 +116,7 @@ def _show_memory() -> None:
             f'<p class="ff" style="font-size:1.02rem;font-weight:600"><span class="ff-tag ff-tone-{tone}" '
             f'style="font-size:1.02rem">{icon(symbol)} {escape(word)}</span> on {escape(cards[card].name)}</p>'
         )
+        st.caption(f"{result['sentence']} {result['precision_means']}.")
         needed, capacity = result["needed_gib"], float(result["capacity_gib"])
         st.html(
             write_figures(
@@ -114,6 +128,23 @@ def _show_memory() -> None:
                 )
             )
         )  # fmt: skip
+        parts = [
+            (str(row["name"]), float(row["gib"]))
+            for row in result["breakdown"]
+            if row["gib"] >= 0.05
+        ]
+        whole = sum(size for _, size in parts)
+        st.html(
+            f'<h3 class="ff ff-title">At the peak<small>the parts add up to {whole:.1f} GiB</small></h3>'
+        )
+        st.altair_chart(
+            draw_shares(parts, capacity),
+            width="stretch",
+            alt="; ".join(f"{n} {g:.1f} GiB" for n, g in parts),
+        )
+        st.html(
+            '<h3 class="ff ff-title">By phase<small>tensors alone, without what lies outside them</small></h3>'
+        )
         st.altair_chart(
             draw_phases(result["phases"], capacity),
             width="stretch",
@@ -122,18 +153,51 @@ def _show_memory() -> None:
         _show_changes(result["changes"])
 
 
+def _kept(key: str, calculator: str) -> dict[str, Any]:
+    """What every widget is given whose value stands in the address."""
+    return {"key": key, "on_change": put_settings, "args": (calculator,)}
+
+
+def _drop_unknown(key: str, options: Sequence[str]) -> None:
+    """Forget a value of the address that the widget cannot show."""
+    if key in st.session_state and st.session_state[key] not in options:
+        del st.session_state[key]
+
+
+def _choose_model() -> Mapping[str, Any] | None:
+    """Configuration of the model: a known one, one of another size, or a file; None where it cannot be read."""
+    models = list_models()
+    model = st.selectbox("Model", [*models, OTHER], **_kept("memory-model", "memory"))  # fmt: skip
+    if model != OTHER:
+        return {"configuration": json.dumps(models[model]["config"]), "configuration_name": model}  # fmt: skip
+    given = st.file_uploader(
+        "Its configuration: config.json, Megatron arguments, DeepSpeed JSON, torchtitan TOML",
+        key="memory-config",
+        max_upload_size=4,
+    )
+    if given is not None:
+        text = given.getvalue().decode("utf-8", errors="replace")
+        return {"configuration": text, "configuration_name": given.name}
+    billions = st.number_input(
+        "or its size, in billion parameters", 0.1, 2000.0, 13.0, 0.5, **_kept("memory-billions", "memory")
+    )  # fmt: skip
+    shape, like = shape_of(float(billions))
+    st.caption(f"Assumed: {like}.")
+    return shape
+
+
 def _show_changes(changes: Sequence[Mapping[str, Any]]) -> None:
     if not changes:
         return
     rows = "".join(
         f'<tr><td>{escape(str(c["change"]))}</td><td class="num">{c["saved_gib"]:+.1f}</td>'
         f'<td class="num">{c["needed_gib"]:.1f}</td><td>{"yes" if c["fits"] else "no"}</td>'
-        f"<td>{escape(str(c['cost']))}</td></tr>"
+        f"<td>{escape(str(c['reason']))}</td><td>{escape(str(c['cost']))}</td></tr>"
         for c in changes[:6]
     )
     st.html(
         '<h3 class="ff ff-title">One change at a time</h3><table class="ff ff-table"><thead><tr><th>Change</th>'
-        '<th class="num">Saves GiB</th><th class="num">Needs GiB</th><th>Fits</th><th>Cost</th></tr></thead>'
+        '<th class="num">Saves GiB</th><th class="num">Needs GiB</th><th>Fits</th><th>Why</th><th>Cost</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -143,13 +207,25 @@ def _show_pipeline() -> None:
     left, right = st.columns([1, 2], gap="large")
     with left:
         schedule = st.selectbox(
-            "Schedule", ["1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe"], key="pipe-schedule"
+            "Schedule", ["1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe"], **_kept("pipe-schedule", "bubble")
         )  # fmt: skip
-        stages = st.slider("Pipeline stages", 2, 16, 4, key="pipe-stages")
-        micro = st.slider("Micro-batches a step", 1, 64, 8, key="pipe-micro")
+        stages = st.slider("Pipeline stages", 2, 16, 4, **_kept("pipe-stages", "bubble"))
+        micro = st.slider(
+            "Micro-batches a step",
+            1,
+            64,
+            8,
+            **_kept("pipe-micro", "bubble"),
+        )
         virtual = 1
         if schedule == "interleaved":
-            virtual = st.slider("Chunks a stage", 2, 8, 2, key="pipe-virtual")
+            virtual = st.slider(
+                "Chunks a stage",
+                2,
+                8,
+                2,
+                **_kept("pipe-virtual", "bubble"),
+            )
         backward = st.slider("Backward, in forwards", 1.0, 3.0, 2.0, 0.1, key="pipe-backward")
         slow = st.slider("Slowest stage, times the others", 1.0, 2.0, 1.0, 0.05, key="pipe-slow")
     values: dict[str, Any] = {"schedule": schedule, "stages": stages, "microbatches": micro, "forward": 1.0,
@@ -186,13 +262,49 @@ def _show_checkpoint() -> None:
     left, right = st.columns([1, 2], gap="large")
     with left:
         gpus = st.select_slider(
-            "GPUs", [8, 32, 64, 128, 256, 512, 1024, 4096, 16384], 1024, key="save-gpus"
+            "GPUs",
+            [8, 32, 64, 128, 256, 512, 1024, 4096, 16384],
+            1024,
+            **_kept("save-gpus", "checkpoint_interval"),
         )
-        save = st.slider("Training stands still for a save (s)", 1, 600, 60, key="save-seconds")
-        interval = st.slider("Interval in use (min)", 5, 240, 60, 5, key="save-interval")
-        restart = st.slider("Restart (min)", 1, 60, 10, key="save-restart")
-        rate = st.slider("Failures per 100,000 GPU-hours", 0.5, 10.0, 2.0, 0.5, key="save-rate")
-        price = st.number_input("Price of a GPU-hour", 0.0, 100.0, 2.0, 0.5, key="save-price")
+        save = st.slider(
+            "Training stands still for a save (s)",
+            1,
+            600,
+            60,
+            **_kept("save-seconds", "checkpoint_interval"),
+        )
+        interval = st.slider(
+            "Interval in use (min)",
+            5,
+            240,
+            60,
+            5,
+            **_kept("save-interval", "checkpoint_interval"),
+        )
+        restart = st.slider(
+            "Restart (min)",
+            1,
+            60,
+            10,
+            **_kept("save-restart", "checkpoint_interval"),
+        )
+        rate = st.slider(
+            "Failures per 100,000 GPU-hours",
+            0.5,
+            10.0,
+            2.0,
+            0.5,
+            **_kept("save-rate", "checkpoint_interval"),
+        )
+        price = st.number_input(
+            "Price of a GPU-hour",
+            0.0,
+            100.0,
+            2.0,
+            0.5,
+            **_kept("save-price", "checkpoint_interval"),
+        )
     with right:
         result = _calculate(
             "checkpoint_interval", save_seconds=save, failures_per_gpu_hour=rate / 100_000, gpus=gpus,
@@ -208,7 +320,39 @@ def _show_checkpoint() -> None:
                     ("Wasted at best", f"{100 * result['waste_share_at_best']:.1f}", "%"),
                     ("Time between failures", f"{result['mtbf_h']:.0f}", "h"),
                     ("Lost a day", f"{result['gpu_h_per_day_lost']:,.0f}", "GPU-hours"),
-                    ("One incident", f"{result['incident_cost']:,.0f}", "in the unit of the price"),
+                    ("One incident", f"${result['incident_cost']:,.0f}", "at the price given"),
                 )
             )
         )
+        curve = [
+            (minutes, share)
+            for minutes in range(5, 245, 5)
+            if (share := _waste(minutes, save, restart, rate, gpus)) is not None
+        ]
+        st.html(
+            '<h3 class="ff ff-title">Waste over the interval<small>saves, lost work and restarts</small></h3>'
+        )
+        st.altair_chart(
+            draw_waste(curve, interval, result["daly_s"] / 60),
+            width="stretch",
+            alt=f"Share of the time wasted over intervals of 5 to 240 minutes; least near {result['daly_s'] / 60:.0f} minutes",
+        )
+
+
+def _waste(minutes: int, save: int, restart: int, rate: float, gpus: int) -> float | None:
+    """Share of the time that is wasted with this interval, by the same calculator."""
+    found = next((c for c in calculators() if c.name == "checkpoint_interval"), None)
+    values = {
+        "save_seconds": save,
+        "failures_per_gpu_hour": rate / 100_000,
+        "gpus": gpus,
+        "restart_seconds": restart * 60,
+        "interval_seconds": minutes * 60,
+        "price_per_gpu_hour": 0.0,
+    }
+    try:
+        result = found.run(**values) if found is not None else {}
+    except ToolError:
+        return None
+    share = result.get("waste_share")
+    return float(share) if isinstance(share, int | float) else None

@@ -38,6 +38,13 @@ PHASES = {
     PhaseName.ROOT_CAUSE: "Root cause",
     PhaseName.RESOLVE: "Resolve",
 }
+QUESTIONS = {
+    PhaseName.TRIAGE: "What became of the run, and how bad is it?",
+    PhaseName.LOCALIZE: "On which rank, host or GPU did it begin?",
+    PhaseName.ISOLATE: "Which explanations fit, and what tells them apart?",
+    PhaseName.ROOT_CAUSE: "What is the first cause, and what proves it?",
+    PhaseName.RESOLVE: "What helps now and for good, and how is that verified?",
+}
 PHASE_STATES = {
     PhaseStatus.DONE: Look("check_circle", "done", "ok"),
     PhaseStatus.OPEN: Look("radio_button_partial", "open", "warn"),

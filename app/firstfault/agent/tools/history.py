@@ -21,6 +21,8 @@ def make_history_tools(context: TurnContext) -> list[StructuredTool]:
     class Nothing(BaseModel):
         """No arguments."""
 
+    if not context.related:
+        return []
     return [
         StructuredTool.from_function(
             lambda: show_history(context), name="incident_history", args_schema=Nothing,
@@ -32,9 +34,6 @@ def make_history_tools(context: TurnContext) -> list[StructuredTool]:
 
 def show_history(context: TurnContext) -> Answer:
     """Counts first, then one row an incident."""
-    if not context.related:
-        item = context.book.add_result("incident_history", "No earlier incident is like this one.")
-        return context.result(f"{item.id} {item.text}", [item])
     related = context.related
     rows = [
         f"{sum(r.same_host for r in related)} on the same host, {sum(r.same_gpu for r in related)} on the "

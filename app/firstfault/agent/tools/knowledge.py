@@ -8,12 +8,13 @@ from firstfault.agent.context import TurnContext
 from firstfault.agent.tools.lines import Answer
 from firstfault.agent.untrusted import make_plain_block
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.knowledge.page import Page, Section
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-MAX_FOUND = 4
-MAX_PASSAGE = 1_500
+MAX_FOUND = 3
+MAX_PASSAGE = 1_200
 
 
 def make_knowledge_tools(context: TurnContext) -> list[StructuredTool]:
@@ -24,24 +25,24 @@ def make_knowledge_tools(context: TurnContext) -> list[StructuredTool]:
     class Query(BaseModel):
         """Arguments of search."""
 
-        query: str = Field(max_length=400, description="words of the message or the topic")
+        query: str = Field(max_length=400)
 
     class PageArguments(BaseModel):
         """Arguments of read_page."""
 
-        page: str = Field(max_length=80, description="page id")
-        heading: str = Field("", max_length=80, description="empty: summary and list of headings")
+        page: str = Field(max_length=80)
+        heading: str = Field("", max_length=80)
 
     return [
         StructuredTool.from_function(
             lambda query: search(context, query), name="search", args_schema=Query,
-            description="Passages of the knowledge base about failures, with page ids.",
+            description="Passages of the knowledge base, with page ids.",
             response_format="content_and_artifact",
         ),
         StructuredTool.from_function(
             lambda page, heading="": read_page(context, page, heading), name="read_page",
             args_schema=PageArguments, response_format="content_and_artifact",
-            description="One section of a knowledge page: Symptoms, Why it happens, How to confirm, What it is not, ...",
+            description="A section of a page, such as Fix now; without a heading the summary and the list of sections.",
         ),
     ]  # fmt: skip
 
@@ -54,9 +55,8 @@ def search(context: TurnContext, query: str) -> Answer:
             found.page, found.heading, found.passage[:MAX_PASSAGE], found.url
         )
         items.append(item)
-        lines.append(
-            f"{item.id} page {found.page}, {found.heading} ({found.title})\n{_plain(context, item.text)}"
-        )
+        category = _category_of(context, found.page)
+        lines.append(f"{item.id} ({found.title}; {category})\n{_plain(item.text)}")
     return context.result("\n\n".join(lines) or "No passage matches.", items)
 
 
@@ -65,16 +65,33 @@ def read_page(context: TurnContext, page: str, heading: str = "") -> Answer:
     known = context.question.knowledge.pages.get(page)
     if known is None:
         raise InvalidParameter("page", f"no page {page[:60]!r}; search finds pages")
-    section = known.section("" if heading in ("Summary", known.title) else heading)
+    section = _find_section(known, heading)
     headings = ", ".join(s.heading or "Summary" for s in known.sections)
     if section is None:
         raise InvalidParameter("heading", f"page {page} has: {headings}")
     item = context.book.add_passage(
         page, section.heading or "Summary", section.text[:MAX_PASSAGE], known.url
     )
-    text = f"{item.id} page {page}, {section.heading or 'Summary'} ({known.title})\n{_plain(context, item.text)}"
+    text = f"{item.id} ({known.title}; {known.category.value})\n{_plain(item.text)}"
     return context.result(f"{text}\n(sections: {headings})", [item])
 
 
-def _plain(context: TurnContext, text: str) -> str:
-    return context.veil.hide(make_plain_block(text, MAX_PASSAGE))
+def _find_section(page: Page, heading: str) -> Section | None:
+    """The section of a heading, in any spelling; pages of harmless things have one of their own."""
+    wanted = heading.strip().lower()
+    if wanted in ("", "summary", page.title.lower()):
+        return page.section("")
+    same = [s for s in page.sections if s.heading.lower() == wanted]
+    if not same and wanted.startswith("why"):
+        same = [s for s in page.sections if s.heading.lower().startswith("why")]
+    return same[0] if same else None
+
+
+def _category_of(context: TurnContext, page: str) -> str:
+    known = context.question.knowledge.pages.get(page)
+    return known.category.value if known is not None else "method"
+
+
+def _plain(text: str) -> str:
+    """A passage as it stands: pages are public, and their examples are no names of this incident."""
+    return make_plain_block(text, MAX_PASSAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,29 +38,29 @@ def make_line_tools(context: TurnContext) -> list[StructuredTool]:
     class Grep(BaseModel):
         """Arguments of grep."""
 
-        pattern: str = Field(max_length=MAX_PATTERN, description="RE2 regular expression")
-        file: str = Field("", max_length=300, description="F1, F2, ...; empty: all files")
-        first: int = Field(1, ge=1, description="line to begin at")
+        pattern: str = Field(max_length=MAX_PATTERN)
+        file: str = Field("", max_length=300)
+        first: int = Field(1, ge=1)
 
     class Window(BaseModel):
         """Arguments of window."""
 
-        file: str = Field(max_length=300, description="F1, F2, ...")
+        file: str = Field(max_length=300)
         line: int = Field(ge=1)
-        around: int = Field(10, ge=0, le=40, description="lines before and after")
+        around: int = Field(10, ge=0, le=40)
 
     if not context.question.artefacts:
         return []
     return [
         StructuredTool.from_function(
             lambda: show_overview(context), name="overview", args_schema=Nothing,
-            description="Files of the incident with size, lines, first and last line.",
+            description="All files with size and lines.",
             response_format="content_and_artifact",
         ),
         StructuredTool.from_function(
             lambda pattern, file="", first=1: grep(context, pattern, file, first), name="grep",
             args_schema=Grep, response_format="content_and_artifact",
-            description=f"Lines that match a regular expression, at most {MAX_SHOWN}; says how many more there are.",
+            description=f"Lines that match an RE2 pattern, from line `first` on, in one file (F1) or all; at most {MAX_SHOWN}.",
         ),
         StructuredTool.from_function(
             lambda file, line, around=10: show_window(context, file, line, around), name="window",
@@ -170,11 +171,11 @@ def show_window(context: TurnContext, file: str, line: int, around: int = 10) ->
 
 def _lines(path: Path, first: int) -> Iterator[tuple[int, str]]:
     with path.open("rb") as stream:
-        number = 0
-        while raw := stream.readline(16 * 1024 * 1024):
-            number += 1
+        raws = iter(lambda: stream.readline(16 * 1024 * 1024), b"")
+        shown = secrets.redact_lines(map(normalise, islice(raws, max(0, first - 2), None)))
+        for number, text in enumerate(shown, max(1, first - 1)):
             if number >= first:
-                yield number, secrets.redact(normalise(raw))
+                yield number, text
 
 
 def _count_lines(path: Path) -> int:

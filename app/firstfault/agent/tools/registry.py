@@ -1,6 +1,7 @@
-"""Which readers and calculators of the tool registry can the model call? All that fit this incident.
+"""Which readers and calculators of the tool registry can the model call? Those that fit this incident.
 
-A module added to the registry appears here without an edit.
+A module added to the registry appears here without an edit. All calculators are one tool: their schemas
+would be most of every request, so the one that is named tells what it takes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from firstfault.agent.context import TurnContext
 from firstfault.agent.tools.lines import Answer
 from firstfault.agent.untrusted import make_plain
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.registry import Artefact, Calculator, calculators, readers
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category
+from firstfault_tools.registry import Artefact, calculators, readers
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-SMALL_CONTEXT = 16_000
 MAX_FINDINGS = 20
+_OF_FIGURES = (Category.OOM, Category.PERFORMANCE, Category.CHECKPOINT)
+_FIGURES = expression(
+    r"(?i)\b(?:memory|fit|gib|gb|oom|bubble|pipeline|micro-?batch\w*|interval|checkpoint\w*|mfu|how (?:much|many|large|big|long)|parallel\w*)\b"
+)
 
 
 def make_registry_tools(context: TurnContext) -> list[StructuredTool]:
@@ -45,9 +51,30 @@ def make_registry_tools(context: TurnContext) -> list[StructuredTool]:
                 + "; ".join(f"{n}: {s}" for n, s in applicable.items()),
             )
         )  # fmt: skip
-    if context.endpoint.limits.context_tokens >= SMALL_CONTEXT:
-        out += [_make_calculator(context, c) for c in calculators()]
+    if needs_figures(context):
+        names = ", ".join(c.name for c in calculators())
+
+        class Calculation(BaseModel):
+            """Arguments of calculate."""
+
+            name: str = Field(max_length=60)
+            inputs: dict[str, Any] = Field(default_factory=dict)
+
+        out.append(
+            StructuredTool.from_function(
+                lambda name, inputs=None: calculate(context, name, inputs or {}), name="calculate",
+                args_schema=Calculation, response_format="content_and_artifact",
+                description=f"Exact calculators: {names}. Without inputs: what one takes.",
+            )
+        )  # fmt: skip
     return out
+
+
+def needs_figures(context: TurnContext) -> bool:
+    """The incident is one of sizes and rates, or the person asks for a figure."""
+    diagnosis = context.question.diagnosis
+    category = diagnosis.category if diagnosis is not None else None
+    return category in _OF_FIGURES or _FIGURES.search(context.question.text) is not None
 
 
 def read_artefacts(context: TurnContext, reader: str) -> Answer:
@@ -75,25 +102,18 @@ def read_artefacts(context: TurnContext, reader: str) -> Answer:
     return context.result("\n".join([*lines, f"summary: {data}"]), items)
 
 
-def calculate(
-    context: TurnContext, calculator: Calculator, parameters: Mapping[str, Any]
-) -> Answer:
-    """Result of one calculator."""
-    result = calculator.run(**parameters)
-    item = context.book.add_result(calculator.name, _write(result)[:4_000])
-    return context.result(f"{item.id} {calculator.name} | {context.veil.hide(item.text)}", [item])
-
-
-def _make_calculator(context: TurnContext, calculator: Calculator) -> StructuredTool:
-    from langchain_core.tools import StructuredTool
-
-    return StructuredTool.from_function(
-        lambda **parameters: calculate(context, calculator, parameters),
-        name=f"calculate_{calculator.name}",
-        description=calculator.summary,
-        args_schema=dict(calculator.parameters),
-        response_format="content_and_artifact",
-    )
+def calculate(context: TurnContext, name: str, inputs: Mapping[str, Any]) -> Answer:
+    """Result of one calculator; without inputs, what it takes."""
+    one = next((c for c in calculators() if c.name == name), None)
+    if one is None:
+        raise InvalidParameter("name", f"one of {', '.join(c.name for c in calculators())}")
+    if not inputs:
+        properties = dict(one.parameters).get("properties", {})
+        needed = dict(one.parameters).get("required", [])
+        text = f"{name} takes {_write(properties)}; needed: {', '.join(needed) or 'none'}"
+        return context.result(text, [])
+    item = context.book.add_result(name, _write(one.run(**inputs))[:4_000])
+    return context.result(f"{item.id} {name} | {context.veil.hide(item.text)}", [item])
 
 
 def _applicable(context: TurnContext) -> dict[str, str]:

@@ -1,0 +1,74 @@
+"""How far is an exam that somebody started on the page? It goes on while they look elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from firstfault.agent.exam.sitting import Grade, add_up, load_incidents, sit
+from firstfault.agent.exam.standing import Standing, save_marks
+
+if TYPE_CHECKING:
+    from firstfault.agent.model import Model
+    from firstfault.investigation.knowledge import Knowledge
+    from firstfault.settings import Settings
+
+log = logging.getLogger(__name__)
+GIVE_UP = 3
+"""Incidents without an usable answer, from the beginning on, after which the rest is not sent."""
+
+
+@dataclass
+class ExamRun:
+    """One exam in a thread of its own. `standing` is None until it is over; `problem` says why it ended early."""
+
+    settings: Settings
+    model: Model
+    knowledge: Knowledge
+    seed: int
+    limit: int = 0
+    grades: list[Grade] = field(default_factory=list)
+    standing: Standing | None = None
+    problem: str = ""
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def count(self) -> int:
+        """Incidents to sit."""
+        return self.limit or len(load_incidents())
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread = threading.Thread(target=self.run, name="exam", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the incident that is being sat; nothing is kept."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Sit all incidents and keep the result; a part of them passes nobody and is not kept."""
+        for grade in sit(
+            self.model, self.knowledge, seed=self.seed, limit=self.limit, stop=self._stop.is_set
+        ):
+            self.grades.append(grade)
+            if len(self.grades) == GIVE_UP and all(g.problem for g in self.grades):
+                self.problem = grade.problem
+                return
+        if self._stop.is_set():
+            self.problem = "the exam was stopped"
+            return
+        endpoint = self.model.endpoint
+        whole = len(self.grades) == len(load_incidents())
+        marks = add_up(self.grades, whole, (endpoint.price_in, endpoint.price_out))
+        if whole:
+            self.standing = save_marks(self.settings, endpoint, marks)
+        else:
+            self.problem = "only a part of the exam was sat"

@@ -1,0 +1,164 @@
+"""Which explanation leads, where tools, a model and a person put forward different ones?
+
+The judge reads no log and asks no model. It compares what was put forward by stated rules and says
+which rule placed each. Whoever leads by reasoning is never "confirmed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from firstfault.investigation.diagnosis import LedBy
+from firstfault_tools.findings import Category, Confidence, Verdict
+
+SLOW_PART = {Category.HARDWARE, Category.PERFORMANCE}
+"""Two words for one fault: a throttled GPU, a narrow link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One account of an incident, by tools, a model or a person.
+
+    lines: ids of the evidence that carries it. contradicts: ids quoted against the tools' reading that
+    this reading does not stand on. seconded: the deterministic detectors, given these lines alone, say
+    the same.
+    """
+
+    proposer: LedBy
+    verdict: Verdict
+    category: Category | None
+    cause: str
+    confidence: Confidence = Confidence.POSSIBLE
+    rank: int | None = None
+    host: str = ""
+    gpu: str = ""
+    mechanism: str = ""
+    lines: tuple[str, ...] = ()
+    against: str = ""
+    against_lines: tuple[str, ...] = ()
+    contradicts: tuple[str, ...] = ()
+    test: str = ""
+    command: str = ""
+    command_is_known: bool = False
+    page: str = ""
+    seconded: bool = False
+    failures: int = 0
+    """Of the tools: lines of the log that they read as a failure or what followed from one."""
+    proven: bool = False
+    """Of a healthy run: code sees it end well or go on to the last line, and the lines that the tools
+    stand on are among those that this reading accounts for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What leads, as sure as it is; the rest in order; why, a sentence for each rule that decided."""
+
+    leader: Explanation
+    disputed: bool = False
+    others: tuple[Explanation, ...] = ()
+    why: tuple[str, ...] = field(default=())
+
+
+def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool) -> Ruling:
+    """Ruling over the tools' reading and what was proposed, best first.
+
+    earned: the model has passed its exam; without it the tools lead in every case.
+    """
+    if not proposed:
+        return Ruling(tools, why=("Only the tools have an explanation.",))
+    best, *rest = proposed
+    if not earned:
+        return Ruling(
+            tools,
+            others=tuple(proposed),
+            why=("The model has not passed its exam, so the tools' explanation leads.",),
+        )
+    if not best.lines and best.verdict is not Verdict.UNKNOWN:
+        return Ruling(
+            tools, others=tuple(proposed), why=("The model's explanation quotes no line.",)
+        )
+    agreed = agrees(tools, best)
+    sure = tools.confidence is Confidence.CONFIRMED
+    if sure and agreed and _same_place(tools, best):
+        return Ruling(
+            refine(tools, best),
+            others=tuple(proposed),
+            why=(
+                "The tools' explanation is confirmed, and the model says the same in more detail.",
+            ),
+        )
+    if sure and not agreed and not best.contradicts:
+        return Ruling(
+            tools,
+            others=tuple(proposed),
+            why=("The tools' explanation is confirmed and no quoted line contradicts it.",),
+        )
+    refused = _may_not_lead(tools, best)
+    if refused:
+        return Ruling(tools, disputed=True, others=tuple(proposed), why=(refused,))
+    leader = replace(best, confidence=_sureness(tools, best, agreed))
+    same_place = agreed and (tools.rank is None or _same_place(tools, best))
+    if sure and agreed:
+        why = (
+            "What happened is confirmed; where, the model reads otherwise from the lines it quotes."
+        )
+    elif agreed:
+        why = "Model and tools agree; the model's sentence says it in full."
+    elif tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN):
+        why = "The tools do not decide; the model's explanation is carried by the lines it quotes."
+    else:
+        why = "Tools and model differ, and neither is confirmed; the test separates them."
+    disputed = not same_place and tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+    return Ruling(leader, disputed, (tools, *rest), (why,))
+
+
+def agrees(one: Explanation, other: Explanation) -> bool:
+    """The same verdict and kind of cause; a slow part is hardware and slowness, where both stand on the same line."""
+    kin = {one.category, other.category} == SLOW_PART
+    alike = one.category is other.category or (kin and not set(one.lines).isdisjoint(other.lines))
+    return one.verdict is other.verdict and alike
+
+
+def _same_place(tools: Explanation, best: Explanation) -> bool:
+    """The model names no other place than the tools do."""
+    return best.rank is None or best.rank == tools.rank
+
+
+def refine(tools: Explanation, best: Explanation) -> Explanation:
+    """The tools' explanation with the model's sentence of the same cause behind it."""
+    if best.cause.rstrip(". ").lower() in tools.cause.lower():
+        return tools
+    return replace(
+        tools, cause=f"{tools.cause.rstrip('. ')}; {best.cause}", host=tools.host or best.host
+    )
+
+
+def _may_not_lead(tools: Explanation, best: Explanation) -> str:
+    """Why an explanation may only stand beside the tools' one; empty when it may lead.
+
+    To call a broken run healthy is the worst mistake there is, so reasoning never does where the tools
+    read a fault, other than slowness of a run that code sees go on or end well. Where they read less than that, code must see the run end well or go on, and the reading
+    must account for what they hold against it.
+    """
+    if best.verdict is not Verdict.HEALTHY:
+        return ""
+    slowness = (
+        tools.category is Category.PERFORMANCE and tools.confidence is not Confidence.CONFIRMED
+    )
+    if slowness and best.proven:
+        return ""
+    if tools.verdict is Verdict.FAULT or (tools.failures and not best.proven):
+        return "The tools saw something fail; reasoning alone does not make a run healthy."
+    return ""
+
+
+def _sureness(tools: Explanation, best: Explanation, agreed: bool) -> Confidence:
+    """Likely where detectors second the lines or the tools agree; else possible. Never confirmed."""
+    if best.verdict is Verdict.UNKNOWN:
+        return Confidence.UNKNOWN
+    if best.seconded or best.proven:
+        return Confidence.LIKELY
+    if agreed and tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY):
+        return Confidence.LIKELY
+    return Confidence.POSSIBLE

@@ -1,0 +1,357 @@
+"""Which formula answers a question, by what is asked and which quantities are given? Both are data (formulas.yaml)."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from firstfault.conversation.quantities import COUNTS, Quantities, bind
+from firstfault.conversation.times import seconds_of
+from firstfault_tools.knowledge.pack import read_yaml
+
+TABLE = Path(__file__).with_name("formulas.yaml")
+_NUMBER = r"(?<![\w.])(?P<value>\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,4})?)"
+_PARTS = {
+    "{x}": r"(?<![\w.])(?P<value>\d{1,6}(?:\.\d{1,8})?(?:e-?\d{1,2})?)",
+    "{n}": rf"{_NUMBER} ?(?P<scale>k|m|mn|million|b|bn|billion|t|tn|trillion)?(?![a-z\d])",
+    "{time}": rf"{_NUMBER} ?(?P<time>ms|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|months?|years?)\b",
+    "{bytes}": rf"{_NUMBER} ?(?P<bytes>[kmgtp]i?b)(?:ytes)?\b",
+    "{b}": rf"{_NUMBER} ?(?P<bytes>(?-i:[kmgtp]i?b|[kKMGTP]i?B))(?:ytes)? ?(?:/|per |a )s(?:ec(?:ond)?)?\b",
+    "{bits}": rf"{_NUMBER} ?(?P<bits>(?:[kmgt]b(?=ps)|[kmgt]bit|(?-i:[KMGT]b(?=/s| per s))))(?:ps| ?(?:/|per |a )s(?:ec(?:ond)?)?)\b",
+}
+_SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+YEAR = 31_557_600.0
+_NO_NAMES = frozenset(
+    {"checkpoint", "ckpt", "gb", "tb", "at", "over", "with", "gives", "of", "disk"}
+)
+_FUNCTIONS: Mapping[str, Callable[[float], float]] = {
+    "ceil": lambda x: float(math.ceil(x)), "sqrt": math.sqrt, "log": math.log, "exp": math.exp,
+}  # fmt: skip
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Pow: operator.pow,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One quantity. value in units of the base: seconds, bytes, bytes a second, or a count; name: of what."""
+
+    value: float
+    kind: str = "n"
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """One row of the table."""
+
+    id: str
+    asks: re.Pattern[str]
+    given: tuple[str, ...]
+    default: Mapping[str, float]
+    result: str
+    unit: str
+    say: str
+    holds: str
+    source: str
+    next: str = ""
+    unless: re.Pattern[str] | None = None
+    also: str = ""
+    also_unit: str = ""
+    also_say: str = ""
+    told: tuple[str, ...] = ()
+    computes: bool = False
+    """It counts FLOP: of a mixture of experts the active parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A formula with the amounts of one sentence; assumed: names that the sentence did not give."""
+
+    formula: Formula
+    amounts: Mapping[str, Amount]
+    rates: tuple[Amount, ...]
+    assumed: tuple[str, ...]
+
+    def evaluate(self, **more: float) -> float:
+        """The result in base units."""
+        names = {k: a.value for k, a in self.amounts.items()} | more
+        return _evaluate(ast.parse(self.formula.result, mode="eval").body, names)
+
+    @property
+    def second(self) -> float | None:
+        """The other result of the formula, where it has one."""
+        if not self.formula.also:
+            return None
+        names = {k: a.value for k, a in self.amounts.items()}
+        return _evaluate(ast.parse(self.formula.also, mode="eval").body, names)
+
+
+@cache
+def load_formulas() -> tuple[Formula, ...]:
+    """Every formula, in the order in which they are tried."""
+    return tuple(
+        Formula(
+            row["id"], re.compile(row["asks"], re.IGNORECASE), tuple(row["given"]), row.get("default", {}),
+            row["result"], row["unit"], row["say"], row["holds"], row["source"], row.get("next", ""),
+            re.compile(row["not"], re.IGNORECASE) if "not" in row else None,
+            row.get("also", ""), row.get("also_unit", ""), row.get("also_say", ""), tuple(row.get("told", ())),
+            row.get("computes", False),
+        )
+        for row in read_yaml(TABLE.read_text(encoding="utf-8"))["formulas"]
+    )  # fmt: skip
+
+
+@cache
+def _patterns() -> Mapping[str, tuple[re.Pattern[str], ...]]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["quantities"]
+    return {name: tuple(_compile(p) for p in row["say"]) for name, row in rows.items()}
+
+
+def _compile(phrase: str) -> re.Pattern[str]:
+    for mark, pattern in _PARTS.items():
+        phrase = phrase.replace(mark, pattern)
+    return re.compile(phrase, re.IGNORECASE)
+
+
+def choose_formula(text: str, quantities: Quantities) -> Chosen | None:
+    """The first formula that is asked for and whose quantities `text` gives; None where none is."""
+    asked = [
+        f
+        for f in load_formulas()
+        if f.asks.search(text) and (f.unless is None or f.unless.search(text) is None)
+    ]
+    if not asked:
+        return None
+    amounts = read_amounts(text, quantities)
+    rates = tuple(_amount(m) for p in _patterns()["rates"] for m in p.finditer(text))
+    for formula in asked:
+        if any(_find(t, text) is None for t in formula.told):
+            continue
+        if all(rates if g == "rates" else g in amounts for g in formula.given):
+            names = (*formula.given, *formula.default)
+            known = {n: amounts[n] for n in names if n in amounts}
+            if formula.computes and quantities.active_billions:
+                known["parameters"] = Amount(quantities.active_billions * 1e9)
+            missing = tuple(n for n in formula.default if n not in known)
+            return Chosen(
+                formula, known | {n: Amount(formula.default[n]) for n in missing}, rates, missing
+            )
+    return None
+
+
+def _find(name: str, text: str) -> re.Match[str] | None:
+    """The first mention of a quantity in the sentence."""
+    return next((m for p in _patterns()[name] if (m := p.search(text)) is not None), None)
+
+
+def find_rate(text: str) -> float | None:
+    """Bytes a second that the sentence gives; None where it gives none."""
+    found = _find("link", text)
+    return _amount(found).value if found is not None else None
+
+
+@cache
+def _counts() -> Mapping[str, tuple[re.Pattern[str], ...]]:
+    """Quantities that are a number beside a noun, with those of other calculators, which claim their words too."""
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["quantities"]
+    own = {name: _patterns()[name] for name, row in rows.items() if row.get("count")}
+    return own | {f"other {name}": patterns for name, patterns in COUNTS.items() if name not in own}
+
+
+def read_amounts(text: str, quantities: Quantities) -> dict[str, Amount]:
+    """Every amount of the sentence, by name."""
+    out: dict[str, Amount] = {}
+    counts = _counts()
+    bound = bind(text, counts)
+    for name in _patterns():
+        found = bound.get(name) if name in counts else _find(name, text)
+        if found is not None and name != "rates":
+            out[name] = _amount(found)
+            if name == "sequence" and (found["scale"] or "").lower() == "k":
+                out[name] = Amount(out[name].value * 1.024)  # lengths are told in units of 1,024
+    of_sentence = {
+        "gpus": quantities.gpus, "tensor": quantities.tensor, "stages": quantities.stages,
+        "context": quantities.context, "sequence": quantities.sequence,
+        "global_batch": quantities.global_batch, "shards": quantities.data or quantities.gpus,
+    }  # fmt: skip
+    out |= {n: Amount(v) for n, v in of_sentence.items() if v and n not in out}
+    times = {"restart": quantities.restart_seconds, "lost_work": quantities.lost_seconds}
+    out |= {n: Amount(v, "time") for n, v in times.items() if v}
+    if quantities.price:
+        out["price"] = Amount(quantities.price)
+    if quantities.tokens_per_second:
+        each = (quantities.gpus or 1) if quantities.tokens_each_gpu else 1
+        out["tokens_a_second"] = Amount(quantities.tokens_per_second * each)
+    if quantities.failure_seconds:
+        out["failure_gap"] = Amount(quantities.failure_seconds, "time")
+    if quantities.billions:
+        out["parameters"] = Amount(quantities.billions * 1e9)
+    out = {n: Amount(v) for n, v in _of_model(quantities).items()} | out
+    if "hidden" in out and "heads" in out:
+        out.setdefault("head_dim", Amount(out["hidden"].value / out["heads"].value))
+    if quantities.precision:
+        out["width"] = Amount({"fp32": 4, "fp8": 1}.get(quantities.precision, 2))
+    peak = find_peak(quantities.card)
+    if peak is not None:
+        out["peak"] = Amount(peak * 1e12)
+    return out
+
+
+def _of_model(quantities: Quantities) -> dict[str, float]:
+    """Shape of the model that is named, else of the nearest known one of its size."""
+    if quantities.model is not None:
+        from firstfault_tools.memory.models import list_models
+
+        known = list_models()[quantities.model]
+        config = known["config"]
+        names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
+                 "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "vocabulary": "vocab_size"}  # fmt: skip
+        shape = {n: float(config[k]) for n, k in names.items() if isinstance(config.get(k), int)}
+        return {"parameters": float(known["parameters"]), **shape, **_kv_of(shape)}
+    if not quantities.billions:
+        return {}
+    rows = read_yaml(TABLE.with_name("shapes.yaml").read_text(encoding="utf-8"))["shapes"]
+    row = min(rows, key=lambda r: abs(math.log(r["size"] / quantities.billions)))
+    shape = {n: float(row[k]) for n, k in (("hidden", "hidden"), ("heads", "heads"), ("vocabulary", "vocab"), ("kv_heads", "kv_heads")) if k in row}  # fmt: skip
+    shape["layers"] = max(1.0, round(row["layers"] * quantities.billions / row["size"]))
+    return {**shape, **_kv_of(shape)}
+
+
+def _kv_of(shape: Mapping[str, float]) -> dict[str, float]:
+    """As many key and value heads as heads, where the shape names none."""
+    return {"kv_heads": shape["heads"]} if "kv_heads" not in shape and "heads" in shape else {}
+
+
+def find_peak(card: str | None) -> float | None:
+    """Dense BF16 peak of a card in TFLOP/s; None where it is not known (shapes.yaml)."""
+    if card is None:
+        return None
+    peaks = read_yaml(TABLE.with_name("shapes.yaml").read_text(encoding="utf-8"))["peaks"]
+    return next((float(v) for k, v in peaks.items() if card.startswith(k)), None)
+
+
+def _amount(found: re.Match[str]) -> Amount:
+    groups = found.groupdict()
+    value = float(groups["value"].replace(",", ""))
+    if groups.get("bits"):
+        return Amount(value * 1000.0 ** "bkmgt".index(groups["bits"][0].lower()) / 8, "rate")
+    if groups.get("time"):
+        unit = groups["time"].lower()
+        return Amount(value * (YEAR if unit.startswith("y") else seconds_of(unit)), "time")
+    if groups.get("bytes"):
+        unit = groups["bytes"].lower()
+        power = "bkmgtp".index(unit[0])
+        name = groups.get("name") or ""
+        name = "" if name.lower() in _NO_NAMES else name
+        return Amount(value * (1024.0 if "i" in unit else 1000.0) ** power, "bytes", name)
+    scale = (groups.get("scale") or "")[:1].lower()
+    return Amount(value * _SCALES.get(scale, 1.0))
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, float]) -> float:
+    """Arithmetic of the table: names, numbers, + - * / ** and a few functions."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return float(node.value)
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_evaluate(node.left, names), _evaluate(node.right, names))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _FUNCTIONS[node.func.id](_evaluate(node.args[0], names))
+    raise ValueError(f"not arithmetic of formulas.yaml: {ast.dump(node)}")
+
+
+def say_formula(chosen: Chosen, say_time: Callable[[float], str]) -> tuple[str, dict[str, Any]]:
+    """(first sentence, result by name). say_time: how a duration is said."""
+    formula = chosen.formula
+    said = {name: _say(name, a, say_time) for name, a in chosen.amounts.items()}
+    if "rates" not in formula.given:
+        result = chosen.evaluate()
+        text = formula.say.format(**said, result=_say_result(result, formula.unit, say_time))
+        return text, {formula.id: result}
+    rows, results = [], {}
+    for number, rate in enumerate(chosen.rates, 1):
+        name = rate.name or f"rate {number}"
+        results[name] = chosen.evaluate(rate=rate.value)
+        what = f"{rate.name}, {_bytes(rate.value)}/s" if rate.name else f"{_bytes(rate.value)}/s"
+        rows.append(
+            formula.say.format(
+                **said, result=_say_result(results[name], formula.unit, say_time), rate=what
+            )
+        )
+    return f"{'; '.join(rows)}: for {said['size']}.", results
+
+
+def say_second(chosen: Chosen, say_time: Callable[[float], str]) -> str:
+    """The other result in a sentence; '' where there is none."""
+    second, formula = chosen.second, chosen.formula
+    if second is None:
+        return ""
+    told = _say_result(second, formula.also_unit, say_time) if formula.also_unit else _count(second)
+    return formula.also_say.format(also=told)
+
+
+def _say(name: str, amount: Amount, say_time: Callable[[float], str]) -> str:
+    if amount.kind == "time":
+        if amount.value >= YEAR:
+            return f"{amount.value / YEAR:.3g} years"
+        hours = amount.value / 3600
+        if amount.value < 90:
+            return f"{amount.value:g} s"
+        return f"{hours:,.0f} h" if hours >= 1000 else say_time(amount.value)
+    if amount.kind == "bytes":
+        return _bytes(amount.value) + ("/s" if name == "link" else "")
+    if amount.kind == "rate":
+        return f"{_bytes(amount.value)}/s"
+    if name == "peak":
+        return f"{amount.value / 1e12:g} TFLOP/s"
+    return _count(amount.value)
+
+
+def _count(value: float) -> str:
+    if value >= 1e16:
+        return f"{value:.3g}"
+    for letter, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.4g}{letter}"
+    return f"{value:.6g}" if value % 1 else f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    for letter, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.4g} {letter}"
+    return f"{value:,.0f} bytes"
+
+
+def _say_result(value: float, unit: str, say_time: Callable[[float], str]) -> str:
+    if unit == "time":
+        return f"{value / 3600:.1f} h" if 172_800 <= value < 259_200 else say_time(value)
+    if unit == "seconds":
+        return f"{1000 * value:,.0f} ms" if value < 1 else f"{value:.2f} s" if value < 10 else say_time(value)  # fmt: skip
+    if unit == "bytes":
+        binary = f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+        return f"{binary} ({_bytes(value)})"
+    if unit == "%":
+        return f"{value:.1f} %"
+    if unit == "rate":
+        return f"{value:.3g}"
+    if unit == "parameters":
+        return f"{_count(value)} parameters"
+    if unit == "tokens" and value >= 1e9:
+        return f"{_count(value)} tokens"
+    if value % 1 and value < 100:
+        return f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}"

@@ -1,0 +1,470 @@
+"""What does an incident answer about itself? From the objects of its diagnosis and its post-mortem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from firstfault.conversation.accounts import (
+    tell_manager,
+    tell_newcomer,
+    tell_postmortem,
+    tell_ticket,
+    tell_whys,
+)
+from firstfault.conversation.answerer import Question
+from firstfault.conversation.asked import Asked
+from firstfault.conversation.evidence_lines import answer_line, answer_words
+from firstfault.conversation.named_events import (
+    TROUBLE,
+    answer_named,
+    relate,
+    say_relation,
+    say_suspect_lines,
+)
+from firstfault.conversation.particulars import answer_rank, answer_suspect, cited_ranks, step_after
+from firstfault.conversation.reply import Reply
+from firstfault.conversation.run_answers import (
+    at_event,
+    tell_checkpoint,
+    tell_cost,
+    tell_lose_less,
+    tell_lost_steps,
+    tell_onset,
+    tell_restart,
+    tell_resumed,
+)
+from firstfault.conversation.sources import Sources
+from firstfault.conversation.telling import SURE, Telling
+from firstfault.conversation.topics import team_of
+from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.postmortem.report import Cited
+from firstfault.postmortem.victims import ranks_in_trouble
+from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.log.place import name_ranks
+from firstfault_tools.log.window import read_window
+
+MAX_ROWS = 12
+
+
+def answer_from_incident(
+    question: Question, diagnosis: Diagnosis, asked: Asked, sources: Sources
+) -> Reply | None:
+    """Answer to a question about the incident; None where it holds nothing on it."""
+    telling = Telling(question, diagnosis, sources, asked)
+    text = _TELL[asked.intent](telling)
+    return (
+        Reply(text, f"incident.{asked.intent}", suggest(diagnosis, asked.intent)) if text else None
+    )
+
+
+def suggest(diagnosis: Diagnosis, asked: str) -> tuple[str, ...]:
+    """Questions that go on from here."""
+    wanted = [
+        ("next", "What do I run next?"),
+        ("why", "Why did it happen?"),
+        ("verify", "How do I verify the fix?"),
+        ("other_causes", "What else could it be?"),
+        ("whys", "Draft the five whys"),
+        ("page_whom", "Who should I page?"),
+    ]
+    if diagnosis.verdict in (Verdict.HEALTHY, Verdict.UNKNOWN):
+        wanted = [("collect", "What should I collect?"), ("certainty", "How sure are you?"), ("timeline", "What happened, in order?")]  # fmt: skip
+    return tuple(text for name, text in wanted if name != asked)[:4]
+
+
+def _rank(t: Telling) -> str:
+    rank = t.asked.rank
+    if rank is None:
+        return ""
+    if (
+        t.asked.intent == "rank"
+        and _RELATED.search(t.asked.text)
+        and (named := answer_named(t, t.evidence))
+    ):
+        return named
+    blocks = answer_rank(t.question, t.diagnosis, t.sources, rank)
+    if (
+        rank != t.diagnosis.first_failing_rank
+        and t.diagnosis.verdict is Verdict.FAULT
+        and len(blocks) > 1
+    ):
+        own = [x for x in t.evidence.lines if x.place.rank == rank and TROUBLE.search(x.text)]
+        timed = [r for x in own if (r := relate(t, t.evidence, x)).seconds is not None]
+        first = min(timed, key=lambda r: r.seconds or 0.0, default=None)
+        if first is not None and first.is_before is False:
+            claim = " A launcher names the first failure that its own agent saw, which is a claim about order and no proof." if _CLAIMS.search(t.asked.text) else ""  # fmt: skip
+            blocks[0] += f" The first trouble of rank {rank}, {say_relation(t, first)}.{claim}"
+    return "\n\n".join(blocks)
+
+
+_RELATED = re.compile(
+    r"(?i)\brelated|\binnocent|\b(?:the|a|is that|is it) (?:cause|reason|culprit)|\bcaused?\b|\bharmless|\bmatter"
+)
+_CLAIMS = re.compile(r"(?i)torchrun|launcher|agent|elastic|first observed|root cause")
+
+
+def _suspect(t: Telling) -> str:
+    what = t.asked.named.get("what", "")
+    named = answer_named(t, t.evidence)
+    if named:
+        return named
+    said = answer_suspect(t.diagnosis, t.sources, what)
+    if said.startswith(("No,", "Not shown")) and t.diagnosis.verdict is Verdict.FAULT:
+        said += say_suspect_lines(t, t.evidence, what)
+    return said
+
+
+def _line(t: Telling) -> str:
+    number = int(t.asked.named["line"])
+    return answer_line(t.question, number, t.asked.file, t.sources) or (
+        f"No file of this incident has a line {number}"
+        + (f" under the name {t.asked.file}." if t.asked.file else ".")
+    )
+
+
+def _words(t: Telling) -> str:
+    return answer_words(t.question, t.sources)
+
+
+def _host(t: Telling) -> str:
+    d = t.diagnosis
+    known = {"rank": d.first_failing_rank is not None, "host": bool(d.host), "GPU": bool(d.gpu)}
+    if t.place:
+        unknown = " or ".join(
+            w for w, k in known.items() if not k and w.lower() in t.asked.text.lower()
+        )
+        rest = f" The evidence singles out no {unknown}." if unknown else ""
+        ids = _identifiers(t)
+        return f"The first fault lies at {t.place} {t.main}.{rest} {t.cause}.{ids}"
+    told = _say_cited_ranks(t)
+    if told:
+        return told
+    pods = _named_things(t)
+    if pods:
+        return f"{pods}: {t.cause} {t.main}."
+    return "The evidence singles out no rank, host or GPU." + (f" What it does show: {t.cause} {t.main}." if t.main else "")  # fmt: skip
+
+
+_IDENTIFIER = re.compile(
+    r"(?i)\bserial(?: number)?\W{1,4}(?:is )?(?P<serial>\d{8,16})|(?P<uuid>GPU-[0-9a-f]{8}-[0-9a-f-]{12,40})|(?P<slot>Slot\(\d+\))"
+)
+
+
+def _identifiers(t: Telling) -> str:
+    """Serial number, UUID and slot of the GPU or node at fault, as lines of its host near the first fault print them."""
+    d, first = t.diagnosis, t.diagnosis.first_line
+    if d.category is not Category.HARDWARE or first is None:
+        return ""
+    near = [
+        x
+        for x in t.evidence.lines
+        if x.file == first.file and abs(x.number - first.line) <= NEAR_LINES
+    ]
+    found = [f"{m[0].strip()} ({x.file}:{x.number} {t.sources.add(x.cited)})" for x in near if (m := _IDENTIFIER.search(x.text)) and (not d.host or d.host in x.text)]  # fmt: skip
+    return " For a ticket: " + ", ".join(found[:4]) + "." if found else ""
+
+
+NEAR_LINES = 12
+_THING = re.compile(r"(?im)^\s*(?:name|pod|container|node|nodename)\s*[:=]\s*([\w.-]{3,60})")
+
+
+def _named_things(t: Telling) -> str:
+    """The pod, container or node that the file of the first line names, where the question asks for one."""
+    found = re.search(r"(?i)\b(pod|container|node|host|machine)s?\b", t.asked.text)
+    first = t.diagnosis.first_line
+    path = t.question.artefacts.get(first.file) if first is not None and first.file else None
+    if found is None or path is None:
+        return ""
+    kind = {"host": "node", "machine": "node"}.get(found[1].lower(), found[1].lower())
+    keys = {"pod": ("name", "pod"), "container": ("container",), "node": ("node", "nodename")}[kind]
+    text = "\n".join(line for _, line in read_window(path, 1, 60))
+    for name in _THING.finditer(text):
+        if name[0].strip().lower().startswith(keys):
+            return name[1]
+    return ""
+
+
+def _say_cited_ranks(t: Telling) -> str:
+    """Which ranks wrote the cited lines, of those that the question names where it names some."""
+    ranks = cited_ranks(t.diagnosis)
+    named = [int(t.asked.named[n]) for n in ("one", "other") if n in t.asked.named]
+    told = [r for r in named if r in ranks] or ranks
+    if not told:
+        return ""
+    return f"The lines that carry the verdict were written by rank {', '.join(map(str, told[:8]))} {t.main}; that does not prove where it began. {t.cause}."
+
+
+def _first_line(t: Telling) -> str:
+    first = t.diagnosis.first_line
+    if first is None:
+        return "No single line carries the verdict. " + (f"{t.cause} {t.main}." if t.main else "")
+    quote = Citation(0, CitationKind.LOG, first.text, file=first.file, line=first.line)
+    mark = t.sources.add(quote)
+    text = first.text.replace("```", "` ` `")
+    return f"It is {first.file}, line {first.line} {mark}:\n\n```text\n{text}\n```\n\n{t.cause}."
+
+
+def _timeline(t: Telling) -> str:
+    import time
+
+    rows = []
+    for row in t.report.timeline[:MAX_ROWS]:
+        stamp = (
+            time.strftime("%H:%M:%S", time.gmtime(row.time)) if row.time is not None else "no time"
+        )
+        about = "about " if row.about else ""
+        rows.append(f"- {about}{stamp}, {row.source}: {t.cited(Cited(row.text, row.citations))}")
+    if not rows:
+        return f"No order can be read from the evidence. {t.cause} {t.main}."
+    where = f" at {t.place}" if t.place else ""
+    return f"First{where}: {t.cause} {t.main}. In order (UTC):\n\n" + "\n".join(rows)
+
+
+def _why(t: Telling) -> str:
+    explained = t.sources.carry(t.diagnosis.explanation, t.diagnosis)
+    if t.diagnosis.verdict is Verdict.UNKNOWN:
+        return f"That is open: {t.cause}. {explained}"
+    where = f" ({t.place})" if t.place and t.place not in t.cause else ""
+    opening = (
+        "" if re.match(r"(?i)\W{0,8}(?:\w{1,20} )?what\b", t.asked.text) else "Because of this: "
+    )
+    if explained.lower().startswith(t.cause.lower()):
+        marks, explained = _split_marks(explained[len(t.cause) :])
+        where += "".join(f" {m}" for m in marks if m not in t.main)
+    return f"{opening}{t.cause}{where} {t.main}.\n\n{explained}".strip()
+
+
+def _split_marks(text: str) -> tuple[list[str], str]:
+    """Marks at the start of `text`, and what follows the full stop."""
+    head = re.match(r"(?:\s?\[\d+\])*", text)
+    marks = re.findall(r"\[\d+\]", head[0]) if head is not None else []
+    return marks, re.sub(r"^[.\s]+", "", text[head.end() if head is not None else 0 :])
+
+
+def _others_failed(t: Telling) -> str:
+    """Why ranks failed that were not the first."""
+    if len(t.diagnosis.cascade) < 2:
+        return f"No other failure is in the evidence. {t.cause} {t.main}."
+    rows = []
+    for x in t.diagnosis.cascade[1:7]:
+        if x.file and x.line:
+            mark = t.sources.add(Citation(0, CitationKind.LOG, x.text, file=x.file, line=x.line))
+            who = f"rank {x.rank}, " if x.rank is not None else ""
+            rows.append(f"- {x.role.value}: {who}{x.file}:{x.line} {mark}")
+    where = f" at {t.place}" if t.place else ""
+    return (
+        f"Because every rank waits for all others: once the first fault struck{where}, the rest could only time out, "
+        f"lose their peer or be ended by the launcher. The first fault: {t.cause} {t.main}.\n\n"
+        + "\n".join(rows)
+    )
+
+
+def _health(t: Telling) -> str:
+    words = {
+        Verdict.FAULT: "No, there is a fault",
+        Verdict.WARNING: "It runs, with a warning",
+        Verdict.HEALTHY: "Yes, it looks healthy",
+        Verdict.UNKNOWN: "That is open",
+    }[t.diagnosis.verdict]
+    step = step_after(t.question, t.diagnosis) if t.diagnosis.verdict is Verdict.FAULT else None
+    if step is not None:
+        return (
+            f"No, though it went on after the fault: a later step is at {step.file}:{step.line} {t.sources.add(step)}. "
+            f"That does not show that the cause is gone: {t.cause} {t.main}."
+        )
+    return f"{words} ({t.diagnosis.confidence.value}): {t.cause} {t.main}."
+
+
+def _fact(t: Telling) -> str:
+    """A value that the question asks for: the lines that have its words, or that there is none."""
+    what = t.asked.named.get("what", "")
+    lines = answer_words(replace(t.question, text=f'"{what}"'), t.sources) if what else ""
+    return lines or (
+        f"The evidence does not say: no line that was read gives the {what or 'value'}. "
+        f"What it does show: {t.cause} {t.main}."
+    )
+
+
+def _certainty(t: Telling) -> str:
+    d = t.diagnosis
+    wrong = f"\n\nIt would be wrong if: {t.sources.carry(d.disproof, d)}" if d.disproof else ""
+    against = t.sources.marks(d.hypotheses[0].against, d) if d.hypotheses else ""
+    counter = f" Against it: {against}." if against else " Nothing that was read contradicts it."
+    return f"{d.confidence.value.capitalize()}: {t.cause} {t.main}.{counter}{wrong}"
+
+
+def _disproof(t: Telling) -> str:
+    d = t.diagnosis
+    if not d.disproof:
+        return _collect(t)
+    return f"This would prove it wrong: {t.sources.carry(d.disproof, d)}\n\nThe verdict is: {t.cause} {t.main}."
+
+
+def _others(t: Telling) -> str:
+    d = t.diagnosis
+    if len(d.hypotheses) < 2:
+        return f"No other cause fits the evidence that was given. It shows: {t.cause} {t.main}."
+    rows = [
+        f"- {h.confidence.value}: {h.root_cause}; for {t.sources.marks(h.for_, d) or 'nothing quoted'}"
+        + (f", against {t.sources.marks(h.against, d)}" if h.against else "")
+        for h in d.hypotheses[1:]
+    ]
+    return f"Yes, {len(rows)} other cause{'s' if len(rows) > 1 else ''} would fit in part:\n\n" + "\n".join(rows) + f"\n\nThe verdict stays: {t.cause} {t.main}."  # fmt: skip
+
+
+_MOUNT = re.compile(
+    r"(?<![\w.])/(?:mnt/|nfs/|lustre/|lus/|gpfs/|net/|fsx/|scratch/)?[\w.-]{2,40}(?=/)"
+)
+_STORED = frozenset({Category.ENVIRONMENT, Category.DATA, Category.CHECKPOINT})
+
+
+def _affected(t: Telling) -> str:
+    d = t.diagnosis
+    world, seen = d.input.world_size, d.input.ranks_seen
+    victims = ranks_in_trouble(d, t.record.artefacts)
+    size = (
+        f"all {world} ranks"
+        if world
+        else f"the {len(seen)} ranks seen"
+        if seen
+        else "the whole job"
+    )
+    start = f"One job, {size}: a synchronous run stops as a whole." if d.verdict is Verdict.FAULT else f"The verdict is {d.verdict.value}; {size} were looked at."  # fmt: skip
+    where = f" It began at {t.place} {t.main}." if t.place else " Where it began is not known."
+    told = (
+        f" Trouble after it is reported by {name_ranks(victims)}, as a consequence."
+        if victims
+        else ""
+    )
+    shared = ""
+    if d.host and d.category is Category.HARDWARE:
+        shared = f" Other jobs on {d.host} are at risk: tell the {team_of(d.category, d.root_cause).removeprefix('the ')}."
+    elif (path := _MOUNT.search(d.root_cause)) is not None and d.category in _STORED:
+        shared = f" Whoever else uses {path[0]} may meet it too: tell the storage team; what was read tells nothing of other jobs."  # fmt: skip
+    elif d.verdict is Verdict.FAULT:
+        shared = " What was read tells nothing of other jobs."
+    return start + where + told + shared
+
+
+def _page_whom(t: Telling) -> str:
+    d = t.diagnosis
+    if d.verdict is Verdict.HEALTHY:
+        return f"Nobody: nothing is wrong in what was read. {t.cause} {t.main}."
+    team = team_of(d.category, d.root_cause)
+    if d.verdict is Verdict.UNKNOWN or not team:
+        return f"Nobody yet: the cause is open. {_collect(t)}"
+    name = team[:1].upper() + team[1:]
+    where = f", with {t.place}" if t.place else ""
+    return f"{name}{where}: {t.cause} {t.main}. {SURE[d.confidence]}."
+
+
+def _fix(t: Telling) -> str:
+    d = t.diagnosis
+    if d.verdict is Verdict.HEALTHY:
+        return f"Nothing needs fixing: {t.cause} {t.main}."
+    if not d.fixes:
+        return f"No fix is shown, since no cause is established with a page to cite. {_collect(t)}"
+    rows = []
+    for fix in d.fixes[:5]:
+        command = f"\n  ```bash\n  {fix.command}\n  ```" if fix.command else ""
+        label = " (changes state)" if fix.changes_state else ""
+        rows.append(f"- {fix.text}{label} {t.sources.marks(fix.citations, d)}{command}")
+    return f"{d.fixes[0].text} That comes first, for: {t.cause} {t.main}.\n\nWhat helps, most urgent first:\n\n" + "\n".join(rows)  # fmt: skip
+
+
+def _next(t: Telling) -> str:
+    d = t.diagnosis
+    ready = next((a for a in d.next_artefacts if a.command), None)
+    fix = next((f for f in d.fixes if f.command), None)
+    settled = d.confidence is Confidence.CONFIRMED
+    if fix is not None and (settled or ready is None):
+        label = " It changes state." if fix.changes_state else " It only reads." if fix.kind == "x" else ""  # fmt: skip
+        block = (
+            f"{fix.text} {t.sources.marks(fix.citations, d)}{label}\n\n```bash\n{fix.command}\n```"
+        )
+    elif ready is not None:
+        block = f"Collect {ready.what}: {ready.why}.\n\n```bash\n{ready.command}\n```"
+    else:
+        page = _check_of_page(t)
+        block = page or (f"{d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}" if d.fixes else f"Nothing is left to run: {t.cause} {t.main}.")  # fmt: skip
+    block += _before_departure(t)
+    rest = [f for f in d.fixes[:4] if f is not fix and f.text not in block]
+    after = "\n\nThen:\n\n" + "\n".join(f"- {f.text} {t.sources.marks(f.citations, d)}" for f in rest) if rest else ""  # fmt: skip
+    return block + after
+
+
+def _before_departure(t: Telling) -> str:
+    """Which checkpoint is older than what went wrong, and what to hold against it; '' for other faults."""
+    onset, saved = t.record.onset, t.record.resume_from
+    if onset is None:
+        return ""
+    replay = ""
+    if saved is not None:
+        replay = (
+            f" Replay from {saved.name} ({at_event(t, saved)}), the newest checkpoint before it, with the same data: if it "
+            f"comes back at the same step, the batches there are at fault, else the rate or the hardware."
+        )
+    return f"\n\nThe numbers first went wrong at step {onset.row.step}.{replay}"
+
+
+def _check_of_page(t: Telling) -> str:
+    """The first check with a command of the page that the verdict cites."""
+    from firstfault_tools.knowledge.page import bullets
+
+    for citation in t.diagnosis.citations:
+        page = t.question.knowledge.pages.get(citation.page or "")
+        section = page.section("How to confirm") if page is not None else None
+        for item in bullets(section.text) if section is not None else ():
+            text = "\n".join(item)
+            found = re.search(r"```\w*\n(.{1,800}?)\n\s*```", text, re.DOTALL)
+            if found is not None and page is not None:
+                words = text[: found.start()].strip()
+                mark = t.sources.add(Citation(0, CitationKind.PAGE, words, page=page.id, heading="How to confirm", url=page.url))  # fmt: skip
+                command = "\n".join(x.strip() for x in found[1].split("\n"))
+                return f"{words} {mark}\n\n```bash\n{command}\n```"
+    return ""
+
+
+def _collect(t: Telling) -> str:
+    wanted = t.diagnosis.next_artefacts
+    if not wanted:
+        return f"Nothing more is needed for this verdict: {t.cause} {t.main}."
+    rows = [f"- {a.what}: {a.why}\n  ```bash\n  {a.command}\n  ```" for a in wanted]
+    return f"Collect {wanted[0].what} first. What would settle it:\n\n" + "\n".join(rows)
+
+
+def _verify(t: Telling) -> str:
+    d = t.diagnosis
+    step = f" past the point where it failed ({d.first_line.file}, line {d.first_line.line})" if d.first_line else ""  # fmt: skip
+    rows = [
+        f"- The signature to look for: {t.cause} {t.main}.",
+        "- Run the same case on the same nodes with the fix, then once without it: it must fail again, or the fix proves nothing.",
+        "- A fault that comes by chance: with a usual interval T, no failure for 3 T leaves about 5 % chance of luck.",
+        "- Nothing else may get worse: compare step time, peak memory and loss with the run before.",
+        "- Let the tool compare the logs:\n  ```bash\n  firstfault verify-fix --help\n  ```",
+    ]
+    page = t.question.knowledge.pages.get("fix-verification")
+    mark = ""
+    if page is not None:
+        mark = t.sources.add(Citation(0, CitationKind.PAGE, page.summary, page=page.id, heading="Summary", url=page.url))  # fmt: skip
+    return f"It is fixed when the run gets{step} where the failure would have been expected, and nothing else got worse {mark}.\n\n" + "\n".join(rows)  # fmt: skip
+
+
+def _onset(t: Telling) -> str:
+    return tell_onset(t) or _timeline(t)
+
+
+def _lose_less(t: Telling) -> str:
+    return tell_lose_less(t) or tell_postmortem(t)
+
+
+_TELL: Mapping[str, Callable[[Telling], str]] = {
+    "rank": _rank, "why_not_rank": _rank, "suspect": _suspect, "line": _line, "host": _host, "first_line": _first_line,
+    "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
+    "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
+    "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
+    "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
+    "postmortem": tell_postmortem, "words": _words, "fact": _fact,
+}  # fmt: skip

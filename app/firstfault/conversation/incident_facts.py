@@ -1,0 +1,488 @@
+"""Which single fact of an incident is asked for, and what is it? When, at which step, how many, which file, which value.
+
+The wording is data (facts.yaml); every answer begins with the fact and cites the line it stands on.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+from firstfault.conversation.answerer import Question
+from firstfault.conversation.asked import Asked
+from firstfault.conversation.evidence import Line
+from firstfault.conversation.facts import Facts
+from firstfault.conversation.line_facts import (
+    tell_allocator_books,
+    tell_setting,
+    tell_shortage,
+    tell_wait,
+    tell_who_saw,
+)
+from firstfault.conversation.node_use import tell_keep_using
+from firstfault.conversation.run_answers import tell_onset
+from firstfault.conversation.sources import Sources
+from firstfault.conversation.topics import team_of
+from firstfault.conversation.words import TABLE, plain_words
+from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.knowledge.pack import read_yaml
+
+MAX_ROWS = 3
+_TIMED_OUT = expression(r"(?i)watchdog caught|timed out|timeout")
+_FAILED = expression(r"(?i)error|exception|traceback|fail|killed|timed out|watchdog caught|out of memory")  # fmt: skip
+_ASKS_FAILED = expression(r"(?i)\b(?:fail\w*|die[ds]?|crash\w*|error\w*|affected|hit|broken|bad|involved)\b")  # fmt: skip
+_ASKS_TIMED_OUT = expression(r"(?i)\btime ?outs?\b|\btimed out\b|\bhang|\bhung|\bstuck|\bwait")
+_ASKS_END = expression(r"(?i)\b(?:end(?:ed)?|stop(?:ped)?|last|finish\w*|die[ds]?|over)\b")
+_ASKS_BEGIN = expression(r"(?i)\b(?:job|run|training|log)s?\b[^?\n]{0,12}\b(?:start|begin|began)")
+_WHY = expression(r"(?i)^\W*(?:so |but |and |ok,? |then )?(?:why|how come)\b")
+_RAN = expression(r"(?i)\b(?:run|ran|alive|up|survive|go|going|train\w*)\b")
+_VERSION_OF = expression(
+    r"(?i)\b([a-z][\w.-]{1,20}) versions?\b|\bversions? (?:of |is |has )?(?:the )?([a-z][\w.-]{1,20})"
+)
+_WORRIES = expression(
+    r"(?i)\b(?:ok|okay|fine|normal|good|healthy|bad|wrong|nan|diverg\w*|stable)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    id: str
+    name: str
+    say: re.Pattern[str]
+    unless: re.Pattern[str] | None
+    values: tuple[re.Pattern[str], ...]
+    unit: str
+    ask: str
+    """Command that tells it, where no line does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    id: str
+    say: tuple[re.Pattern[str], ...]
+    unless: re.Pattern[str] | None
+
+
+@cache
+def _table() -> tuple[tuple[_Value, ...], tuple[_Kind, ...]]:
+    content = read_yaml(TABLE.read_text(encoding="utf-8"))
+
+    def unless(row: Mapping[str, str]) -> re.Pattern[str] | None:
+        return re.compile(row["not"], re.IGNORECASE) if "not" in row else None
+
+    values = tuple(
+        _Value(r["id"], r["name"], re.compile(r["say"], re.I), unless(r), tuple(map(re.compile, r["values"])), r.get("unit", ""), r.get("ask", ""))
+        for r in content["values"]
+    )  # fmt: skip
+    kinds = tuple(
+        _Kind(r["id"], tuple(re.compile(p, re.I) for p in r["say"]), unless(r))
+        for r in content["kinds"]
+    )
+    return values, kinds
+
+
+def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources: Sources) -> tuple[str, str] | None:  # fmt: skip
+    """(id of the fact, answer) where the question asks for one of the table; None where it does not."""
+    values, kinds = _table()
+    facts, text = Facts(question, diagnosis, sources, asked), asked.text
+    for kind in kinds:
+        if any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text)):
+            said = _TELL[kind.id](facts)
+            if said:
+                return kind.id, said
+    if _WHY.match(text):
+        return None
+    for value in values:
+        if value.say.search(text) and not (value.unless and value.unless.search(text)):
+            said = _value(facts, value)
+            if said:
+                return "value", said
+    return None
+
+
+def _value(f: Facts, value: _Value) -> str:
+    """What the lines print of one quantity: the last, and how it ran."""
+    found: list[tuple[Line, str]] = []
+    for line in f.evidence.lines:
+        match = next((m for p in value.values if (m := p.search(line.text)) is not None), None)
+        if match is not None:
+            found.append((line, match[1].strip()))
+    if not found and value.ask and _ASKS_VALUE.search(f.text):
+        where = f" on {f.diagnosis.host}" if f.diagnosis.host and f.diagnosis.host in f.text else ""
+        return f"The evidence does not say: no line that was read gives the {value.name}. This tells it{where}:\n\n```bash\n{value.ask}\n```"
+    if not found:
+        return ""
+    unit = f" {value.unit}" if value.unit else ""
+    name = f"The {value.name}"
+    if (one := _at_moment(f, found)) is not None:
+        line, text = one
+        step = f" at step {line.step}" if line.step is not None else ""
+        return f"{name}{step} is {text}{unit}, {f.at(line)}."
+    numbers = [x for _, text in found if (x := _number(text)) is not None]
+    last_line, last = found[-1]
+    if not numbers or len({text for _, text in found}) == 1:
+        told = Counter(text for _, text in found).most_common(3)
+        rest = "".join(f", then {t}{unit} ({n} lines)" for t, n in told[1:])
+        return f"{name} is {told[0][0]}{unit} in {told[0][1]} line{'s' if told[0][1] > 1 else ''}{rest}: {f.at(found[0][0])}."
+    if value.id in ("collective", "seqnum", "exit_code", "pid"):
+        told = Counter(text for _, text in found).most_common(3)
+        return f"{name}: " + ", ".join(f"{t} ({n} lines)" for t, n in told) + f"; first at {f.at(found[0][0])}."  # fmt: skip
+    (first_line, first), low, high = found[0], min(numbers), max(numbers)
+    body = f"{first}{unit} at {f.at(first_line)} to {last}{unit} at {f.at(last_line)}, between {low:g} and {high:g} in {len(found)} lines"
+    if not _WORRIES.search(f.text):
+        return f"{name} goes from {body}."
+    finite = all(_number(t) is not None for _, t in found)
+    word = f"Yes, the {value.name} is finite and" if finite and numbers[-1] <= numbers[0] * 1.05 else f"Not clearly: the {value.name}"  # fmt: skip
+    return f"{word} goes from {body}; the verdict is about something else: {f.cause} {f.main}." if finite else f"No: the {value.name} is not finite, {body}."  # fmt: skip
+
+
+_AT_STEP = expression(r"(?i)\b(?:at|on|in|of|around|for) (?:step |iteration |iter )?(\d{2,9})\b")
+_AT_FAULT = expression(r"(?i)\b(?:when|before|as) (?:it|the (?:job|run)|we) (?:died|crashed|failed|stopped|hung|ended)|\blast\b|\bat the (?:end|crash|fault)")  # fmt: skip
+
+
+def _at_moment(f: Facts, found: Sequence[tuple[Line, str]]) -> tuple[Line, str] | None:
+    """The value at the step that is asked for, or the last one before the fault; None where no moment is asked for."""
+    step = _AT_STEP.search(f.text)
+    if step is not None:
+        return next((p for p in found if p[0].step == int(step[1])), None)
+    first = f.first_line
+    if _AT_FAULT.search(f.text) and first is not None:
+        before = [p for p in found if p[0].file == first.file and p[0].number <= first.number]
+        return before[-1] if before else None
+    return None
+
+
+def _number(text: str) -> float | None:
+    found = re.match(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", text, re.I)
+    return float(found[0].replace(",", "")) if found is not None else None
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+def _version(f: Facts) -> str:
+    """The version of the thing that is named, file by file where files differ."""
+    names = [g.lower() for m in _VERSION_OF.finditer(f.text) for g in m.groups() if g]
+    names = [n for n in names if n not in ("which", "what", "the", "has", "is", "of", "with")]
+    for name in names:
+        stem = re.escape({"pytorch": "torch"}.get(name, name))
+        pattern = re.compile(
+            rf"(?i)\b(?:py)?{stem}(?:[ _-]?version)?[ :=/v-]{{1,3}}(\d+\.\d+(?:\.\d+)?\S{{0,12}})"
+        )
+        found = f.evidence.find(pattern, 400)
+        by_file = {line.file: (line, m[1].rstrip(",;)")) for line, m in reversed(found)}
+        if not by_file:
+            continue
+        kinds = {v for _, v in by_file.values()}
+        if len(kinds) == 1:
+            line, value = next(iter(by_file.values()))
+            return f"{name} {value}, by {f.at(line)}."
+        told = ", ".join(
+            f"{v} in {f.at(line)}" for line, v in sorted(by_file.values(), key=lambda p: p[0].file)
+        )
+        return f"{name}: {told}; so the files differ. The verdict: {f.cause} {f.main}."
+    return ""
+
+
+def _redo(f: Facts) -> str:
+    d = f.diagnosis
+    if d.verdict is Verdict.HEALTHY:
+        return f"No: nothing is wrong in what was read. {f.cause} {f.main}."
+    harmed = d.category in (Category.NUMERICAL, Category.DATA)
+    fix = f" {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
+    if harmed:
+        return f"Only from where the fault began to act, if it changed the updates: {f.cause} {f.main}.{fix}"
+    return f"No, resume from the newest complete checkpoint: the fault stopped the run and did not spoil what was learned before. {f.cause} {f.main}.{fix}"
+
+
+def _doing(f: Facts) -> str:
+    """The last line that is no failure of the rank or host that is asked about, else of the one at fault."""
+    first = f.first_line
+    if first is None:
+        return ""
+    who, own = _whose(f)
+    quiet = [x for x in own if not _FAILED.search(_SETTING.sub("", x.text)) and not _ENDING.search(x.text) and len(x.text.strip()) > 12]  # fmt: skip
+    at = f.record.fault_time
+    times = [(f.evidence.time_of(x, f.year), x) for x in quiet]
+    timed = [(t, x) for t, x in times if t is not None and (at is None or t <= at)]
+    before = [x for x in quiet if x.file == first.file and x.number < first.number]
+    if timed:
+        line = max(timed, key=lambda p: (p[0], p[1].number))[1]
+    elif before:
+        line = before[-1]
+    else:
+        return f"{who} wrote nothing before the fault that was read." if who else ""
+    mine = (who or "It")[:1].upper() + (who or "It")[1:]
+    told = f"\n\n```text\n{line.text[:300].replace('```', '` ` `')}\n```"
+    failed = next((x for x in own if _FAILED.search(x.text) and x.number > line.number), None)
+    wrote = f.evidence.time_of(line, f.year)
+    if (
+        failed is not None
+        and who
+        and at is not None
+        and wrote is not None
+        and at - wrote > SILENT_S
+    ):
+        own_words = failed.text[:300].replace("```", "` ` `")
+        said = (
+            f"{mine} tells it by its failure, {f.at(failed)}:\n\n```text\n{own_words}\n```\n\nBefore that it wrote nothing for "
+            f"{(at - wrote) / 60:.0f} min; its last line is {f.at(line)}."
+        )
+        return f"{said}\n\nThe verdict: {f.cause} {f.main}."
+    said = f"{mine} wrote this last before the fault, {f.at(line)}:{told}"
+    after = f"\n\nIts first failure after that: {f.at(failed)}." if failed is not None and who else ""  # fmt: skip
+    return f"{said}{after}\n\nThe verdict: {f.cause} {f.main}."
+
+
+def _whose(f: Facts) -> tuple[str, list[Line]]:
+    """(name, lines) of the rank or host that the question names, else of the rank at fault, else of all."""
+    lines = list(f.evidence.lines)
+    asked = _RANK.search(f.text)
+    rank = int(asked[1]) if asked is not None else None
+    if rank is None:
+        text = f.text.lower()
+        host = next((h for h in f.evidence.hosts if re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)), None)  # fmt: skip
+        if host is not None:
+            return host, [x for x in lines if x.place.host == host]
+        rank = f.diagnosis.first_failing_rank
+    own = [x for x in lines if x.place.rank == rank] if rank is not None else []
+    if asked is not None or own:
+        return f"rank {rank}", own
+    return "", lines
+
+
+def _when(f: Facts) -> str:
+    window = f.diagnosis.input.time_range
+    span = f" The logs run from {window[0]} to {window[1]} (UTC)." if window else ""
+    if window and _ASKS_BEGIN.search(f.text):
+        return f"At {window[0]} (UTC) the logs begin; they end at {window[1]}."
+    if (told := tell_onset(f)) and not _ASKS_END.search(f.text):
+        return told
+    line = f.first_line
+    seen = f.evidence.time_of(line, f.year) if line is not None else None
+    if line is not None and seen is not None:
+        return f"At {_clock(seen)} the first fault is in the log, {f.at(line)}: {f.cause}.{span}"
+    links = [Line(x.file, x.line, x.text) for x in f.diagnosis.cascade if x.file and x.line]
+    timed = [(t, x) for x in links if (t := f.evidence.time_of(x, f.year)) is not None]
+    if timed:
+        first, line = min(timed, key=lambda p: p[0])
+        return f"The first failure with a time is at {_clock(first)}, {f.at(line)}; the line of the cause itself has none.{span}"
+    return f"The line of the fault has no time.{span}" if span else ""
+
+
+def _duration(f: Facts) -> str:
+    window = f.diagnosis.input.time_range
+    if window is None:
+        return ""
+    begin, end = (datetime.fromisoformat(t).timestamp() for t in window)
+    last = next(
+        (t for line in reversed(f.evidence.stepped) if (t := f.evidence.time_of(line, f.year))),
+        None,
+    )
+    if _RAN.search(f.text) and not re.search(r"(?i)\bhang|\bhung|\bstuck|\bidle", f.text):
+        line = f.first_line
+        at = f.evidence.time_of(line, f.year) if line is not None else None
+        until = at if at is not None and begin < at <= end else last or end
+        return f"{(until - begin) / 60:.1f} minutes of it are in what was read: from {_clock(begin)} to the fault at {_clock(until)} (UTC)."
+    if last is not None and end - last > 1:
+        return (
+            f"{(end - last) / 60:.1f} minutes passed between the last reported step ({_clock(last)}) and the last "
+            f"line ({_clock(end)}); the logs span {(end - begin) / 60:.1f} minutes in all."
+        )
+    return f"{(end - begin) / 60:.1f} minutes lie between the first and the last line that was read, {window[0]} to {window[1]} (UTC)."
+
+
+def _how_many(f: Facts) -> str:
+    d, text = f.diagnosis, f.text
+    files = d.input.files
+    if re.search(r"(?i)\b(?:files|logs|lines)\b", text):
+        return f"{len(files)} file{'s' if len(files) != 1 else ''} with {d.input.lines_total:,} lines were read: {', '.join(files[:8])}."
+    wanted = _TIMED_OUT if _ASKS_TIMED_OUT.search(text) else _FAILED if _ASKS_FAILED.search(text) else None  # fmt: skip
+    world = f" of {d.input.world_size}" if d.input.world_size else ""
+    if re.search(r"(?i)\b(?:nodes?|hosts?|machines|servers)\b", text) and wanted is None:
+        hosts = f.evidence.hosts
+        size = f" The job has {d.input.world_size} ranks." if d.input.world_size else ""
+        if not hosts:
+            return f"The evidence does not say how many.{size} {len(files)} file(s) were read: {', '.join(files[:6])}."
+        return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''} wrote lines that were read: {', '.join(hosts[:12])}.{size}"
+    if wanted is None:
+        seen = d.input.ranks_seen
+        if d.input.world_size:
+            return f"{d.input.world_size} ranks in all; {len(seen)} of them wrote lines that were read."
+        return (
+            f"{len(seen)} ranks wrote lines that were read; the size of the job is not in them."
+            if seen
+            else ""
+        )
+    lines = [line for line in f.evidence.lines if wanted.search(line.text)]
+    ranks = sorted({line.place.rank for line in lines if line.place.rank is not None})
+    if not ranks:
+        return ""
+    what = "report a timeout" if wanted is _TIMED_OUT else "report an error"
+    shown = ", ".join(map(str, ranks[:16])) + (" ..." if len(ranks) > 16 else "")
+    return f"{len(ranks)}{world} ranks {what} in what was read: {shown}; first at {f.at(lines[0])}. That they report it does not make them the cause: {f.cause} {f.main}."
+
+
+def _last_step(f: Facts) -> str:
+    stepped = f.evidence.stepped
+    first = f.first_line
+    if not stepped:
+        return ""
+    before = [
+        x for x in stepped if first is None or x.file != first.file or x.number < first.number
+    ]
+    line = max(before or stepped, key=lambda x: x.step or 0)
+    rest = f" The fault follows{f.where}: {f.cause} {f.main}." if f.diagnosis.verdict is Verdict.FAULT else ""  # fmt: skip
+    return f"Step {line.step} is the last one reported before the fault, {f.at(line)}.{rest}"
+
+
+def _files(f: Facts) -> str:
+    wanted = f.diagnosis.hypotheses[0].for_ if f.diagnosis.hypotheses else ()
+    quotes = [c for c in f.diagnosis.citations if c.n in wanted and c.kind is CitationKind.LOG and c.file]  # fmt: skip
+    if not quotes and f.first_line is not None:
+        quotes = [f.first_line.cited]
+    if not quotes:
+        return ""
+    rows = [_quoted(f, c) for c in quotes[:MAX_ROWS]]
+    places = ", ".join(dict.fromkeys(f"{c.file} (line {c.line})" for c in quotes[:MAX_ROWS]))
+    return f"In {places}: {f.cause}.\n\n" + "\n".join(rows)
+
+
+def _quoted(f: Facts, citation: Citation) -> str:
+    quote = citation.quote.replace("```", "` ` `")
+    return (
+        f"- {citation.file}:{citation.line} {f.sources.add(citation)}\n  ```text\n  {quote}\n  ```"
+    )
+
+
+def _told(f: Facts) -> str:
+    d = f.diagnosis
+    team = team_of(d.category, d.root_cause)
+    lead = f"Tell them this: {f.cause}{f.where if d.place not in f.cause else ''} {f.main}."
+    ask = f" Ask for: {d.fixes[0].text}" if d.fixes else ""
+    sure = f" It is {d.confidence.value}."
+    whose = f" The team for it: {team}." if team else ""
+    return f"{lead}{sure}{ask}{whose}"
+
+
+_DIRECTIONS = (
+    expression(r"(?i)\b(?:lower|smaller|reduc\w+|decreas\w+|less|fewer|shrink|shorter|halve)\b"),
+    expression(r"(?i)\b(?:rais\w+|increas\w+|bigger|larger|more|higher|longer|double)\b"),
+    expression(r"(?i)\b(?:disabl\w+|turn\w* off|without|remov\w+|drop\w*)\b"),
+)
+
+
+def _same_direction(asked: str, fix: str) -> bool:
+    """A measure of one direction (less, more, off) is only the same as a fix of that direction."""
+    wanted = [d for d in _DIRECTIONS if d.search(asked)]
+    return not wanted or any(d.search(fix) for d in wanted)
+
+
+def _would_help(f: Facts) -> str:
+    """Whether a measure is among the fixes, or leaves the cause where it is."""
+    d = f.diagnosis
+    if d.verdict in (Verdict.UNKNOWN, Verdict.HEALTHY):
+        return ""
+    if (books := tell_allocator_books(f)) and _FRAGMENTS.search(f.text):
+        return books
+    said = set(tokenize(f.text)) - plain_words("would_help")
+    best, share = None, 0.0
+    for fix in d.fixes:
+        if not _same_direction(f.text, f"{fix.text} {fix.command or ''}"):
+            continue
+        own = set(tokenize(f"{fix.text} {fix.command or ''}"))
+        overlap = len(said & own) / max(len(said), 1)
+        if overlap > share:
+            best, share = fix, overlap
+    if best is not None and share >= MOST_ALIKE and len(said) >= LEAST_WORDS:
+        label = "Only if" if best.condition else "Yes, that is among the fixes"
+        condition = f" {best.condition}:" if best.condition else ":"
+        return f"{label}{condition} {best.text} {f.sources.marks(best.citations, d)} The cause: {f.cause} {f.main}."
+    instead = f" What helps: {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""  # fmt: skip
+    return f"No, it would not remove the cause: {f.cause} {f.main}.{instead}"
+
+
+MOST_ALIKE, LEAST_WORDS = 0.75, 1
+"""Share of the words of a measure that a fix must hold to be the same one."""
+
+
+def _says_else(f: Facts) -> str:
+    """Why something else in the evidence complains: it follows from the first fault."""
+    d = f.diagnosis
+    if d.verdict is not Verdict.FAULT:
+        return ""
+    names = [w for w in re.findall(r"[\w.-]{2,40}", f.text) if re.search(r"\d", w)]
+    lines = [x for x in f.evidence.lines if _FAILED.search(x.text) and (not names or any(n in f"{x.file} {x.text}" for n in names))]  # fmt: skip
+    first = f.first_line
+    others = [x for x in lines if first is None or (x.file, x.number) != (first.file, first.number)]
+    if not others:
+        return ""
+    rows = "\n".join(_quoted(f, x.cited) for x in others[:MAX_ROWS])
+    return (
+        f"It follows from the first fault{f.where}: {f.cause} {f.main}. Every rank waits for all others, so once one "
+        f"is gone the rest lose their peer, time out or are ended:\n\n{rows}"
+    )
+
+
+SILENT_S = 600.0
+"""Seconds between a line and the fault above which the line does not tell what was being done."""
+_ASKS_VALUE = expression(r"(?i)\b(?:what|which|how)\b")
+_FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_conf")
+_RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
+_SETTING = expression(r"\b\w+=\S+")
+"""A setting printed at the start names trouble ("timeout=600s") and tells of none."""
+_ENDING = expression(r"(?i)closing signal|death signal|shutting down|terminat|connection closed")
+
+
+def _lines(f: Facts) -> str:
+    """A quantity that no single number tells: the cause, and the lines that speak of it."""
+    told = answer_lines(f)
+    return f"{f.cause} {f.main}.\n\n{told}" if told else ""
+
+
+_TELL: Mapping[str, Callable[[Facts], str]] = {
+    "who_saw": tell_who_saw,
+    "short": tell_shortage,
+    "waited": tell_wait,
+    "setting": tell_setting,
+    "lines": _lines,
+    "version": _version,
+    "keep_using": tell_keep_using,
+    "redo": _redo,
+    "doing": _doing,
+    "told": _told,
+    "would_help": _would_help,
+    "says_else": _says_else,
+    "last_step": _last_step,
+    "duration": _duration,
+    "when": _when,
+    "how_many": _how_many,
+    "files": _files,
+}
+
+
+def answer_lines(facts: Facts, most: int = MAX_ROWS) -> str:
+    """Lines of the evidence that hold most of the question's words; '' where none holds any that is rare there."""
+    wanted = set(tokenize(facts.text)) - plain_words()
+    if not wanted:
+        return ""
+    held = [(line, wanted & set(tokenize(line.text))) for line in facts.evidence.lines]
+    count = Counter(w for _, words in held for w in words)
+    half = max(len(held) // 2, 1)
+    scored: Sequence[tuple[float, Line]] = [
+        (sum(1 / count[w] ** 0.5 for w in words if count[w] <= half), line) for line, words in held if words
+    ]  # fmt: skip
+    best = sorted(scored, key=lambda s: -s[0])[:most]
+    if not best or best[0][0] <= 0:
+        return ""
+    rows = [_quoted(facts, line.cited) for score, line in best if score >= 0.6 * best[0][0]]
+    return f"The evidence says this: {facts.at(best[0][1])}.\n\n" + "\n".join(rows)

@@ -1,0 +1,44 @@
+"""What is a question of another language in the English of the pages? Question words and complaints only."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.knowledge.pack import read_yaml
+
+TABLE = Path(__file__).with_name("languages.yaml")
+LEAST = 2
+"""Phrases that must be known before a text is taken for that language: a lone "die" is English."""
+
+
+@cache
+def _languages() -> tuple[tuple[re.Pattern[str], tuple[tuple[re.Pattern[str], str], ...]], ...]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["languages"]
+    return tuple(
+        (
+            re.compile(row["sign"], re.IGNORECASE),
+            tuple((_compile(phrase), english) for phrase, english in row["say"]),
+        )
+        for row in rows
+    )
+
+
+def _compile(phrase: str) -> re.Pattern[str]:
+    """Whole words, except where a script has none between words."""
+    return re.compile(phrase if phrase[0] >= "\u3000" else rf"(?i)\b(?:{phrase})\b")
+
+
+def to_english(text: str) -> str:
+    """`text` with the phrases that are known replaced; unchanged where it is English."""
+    for sign, phrases in _languages():
+        if sign.search(text) is None:
+            continue
+        told, count = text, 0
+        for phrase, english in phrases:
+            told, n = phrase.subn(english, told)
+            count += n if english.strip() else 0
+        if count >= LEAST:
+            return " ".join(told.replace("¿", "").split())
+    return text

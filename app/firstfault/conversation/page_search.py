@@ -1,0 +1,105 @@
+"""Which pages, plain answers and statements are near to a question? With vectors once they are there, by words until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault.knowledge_base.search import Found, search_pages, word_rarity
+from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.expressions import expression
+from firstfault_tools.knowledge.pack import read_yaml
+from firstfault_tools.knowledge.page import Page
+
+PassageSearch = Callable[[str, int], Sequence[Found]]
+LEAST_SHARE = 0.10
+"""Share of the question's words that a page must explain where there are no vectors; chosen on evals/questions/dev.yaml."""
+OTHER_FIELD, SURELY_OURS = 0.843, 0.875
+"""Cosine of the nearest page below which a question is of another field, and below which it must at least hold
+a word of this one. Of 30 questions of other fields the greatest cosine was 0.860; of 57 of this field the least
+was 0.845 (evals/retrieval/questions.yaml, plain, dev)."""
+WEAK = 0.86
+"""Cosine below which a page is only the closest one, unless it has half of the question's words."""
+HALF = 0.5
+_LATIN = expression(r"[A-Za-z]{3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """One page found. near: cosine, 0 without vectors; covers: share of the question's words it explains, 0 to 1."""
+
+    page: str
+    near: float
+    covers: float
+
+    @property
+    def is_weak(self) -> bool:
+        """It is the closest one and may be about something else."""
+        return self.covers < HALF and self.near < WEAK
+
+
+@dataclass(frozen=True, slots=True)
+class PageSearch:
+    """What finds pages: passages by the service's index (vectors once warm), and word coverage."""
+
+    passages: PassageSearch
+
+    def find(
+        self, text: str, pages: Mapping[str, Page], least: float = LEAST_SHARE, asked: float = 0.0
+    ) -> list[Nearest]:
+        """Pages, best first; empty where none is about the question. asked: cosine of the nearest ruling."""
+        found = [f for f in self.passages(text, 5) if f.page in pages]
+        if not found:
+            return []
+        near = max(f.near for f in found)
+        if near:
+            near = max(near, asked)
+            if near < OTHER_FIELD or (near < SURELY_OURS and not _is_ours(text)):
+                return []
+        elif max(dict(search_pages(text, 10)).values(), default=0.0) < least:
+            return []
+        seen = {f.page: f.near for f in reversed(found)}
+        return [Nearest(p, seen[p], cover(text, pages[p])) for p in dict.fromkeys(f.page for f in found)]  # fmt: skip
+
+    def near_questions(self, text: str) -> Mapping[str, float]:
+        """Phrases of rulings near to the question, by vectors; empty where the search has none."""
+        return self._near("near_questions", text)
+
+    def near_statements(self, text: str) -> Mapping[str, float]:
+        """Statements of pages near to the question, by vectors; empty where the search has none."""
+        return self._near("near_statements", text)
+
+    def _near(self, name: str, text: str) -> Mapping[str, float]:
+        near: Callable[[str], Mapping[str, float]] | None = getattr(self.passages, name, None)
+        return near(text) if near is not None else {}
+
+
+@cache
+def _field() -> tuple[frozenset[str], frozenset[str]]:
+    """Words that only this field has, and words that others have too."""
+    content = read_yaml(Path(__file__).with_name("field.yaml").read_text(encoding="utf-8"))
+    strong, weak = (frozenset(t for row in content[k] for t in tokenize(row)) for k in ("words", "shared"))  # fmt: skip
+    return strong - weak, weak
+
+
+def _is_ours(text: str) -> bool:
+    """It holds a word of this field, or is not in Latin letters, where words are not compared."""
+    words = set(tokenize(text))
+    strong, weak = _field()
+    return not text.isascii() or not _LATIN.search(text) or bool(words & strong) or len(words & weak) >= 2  # fmt: skip
+
+
+@cache
+def words_of(page: Page) -> frozenset[str]:
+    """Every word of a page."""
+    whole = " ".join([page.title, *page.tags, page.summary, *(s.text for s in page.sections)])
+    return frozenset(tokenize(whole))
+
+
+def cover(text: str, page: Page) -> float:
+    """Share of the question's words, by rarity, that stand on the page."""
+    words = set(tokenize(text))
+    whole = sum(map(word_rarity, words))
+    return sum(word_rarity(w) for w in words & words_of(page)) / whole if whole else 0.0

@@ -1,0 +1,152 @@
+"""Which plain answer is the one to this question? The ways of asking nearest to it, by words and by vectors.
+
+Vectors find another wording of the same question, words tell apart what vectors hold for alike (Xid 63 and
+Xid 64, raise and lower). Without vectors the words alone must agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from firstfault.conversation.asked import Asked
+from firstfault.knowledge_base.rulings import Ruling, load_rulings
+from firstfault.knowledge_base.tokens import tokenize
+from firstfault.paths import cache_folder, knowledge_folder
+from firstfault_tools.expressions import expression
+
+ALIKE = 0.62
+"""Least likeness by words where there are no vectors; chosen on evals/questions/dev.yaml and dev2.yaml."""
+NEAR, WORDS_SHARE = 0.945, 0.12
+"""Least cosine plus share of the likeness by words, and that share; chosen on the same questions."""
+ITS_PAGE, NOT_FOUND = (0.03, 0.015, 0.015), -0.01
+"""What a place of the ruling's page among the pages found adds, and what a page that was not found takes."""
+FITS = 0.02
+"""What an answer of yes, no or only if adds to such a question and takes from another, of a cosine; five times that of words."""
+SAME_FORM = 0.1
+"""What the same way of asking adds to a likeness by words, and another takes."""
+UNKNOWN = 4.0
+"""Weight of a word that no phrase holds; that of a word in one phrase of 1,200 is 7."""
+_OPEN = expression(
+    r"(?i)\b(?:what|how|which|where|when|who|why)\b(?! (?:is|are) (?:ok|safe))[^?\n]{0,14}\b(?:do|does|can|should|is|are|would|will)\b"
+)
+"""A question that yes or no does not answer, although it holds an auxiliary verb."""
+_FORMS = (
+    expression(r"(?i)^\W*(?:\w+,? )?(?:is|are|was|can|could|may|should|shall|must|do|does|did|will|would|has|have)\b"),
+    expression(r"(?i)\bhow (?:do|can|to|should|would) ?(?:i|we|you)?\b"),
+    expression(r"(?i)\bwhy\b|\bcauses?\b|\breasons?\b"),
+    expression(r"(?i)\bwhat (?:do|should|can) (?:i|we) do\b|\bwhat (?:now|to do)\b"),
+    expression(r"(?i)\bwhat(?:.s| is| are| does)\b|\bmean"),
+    expression(r"(?i)\bhow (?:much|many|often|long|big|large)\b"),
+)  # fmt: skip
+_RULES = expression(r"(?i)^(?:yes|no|only if|only)\b")
+_ASKS_YES_OR_NO = expression(
+    r"(?i)^\W*(?:\w+,? )?(?:is|are|was|can|could|may|should|shall|must|do|does|did|will|would|has|have)\b|"
+    r"\b(?:should|can|must|may|could) (?:i|we|one|it|you)\b|\b(?:do|does) (?:i|we|it)\b|\b(?:safe|worth|ok|okay|enough|necessary|need(?:ed)?|worry|normal|care|usable|required)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    id: str
+    words: frozenset[str]
+    form: int
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    phrases: tuple[_Phrase, ...]
+    weights: Mapping[str, float]
+
+    def weigh(self, words: frozenset[str]) -> float:
+        return sum(self.weights.get(w, UNKNOWN) for w in words)
+
+
+@cache
+def rulings() -> tuple[Ruling, ...]:
+    """The installed rulings."""
+    return load_rulings(knowledge_folder() / "rulings", cache_folder() / "rulings.json")
+
+
+@cache
+def _table() -> _Table:
+    """Every way of asking, with the rarity of its words."""
+    phrases = tuple(
+        _Phrase(i, frozenset(tokenize(text)), _form(text), ruling)
+        for ruling in rulings()
+        if not ruling.intent
+        for i, text in ruling.phrases.items()
+    )
+    holders = Counter(w for p in phrases for w in p.words)
+    weights = {w: math.log(1 + len(phrases) / n) for w, n in holders.items()}
+    return _Table(phrases, weights)
+
+
+def _form(text: str) -> int:
+    return next((n for n, form in enumerate(_FORMS) if form.search(text)), -1)
+
+
+ABOUT = 0.90
+"""Cosine from which a question is one about the incident at hand; chosen on evals/questions/dev4.yaml."""
+
+
+def nearest_intent(near: Mapping[str, float]) -> str:
+    """The intent about an incident whose way of asking is nearest; '' where a plain answer is nearer, or none is near."""
+    if not near:
+        return ""
+    by_phrase = {i: r for r in rulings() for i in r.phrases}
+    best = max(near, key=lambda i: near[i])
+    row = by_phrase.get(best)
+    return row.intent if row is not None and near[best] >= ABOUT else ""
+
+
+def find_ruling(
+    asked: Asked, near: Mapping[str, float], pages: Sequence[str] = ()
+) -> Ruling | None:
+    """The ruling nearest to the question; None where none is near.
+
+    near: phrase -> cosine, {} for words alone; pages: those found for the question, best first.
+    """
+    placed = dict(zip(pages, ITS_PAGE, strict=False))
+    words, table = frozenset(tokenize(asked.text)), _table()
+    if len(words) < 2 and not near:
+        return None
+    whole, form = table.weigh(words), _form(asked.text)
+    yes_or_no = _ASKS_YES_OR_NO.search(asked.text) is not None and _OPEN.search(asked.text) is None
+    best: _Phrase | None = None
+    score = 0.0
+    for phrase in table.phrases:
+        common = words & phrase.words
+        if near:
+            if phrase.id not in near:
+                continue
+        elif len(common) < 2:
+            continue
+        alike = 2 * table.weigh(common) / (whole + table.weigh(phrase.words) or 1.0)
+        alike += (
+            0.0 if form < 0 or phrase.form < 0 else SAME_FORM if phrase.form == form else -SAME_FORM
+        )
+        value = alike
+        if near:
+            place = placed.get(phrase.ruling.page, NOT_FOUND)
+            value = near[phrase.id] + WORDS_SHARE * alike + place
+        fit = FITS if (_RULES.match(phrase.ruling.say) is not None) == yes_or_no else -FITS
+        value += fit if near else 5 * fit
+        if value > score and _names_fit(words, phrase.words):
+            best, score = phrase, value
+    if best is None or score < (NEAR if near else ALIKE):
+        return None
+    if best.form == 0 and _RULES.match(best.ruling.say) and not yes_or_no:
+        return None
+    return best.ruling
+
+
+def _names_fit(asked: frozenset[str], phrase: frozenset[str]) -> bool:
+    """A code that the question names (an Xid, an exit code) is that of the phrase, where it names one."""
+    of_asked = {w for w in asked if "#" in w}
+    of_phrase = {w for w in phrase if "#" in w}
+    return not of_asked or not of_phrase or bool(of_asked & of_phrase)

@@ -1,0 +1,379 @@
+"""What do the steps, checkpoints and ends of the run answer? Cost, where to resume, whether to restart, when it went wrong, how to lose less.
+
+Every figure is read from lines (postmortem/lost_work.py), stands beside the line it comes from, and is left
+out where no line tells it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from firstfault.conversation.telling import Telling
+from firstfault.incidents.records import Related
+from firstfault.incidents.verdicts import say_related
+from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.postmortem.lost_work import Onset
+from firstfault.postmortem.report import Loss, LossKind
+from firstfault_tools.checkpoint.saves import SaveEvent, SaveState
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Verdict
+
+_STEP = expression(
+    r"(?i)\b(?:step|iteration|iter|checkpoint|ckpt)[s]?[ _-]{0,3}(\d{1,9})\b|\b(\d{3,9})\b"
+)
+_SAVE_SECONDS = expression(
+    r"(?i)\b(?:in|took|\(|, )\s?(\d{1,5}(?:\.\d{1,3})?) ?s(?:ec(?:onds?)?)?\b"
+)
+_GRACE = expression(r"(?i)\bgrace(?:_?time|_?period)?(?:seconds)?\b[^\d\n]{0,12}(\d{1,5})")
+SHORT_GRACE = (
+    "; that is shorter than a save, so a save begun by the signal is not finished: ask for a longer one, or a signal "
+    "ahead (`sbatch --signal=B:USR1@300`), or save faster and locally."
+)
+ALONE_SOLVES = frozenset({Category.SCHEDULER})
+"""Kinds of faults after which the same job may simply be started again."""
+
+
+def clock(at: float) -> str:
+    """Time of day of the evidence, UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(at))
+
+
+def at_event(t: Telling, event: SaveEvent) -> str:
+    """'i3.log:4 [2]'."""
+    quote = Citation(0, CitationKind.LOG, event.text[:600], file=event.file, line=event.line)
+    return f"{event.file}:{event.line} {t.sources.add(quote)}"
+
+
+def at_line(t: Telling, file: str, line: int, text: str) -> str:
+    quote = Citation(0, CitationKind.LOG, text[:600], file=file, line=line)
+    return f"{file}:{line} {t.sources.add(quote)}"
+
+
+def tell_cost(t: Telling) -> str:
+    """GPU-hours by what they were lost for, each with the times it is counted from."""
+    impact = t.report.impact
+    again = [x for x in impact.losses if x.kind is LossKind.REPEATED]
+    other = [x for x in impact.losses if x.kind is not LossKind.REPEATED]
+    gpus, hours = impact.gpus, impact.gpu_hours
+    if not impact.losses:
+        missing = ", ".join(impact.missing)
+        return f"It cannot be counted from what was read; missing: {missing}. Say, for example: 256 GPUs idle for 80 minutes at $4."
+    minutes = sum(x.end - x.start for x in impact.losses) / 60
+    if hours is None:
+        missing = "number of GPUs" if gpus is None else ", ".join(impact.missing)
+        head = (
+            f"{minutes:.0f} minutes of the job; the GPU-hours cannot be told, missing: {missing}."
+        )
+    else:
+        money = f", {impact.currency}{impact.cost:,.0f}" if impact.cost is not None else ""
+        counted = [x for x in (again, other) if sum(y.gpu_hours or 0.0 for y in x) >= 0.05]
+        parts = " and ".join(map(_say_loss, counted))
+        head = f"About {hours:,.1f} GPU-hours{money}{': ' if parts else ''}{parts}."
+    rows = [_loss_row(t, x, gpus) for x in impact.losses]
+    rows += [f"- {t.cited(c)}" for c in impact.throughput]
+    rows += [f"- Taken from the evidence: {a}." for a in impact.assumed if "GPUs" in a]
+    away = t.record.restart
+    if away is not None and away[0].time and away[1].time:
+        gap = (away[1].time - away[0].time) / 60
+        rows.append(
+            f"- Not counted: the {gap:.0f} min from {clock(away[0].time)} to the restart at {clock(away[1].time)} "
+            f"({at_line(t, away[1].file, away[1].line, away[1].text)}); whether its GPUs stood idle then is not in the log."
+        )
+    if impact.price is None:
+        rows.append("- Say the price of a GPU-hour for the money.")
+    return head + "\n\n" + "\n".join(rows)
+
+
+def _say_loss(losses: list[Loss]) -> str:
+    hours = sum(x.gpu_hours or 0.0 for x in losses)
+    words = {LossKind.REPEATED: "of work to be done again", LossKind.STOPPED: "of standing still", LossKind.SLOW: "lost by running slowly"}  # fmt: skip
+    return f"{hours:,.1f} {words[losses[0].kind]}"
+
+
+def _loss_row(t: Telling, loss: Loss, gpus: int | None) -> str:
+    minutes = (loss.end - loss.start) / 60
+    share = f" x {100 * loss.share:.0f} %" if loss.share is not None and loss.share < 1 else ""
+    product = f" x {gpus} GPUs = {loss.gpu_hours:,.1f} GPU-hours" if gpus and loss.gpu_hours is not None else ""  # fmt: skip
+    quotes = {c.n: c for c in t.report.citations}
+    marks = "".join(t.sources.add(quotes[n]) for n in loss.citations if n in quotes)
+    if loss.kind is LossKind.REPEATED:
+        saved = t.record.resume_from
+        since = f"since the checkpoint of {saved.name}" if saved is not None else "since the start; no line tells of a saved checkpoint"  # fmt: skip
+        what = f"To be done again, {since}"
+    else:
+        what = "Standing still" if loss.kind is LossKind.STOPPED else "Slow"
+    return f"- {what}: {clock(loss.start)} to {clock(loss.end)} (UTC), {minutes:.0f} min{share}{product} {marks}".rstrip()  # fmt: skip
+
+
+def tell_checkpoint(t: Telling) -> str:
+    """Which checkpoint to resume from, and why not the newest."""
+    record = t.record
+    asked = _STEP.search(t.asked.text)
+    named = int(asked[1] or asked[2]) if asked is not None else None
+    best, spoiled, torn = record.resume_from, record.spoiled, record.checkpoints.unusable()
+    if named is not None and (said := _about_step(t, named, best)):
+        return said
+    if best is None:
+        return _no_checkpoint(t, torn)
+    saved = next((e for e in record.checkpoints.events if e.name == best.name and e.state is SaveState.SAVED), best)  # fmt: skip
+    place = f" ({best.path})" if best.path and best.path not in best.name else ""
+    head = f"Resume from {best.name}{place}: the newest checkpoint that is whole by the lines read, {at_event(t, saved)}."  # fmt: skip
+    rows = []
+    if spoiled is not None and record.onset is None:
+        head = f"Resume from {best.name}{place}, not from {spoiled.name}: {at_event(t, saved)}."
+        rows.append(
+            f"{spoiled.name.capitalize()} was saved at {at_event(t, spoiled)}, after the numbers had gone wrong {t.main}, and holds the damage."
+        )
+        rows.append(
+            f"Where the run still goes on, copy {best.name} elsewhere first: a limit on kept checkpoints may delete it with a later save."
+        )
+    if spoiled is not None and record.onset is not None:
+        head = f"Resume from {best.name}{place}, not from {spoiled.name}: {at_event(t, saved)}."
+        rows.append(
+            f"{spoiled.name.capitalize()} was saved at {at_event(t, spoiled)}, after the numbers had gone wrong: {_say_onset(t, record.onset)}."
+        )
+        rows.append(
+            f"A tracker file that names {spoiled.name} as the latest has to be set back first."
+        )
+    if torn is not None:
+        rows.append(f"{torn.name.capitalize()} is newer and not whole: {at_event(t, torn)}.")
+    rows += _again(t)
+    return "\n\n".join([head, " ".join(rows)]).strip()
+
+
+def tell_before_stop(t: Telling) -> str:
+    """What to secure before a run whose numbers went wrong is stopped; '' where no checkpoint is older than that."""
+    best = t.record.resume_from
+    if best is None:
+        return ""
+    return (
+        f"Copy the checkpoint of {best.name} ({best.path or best.name}) elsewhere first, {at_event(t, best)}: it is the newest from before the numbers "
+        f"went wrong {t.main}, later saves hold the damage, and a limit on kept checkpoints may delete it while the run goes on.\n\n"
+        "Then keep the whole log, the configuration, the versions, and the batch that was read at that step. After that stop the run: "
+        "while the numbers stay wrong nothing is learned, and no stacks are needed for that."
+    )
+
+
+def _again(t: Telling) -> list[str]:
+    lost = t.record.repeated
+    return [f"{lost.seconds / 60:.0f} min of work since then are to be done again."] if lost is not None and lost.seconds >= 30 else []  # fmt: skip
+
+
+def _about_step(t: Telling, step: int, best: SaveEvent | None) -> str:
+    """What the lines tell of the checkpoint of one step; '' where the number is no checkpoint's."""
+    record = t.record
+    own = [e for e in record.checkpoints.events if e.step == step]
+    spoiled = record.spoiled
+    if spoiled is not None and spoiled.step == step:
+        return ""
+    instead = f" Resume from {best.name}, {at_event(t, best)}." if best is not None else ""
+    if own and record.is_after_spoiling(own[-1]):
+        return f"No: the checkpoint of step {step} was saved after the numbers had gone wrong, {at_event(t, own[-1])}.{instead}"
+    if not own:
+        if not record.checkpoints.events and best is None:
+            return ""
+        return f"No line tells of a checkpoint of step {step}.{instead}"
+    if best is not None and best.step == step:
+        return f"Yes: the checkpoint of step {step} is whole by the lines read, {at_event(t, own[-1])}; check its files before you resume from it."
+    bad = next((e for e in reversed(own) if e.state in (SaveState.FAILED, SaveState.REFUSED)), None)
+    if bad is not None:
+        return f"No: the checkpoint of step {step} is not whole, {at_event(t, bad)}.{instead}"
+    if all(e.state is SaveState.BEGUN for e in own):
+        return f"No: its save was begun and no line says that it was finished, {at_event(t, own[-1])}.{instead}"
+    return f"Yes, step {step} was saved, {at_event(t, own[-1])}, but a newer one is whole too.{instead}"
+
+
+def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:
+    last = t.record.last_step
+    until = f" up to step {last.step} ({at_line(t, last.file, last.line, last.text)})" if last is not None else ""  # fmt: skip
+    if torn is not None:
+        return (
+            f"None that is known to be whole: the save of {torn.name} was begun and no line says that it was finished, "
+            + f"{at_event(t, torn)}. Look for the newest complete one in the folder."
+        )
+    return f"No: no line that was read tells of a saved checkpoint{until}. Look into the output folder; without one there, that work is lost. The fault: {t.cause} {t.main}."
+
+
+def tell_restart(t: Telling) -> str:
+    """Whether the job may simply be started again, where, and from what; earlier attempts count."""
+    return _advise_restart(t) + say_attempts(t.question.related, t.diagnosis)
+
+
+FOLLOWS = 2
+"""Earlier incidents of the same fault on other hosts from which on it goes with the job and not with a node."""
+
+
+def say_attempts(related: Sequence[Related], diagnosis: Diagnosis) -> str:
+    """What earlier incidents add: leave the node out where the fault came back there, stop where it follows the job."""
+    seen = say_related(tuple(related), diagnosis)
+    if not seen:
+        return ""
+    again = any(r.same_host and r.same_signature for r in related)
+    elsewhere = sum(r.same_signature and not r.same_host for r in related)
+    if again:
+        return (
+            f" {seen} It came back there, so start without {diagnosis.host}, whatever else is done."
+        )
+    if elsewhere >= FOLLOWS:
+        return f" {seen} It goes with the job from one place to the next, so other nodes do not help: stop and fix the cause first."
+    if any(r.same_host for r in related):
+        return f" {seen} Start without {diagnosis.host} where a spare is free."
+    return f" {seen}"
+
+
+def _advise_restart(t: Telling) -> str:
+    d = t.diagnosis
+    best = t.record.resume_from
+    start = f" Resume from {best.name} ({at_event(t, best)})." if best is not None else ""
+    fix = f" {d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
+    if d.verdict is Verdict.HEALTHY:
+        return f"Yes: nothing is wrong in what was read. {t.cause} {t.main}."
+    if d.verdict is Verdict.UNKNOWN:
+        return f"Only after the evidence is saved: the cause is open, and a restart may meet it again. {t.cause} {t.main}.{start}"
+    if d.category is Category.HARDWARE:
+        host = d.host or "the node that failed"
+        return (
+            f"No, not with {host}: its hardware failed and a restart there meets the same fault. Take it out, start on the "
+            f"other nodes and a spare.{start} Save its logs before it is rebooted. The fault: {t.cause} {t.main}.{fix}"
+        )
+    if d.category in ALONE_SOLVES:
+        return (
+            f"Yes: the scheduler ended it, not a fault of the run. {t.cause} {t.main}.{start}{fix}"
+        )
+    again = next((f for f in d.fixes[:2] if _AGAIN.search(f.text)), None)
+    if again is not None:
+        return f"Yes, that is the first thing to do: {again.text} {t.sources.marks(again.citations, d)}{start} The fault: {t.cause} {t.main}."
+    return f"No, not unchanged: a restart removes no cause, and it would stop there again. {t.cause} {t.main}.{fix}{start}"
+
+
+def tell_lost_steps(t: Telling) -> str:
+    """Steps between the checkpoint to resume from and the last one logged."""
+    last, best = t.record.last_step, t.record.resume_from
+    if last is None:
+        return ""
+    end = at_line(t, last.file, last.line, last.text)
+    if best is None or best.step is None:
+        return f"All up to step {last.step} ({end}), unless the folder holds a checkpoint: no line that was read tells of one."  # fmt: skip
+    steps, since = max(0, last.step - best.step), f"{best.name} ({at_event(t, best)})"
+    return f"About {steps:,} steps: from the checkpoint of {since} to step {last.step}, the last one logged before the fault ({end})."
+
+
+def tell_resumed(t: Telling) -> str:
+    """Whether, when and from what the run went on, as the same log tells."""
+    fault = t.record.fault_time
+    loads = [e for e in t.record.checkpoints.events if e.state is SaveState.LOADED and e.time and fault and e.time > fault]  # fmt: skip
+    if not loads:
+        return f"No line after the fault tells of a restart. {t.cause} {t.main}."
+    load = loads[0]
+    steps = [s for s in t.record.steps if s.file == load.file and s.line > load.line]
+    first = f" The first step after it is {steps[0].step}, {at_line(t, steps[0].file, steps[0].line, steps[0].text)}." if steps else ""  # fmt: skip
+    away = t.record.restart
+    gap = ""
+    if away is not None and away[0].time and away[1].time:
+        gap = f" It was away for {(away[1].time - away[0].time) / 60:.0f} min, from {clock(away[0].time)} to {clock(away[1].time)} (UTC)."
+    return f"Yes: it loaded the checkpoint of {load.name} at {clock(load.time or 0.0)} UTC, {at_event(t, load)}.{first}{gap}"
+
+
+_AGAIN = expression(
+    r"(?i)\b(?:start the job again|re-?start (?:it |the job |the run )?(?:from|with|and)|resume from|re-?submit|re-?run the job)"
+)
+
+
+def _say_onset(t: Telling, onset: Onset) -> str:
+    name = onset.metric.replace("_", " ")
+    row = onset.row
+    when = f" ({clock(row.time)} UTC)" if row.time is not None else ""
+    mark = at_line(t, row.file, row.line, row.text)
+    return f"at step {row.step}{when} the {name} is {onset.value:.3g}, usually {onset.before:.3g}, and does not come back before the fault, {mark}"
+
+
+def tell_onset(t: Telling) -> str:
+    """When the numbers first went wrong, and what was written just before; '' where no curve tells."""
+    onset = t.record.onset
+    if onset is None:
+        return _early_signs(t)
+    d = t.diagnosis
+    told = _say_onset(t, onset)
+    first = d.first_line
+    later = ""
+    if first is not None and first.line != onset.row.line:
+        later = (
+            f" The line that decides comes later, {at_line(t, first.file, first.line, first.text)}."
+        )
+    beside = t.record.written_before(onset.row)
+    odd = ""
+    if beside:
+        rows = "\n".join(f"- {at_line(t, x.file, x.line, x.text)}\n  ```text\n  {x.text.strip()[:300]}\n  ```" for x in beside)  # fmt: skip
+        odd = f"\n\nWritten shortly before, and no step line (in time beside it, not proven to be the reason):\n\n{rows}"
+    return f"{told[:1].upper()}{told[1:]}.{later} {t.cause} {t.main}.{odd}"
+
+
+_EARLY = expression(
+    r"(?i)corrected|warn|error|retry|retries|slow|degrad|throttl|took \d|replay|xid"
+)
+
+
+def _early_signs(t: Telling) -> str:
+    """Lines of trouble at the place of the fault before it; '' where its time or place is not known or none is there."""
+    d, fault = t.diagnosis, t.record.fault_time
+    if fault is None or not (d.host or d.first_failing_rank is not None):
+        return ""
+    own = [
+        x
+        for x in t.evidence.lines
+        if _EARLY.search(x.text)
+        and ((d.host and (x.place.host == d.host or f" {d.host} " in x.text)) or (x.place.rank is not None and x.place.rank == d.first_failing_rank))
+    ]  # fmt: skip
+    timed = [(at, x) for x in own if (at := t.record.artefacts.time_at(x.file, x.number, x.text)[0]) is not None and at < fault - 1]  # fmt: skip
+    if not timed:
+        return f"No earlier sign at {t.place} is in what was read. The first fault is of {clock(fault)} UTC: {t.cause} {t.main}."
+    at, line = min(timed, key=lambda p: p[0])
+    rest = f"; {len(timed)} such lines in all" if len(timed) > 1 else ""
+    return (
+        f"Earlier signs are there: the first at {clock(at)} UTC, {(fault - at) / 60:.0f} min before the fault, "
+        f"{at_line(t, line.file, line.number, line.text)}{rest}.\n\n```text\n{line.text.strip()[:300]}\n```\n\nThe fault itself is of {clock(fault)} UTC: {t.cause} {t.main}."
+    )
+
+
+def tell_lose_less(t: Telling) -> str:
+    """How often the run saved, how long a save takes, and what that cost."""
+    record = t.record
+    saved = [
+        e for e in record.checkpoints.events if e.state is SaveState.SAVED and e.time is not None
+    ]
+    rows = []
+    steps = sorted({e.step for e in saved if e.step is not None})
+    gaps = [b.time - a.time for a, b in pairwise(saved) if a.time and b.time and b.time > a.time]
+    lost = record.repeated
+    if gaps:
+        every = f", every {median(b - a for a, b in pairwise(steps)):.0f} steps" if len(steps) > 1 else ""  # fmt: skip
+        rows.append(
+            f"- It saved every {median(gaps) / 60:.0f} min{every}, last at {at_event(t, saved[-1])}."
+        )
+    took = [(float(m[1]), e) for e in saved if (m := _SAVE_SECONDS.search(e.text)) is not None]
+    if took:
+        rows.append(f"- A save takes {took[-1][0]:.0f} s, {at_event(t, took[-1][1])}.")
+    grace = next(((int(m[1]), x) for x in record.artefacts.lines if (m := _GRACE.search(x.text[:1_000])) is not None), None)  # fmt: skip
+    if grace is not None:
+        seconds, line = grace
+        short = took and seconds < took[-1][0]
+        rows.append(
+            f"- The grace time before a kill is {seconds} s, {at_line(t, line.file, line.line, line.text)}"
+            + (SHORT_GRACE if short else ".")
+        )
+    torn = record.checkpoints.unusable()
+    if torn is not None:
+        rows.append(
+            f"- The save of {torn.name} was under way and is not whole, {at_event(t, torn)}."
+        )
+    fixes = [f for f in t.diagnosis.fixes if f.kind == "structural"][:3]
+    rows += [f"- {f.text} {t.sources.marks(f.citations, t.diagnosis)}" for f in fixes]
+    if lost is None and not rows:
+        return ""
+    head = f"Save more often: {lost.seconds / 60:.0f} min of work were lost here, since the last whole checkpoint." if lost is not None else "Save more often."  # fmt: skip
+    if gaps:
+        head += ' The interval for your failure rate is answered by e.g. "a save takes 40 s, it fails every 8 h, which interval?".'
+    return head + "\n\n" + "\n".join(rows)

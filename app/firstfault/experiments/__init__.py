@@ -1,0 +1,1 @@
+"""How is an experiment carried out? Trial after trial, each shown, run, and on record before the next."""

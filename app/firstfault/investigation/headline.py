@@ -1,0 +1,185 @@
+"""What is the verdict's one sentence? The finding's title, and what is specific to this incident.
+
+A title that a kind of line brings along is completed by what the deciding line itself names: the message of
+the exception, the deeper cause of the same kind that stands beside it, and, where nothing is decided, what would
+decide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firstfault.investigation.diagnosis import Diagnosis, NextArtefact
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Finding, Level, Verdict
+from firstfault_tools.log.prefix import read_prefix
+
+MOST_CHARS = 160
+"""Of an exception's message: what a headline can hold."""
+
+KNOWN_SHARE = 0.5
+"""Share of the words of an addition from which on the title says it already."""
+
+LEAST_WORDS = 4
+"""Words below which a line is a table row or a fragment."""
+
+MOST_DECIDING = 2
+STEM = 6
+"""Letters by which `allocate` and `allocated` are one word."""
+
+MOST_PLAIN = 120
+"""Characters of the plain sentence; a longer one is cut between two clauses, or at a word."""
+
+LEAST_CLAUSE = 34
+"""Characters below which one clause alone says too little."""
+
+STRETCH = 45
+"""Characters by which the sentence may be longer where it then ends with a clause and not within one."""
+
+_DETAIL = expression(r",? (?:raised in|called (?:by|from)) \S.*$")
+_BREAK = expression(r"; |(?<=[a-z)]{2})\. (?=[A-Z])|: ")
+_RANK = expression(r"(?i)\branks? \d")
+_EXCEPTION = expression(
+    r"(?:^|[\s|:])(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Exit|Interrupt))(?:\(\w{1,40}\))?: (?P<message>\S.*)"
+)
+_HEAD = expression(
+    r"^(?:\s*(?:\[?[\dT:.,/ Z+-]{8,32}\]?|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|CRITICAL|FATAL)\]?|"
+    r"[EWIF]\d{4} [\d:.]+ +\d+|\[[EWIF]\d{3,4} [^\]]{0,80}\]|[\w./-]{1,60}:\d+\]?)[ :|-]*){1,5}"
+)
+"""Stamps, levels and places in the source before the words of a line."""
+
+_WORD = expression(r"[A-Za-z_]{4,}|\d{2,}")
+_FIRST_SENTENCE = expression(r".{20,400}?[\w)\x27\"`][.;!](?=\s|$)")
+
+
+def name_cause(finding: Finding, companions: Sequence[Finding], activity: str = "") -> str:
+    """The title with what was done, the exception's own message and the agreeing cause, where it says none of them."""
+    parts = [f"{finding.title.rstrip('.')} {activity}".rstrip()]
+    message = read_message(finding) or read_words(finding)
+    if message and not _says(parts[0], message):
+        parts.append(message)
+    for other in companions:
+        agrees = other.level is Level.CAUSE and other.category is finding.category
+        if agrees and not _says("; ".join(parts), other.title):
+            parts.append(f"together with it: {other.title.rstrip('.')}")
+            break
+    return "; ".join(parts)
+
+
+def name_open(seen: str, next_artefacts: Sequence[NextArtefact]) -> str:
+    """What was seen where nothing is decided, and what would decide it."""
+    wanted = "; ".join(a.what.rstrip(".") for a in next_artefacts[:MOST_DECIDING])
+    return f"{seen.rstrip('.')}; what would decide it: {wanted}" if wanted else seen
+
+
+def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
+    """(place and cause in one plain sentence, the rest of what the cause says)."""
+    cause, _, _ = diagnosis.root_cause.strip().partition("; what would decide it: ")
+    head, rest = _part(cause.removeprefix("Not decided: "), MOST_PLAIN)
+    place = _place(diagnosis, head)
+    return place + (lower_first(head) if place else capitalise(head)), capitalise(rest)
+
+
+def shorten_clause(title: str, most: int = MOST_PLAIN) -> str:
+    """The first clauses of a title, as far as one plain sentence holds them."""
+    return _part(title.strip(), most)[0]
+
+
+def _part(text: str, most: int) -> tuple[str, str]:
+    """A text cut between two clauses so that the first part stands alone, or at a word."""
+    text = text.rstrip(". ")
+    if len(text) <= most:
+        return text, ""
+    cuts = [m for m in _BREAK.finditer(text) if _is_whole(text[: m.start()])]
+    fitting = [m for m in cuts if LEAST_CLAUSE <= m.start() <= most]
+    fitting = fitting or [m for m in cuts if most < m.start() <= most + STRETCH][:1]
+    detail = _DETAIL.search(text)
+    if detail is not None and LEAST_CLAUSE <= detail.start() <= most and not fitting:
+        return text[: detail.start()], text[detail.start() :].lstrip(", ")
+    strong = [m for m in fitting if m[0] != ": "] or fitting
+    if strong:
+        cut = strong[-1] if strong[-1][0] != ": " else strong[0]
+        return text[: cut.start()], text[cut.end() :]
+    comma = text.rfind(", ", most // 2, most)
+    if comma > 0 and _is_whole(text[:comma]):
+        return text[:comma], text[comma + 2 :]
+    at = text.rfind(" ", LEAST_CLAUSE, most)
+    at = at if at > 0 else most
+    return text[:at].rstrip(",;: ") + " …", "… " + text[at:].strip()
+
+
+def _is_whole(text: str) -> bool:
+    """Nothing that was opened is still open: a bracket, a quotation, code."""
+    pairs = all(text.count(a) == text.count(b) for a, b in ("()", "[]", "{}", "«»"))
+    return pairs and not text.count("`") % 2
+
+
+def _place(diagnosis: Diagnosis, said: str) -> str:
+    """`Rank 11 on gpu-a17: `, unless the sentence says where."""
+    host = diagnosis.host if diagnosis.host not in (None, "localhost") else ""
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return ""
+    if diagnosis.first_failing_rank is not None and not _RANK.search(said):
+        place = f"Rank {diagnosis.first_failing_rank}" + (f" on {host}" if host else "")
+        return f"{place}: "
+    if diagnosis.first_failing_rank is None and host and host not in said:
+        return f"On {host}: "
+    return ""
+
+
+def capitalise(text: str) -> str:
+    """Text that begins with a capital unless it begins with a name such as `mlx5_0` or `n103`."""
+    word = text.split(" ", 1)[0].rstrip(":,")
+    plain = word.replace("-", "").replace("'", "").isalpha()
+    return text[:1].upper() + text[1:] if plain else text
+
+
+def lower_first(text: str) -> str:
+    """A sentence that goes on within another: without its capital, unless it is a name, as `Xid 79` is."""
+    word, _, rest = text.partition(" ")
+    if rest[:1].isdigit():
+        return text
+    return text[:1].lower() + text[1:] if word[1:].islower() or len(word) == 1 else text
+
+
+def read_message(finding: Finding) -> str:
+    """`Type: message` of the exception that the deciding line prints; empty where it prints none."""
+    if not finding.evidence or finding.evidence[0].line == 0:
+        return ""
+    text = finding.evidence[0].text[:2000]
+    found = _EXCEPTION.search(text[read_prefix(text)[1] :])
+    if found is None:
+        return ""
+    message = " ".join(found["message"].split())
+    sentence = _FIRST_SENTENCE.match(message)
+    message = sentence[0][:-1] if sentence is not None else message
+    if len(message) > MOST_CHARS:
+        message = message[:MOST_CHARS].rsplit(" ", 1)[0] + " …"
+    return f"{found['type'].split('.')[-1]}: {message}"
+
+
+def read_words(finding: Finding) -> str:
+    """What the line that a signature knew says, without its prefixes; empty where it is no sentence."""
+    if (
+        not finding.kind.startswith("signature.")
+        or not finding.evidence
+        or not finding.evidence[0].line
+    ):
+        return ""
+    text = finding.evidence[0].text[:2000]
+    body = " ".join(_HEAD.sub("", text[read_prefix(text)[1] :]).split())
+    if len(_WORD.findall(body)) < LEAST_WORDS:
+        return ""
+    if len(body) > MOST_CHARS:
+        body = body[:MOST_CHARS].rsplit(" ", 1)[0] + " …"
+    return f"the line says: {body}"
+
+
+def _says(title: str, addition: str) -> bool:
+    told, words = _stems(title), _stems(addition)
+    return not words or len(words & told) >= KNOWN_SHARE * len(words)
+
+
+def _stems(text: str) -> set[str]:
+    """Words without their endings, and numbers."""
+    return {word.lower()[:STEM] for word in _WORD.findall(text)}

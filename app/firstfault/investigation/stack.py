@@ -1,0 +1,68 @@
+"""Which frameworks does the run use, and whose option is a piece of advice?
+
+An option of one framework is no advice for a run of another. What shows a framework, and what belongs to it alone,
+is data: knowledge/tables/frameworks.yaml. Where the logs show no framework nothing is left out, and advice that
+names none comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from firstfault.investigation.examination import Examination
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Evidence
+
+MOST_LOGS = 8
+HEAD_LINES, TAIL_LINES, LINE_CHARS = 2000, 500, 400
+
+
+@dataclass(frozen=True)
+class Framework:
+    """How a log shows a framework, what advice names it, and which others are set through it."""
+
+    name: str
+    shown: re.Pattern[str]
+    owns: re.Pattern[str]
+    brings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FrameworkTable:
+    """All of frameworks.yaml, as parsed rows."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def frameworks(self) -> tuple[Framework, ...]:
+        return tuple(
+            Framework(n, expression(r["shown"]), expression(r["owns"]), tuple(r["brings"]))
+            for n, r in self.rows.items()
+        )
+
+    def owners(self, advice: str) -> frozenset[str]:
+        """Frameworks whose options or names the advice holds."""
+        return frozenset(f.name for f in self.frameworks if f.owns.search(advice))
+
+    def shown(self, text: str) -> frozenset[str]:
+        """Frameworks that a text of log lines shows, with those that they bring."""
+        found = [f for f in self.frameworks if f.shown.search(text)]
+        return frozenset(name for f in found for name in (f.name, *f.brings))
+
+
+def fits(owners: Collection[str], used: Collection[str]) -> bool:
+    """Advice fits a run unless it is of other frameworks than those that the run is known to use."""
+    return not owners or not used or bool(set(owners) & set(used))
+
+
+def read_frameworks(examination: Examination, evidence: Collection[Evidence], table: FrameworkTable) -> frozenset[str]:  # fmt: skip
+    """Frameworks of the run, from the first and last lines of its logs and from what is cited."""
+    parts = [e.text[:LINE_CHARS] for e in evidence]
+    for digest in examination.logs.digests[:MOST_LOGS]:
+        head, tail = digest.kept[:HEAD_LINES], digest.kept[HEAD_LINES:][-TAIL_LINES:]
+        parts += [text[:LINE_CHARS] for rows in (head, tail) for _, text in rows]
+    return table.shown("\n".join(parts))

@@ -1,0 +1,66 @@
+"""Which lines read like an error and are not explained? Said of lines that training did not survive."""
+
+from __future__ import annotations
+
+from firstfault.investigation.examination import Examination
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.expressions import expression
+from firstfault_tools.log.digest import Line
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.roles import Role
+
+_SUSPICIOUS = expression(
+    r"\b(?:ERROR|FATAL|CRITICAL|\w*Error|\w*Exception|error:|fatal|panic|[Aa]bort(?:ed|ing)?|[Ff]ailed|[Cc]rash(?:ed)?|SIG[A-Z]{3,4})\b"
+)
+_HARMLESS = expression(
+    r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
+    r"correct(?:ed|able) (?:\w+ )?errors?|"
+    r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|error ?[:=] ?\d{1,6}\.\d+(?:e[-+]?\d+)?|"
+    r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
+    r"attempt \d+ ?(?:/|of) ?\d+|retrying in|panic=-?\d+|oops=panic)\b|"
+    r"severity[:=] ?corrected|\b(?:has|have|was|were) been corrected\b|requires? no (?:further )?action|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
+)
+_INFO = expression(r"(?:^|[\s\]:])I(?:\d{4} |\s+[\w./-]+:\d+\])|\bINFO\b|\b[Ii]nfo\b ?[\]|:]")
+_NAMED_ERROR = expression(
+    r"\b(?:ERROR|FATAL|CRITICAL|Error|\w+Error|Exception|error:|fatal|panic)\b"
+)
+MAX_SUSPICIOUS = 40
+
+
+def suspicious_lines(examination: Examination) -> list[Line]:
+    """Lines that read like an error, that no finding explains and that training did not survive."""
+    explained = {(e.file, e.line) for f in examination.findings for e in f.evidence}
+    explained |= {(h.line.file, h.line.number) for d in examination.logs.digests for h in d.hits}
+    explained |= {(t.line.file, n) for t in examination.logs.tracebacks for n in range(t.start - 1, t.line.number + 1)}  # fmt: skip
+    out: list[Line] = []
+    for digest in examination.logs.digests:
+        for number, text in digest.kept:
+            if (digest.file, number) in explained or not _SUSPICIOUS.search(text):
+                continue
+            if _HARMLESS.search(text):
+                continue
+            line = make_line(digest.file, number, text, digest.year)
+            if _only_informs(text) or _is_outlived(examination.logs, line):
+                continue
+            out.append(line)
+            if len(out) >= MAX_SUSPICIOUS:
+                return out
+    return out
+
+
+def _only_informs(text: str) -> bool:
+    """A line marked as information that holds no more than a word such as `aborting`."""
+    return _INFO.search(text[:200]) is not None and _NAMED_ERROR.search(text) is None
+
+
+def _is_outlived(logs: LogIncident, line: Line) -> bool:
+    """The run went on after the line. What stands between the last step and the end was got over by nothing."""
+    if not logs.survived(line):
+        return False
+    if logs.role_of(line.file) is not Role.RUN or logs.ignored(line):
+        return True
+    advance = logs.advances[line.file]
+    finish = logs.progress[line.file].finished_at()
+    if advance is None or advance.last.number > line.number:
+        return True
+    return finish is not None and line.number > finish

@@ -1,0 +1,65 @@
+"""Which questions of practice have a plain answer? Rows below knowledge/rulings, with the ways in which people put them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstfault.errors import CannotAnalyse
+from firstfault_tools.knowledge.pack import load_rows, read_yaml
+
+_KEYS = frozenset({"ask", "page", "heading", "say", "run", "source"})
+_OF_INTENT = frozenset({"ask", "intent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """One answer. say: its first sentence answers; run: a command, '' for none; page: where more stands.
+
+    intent: the way of asking about an incident that the phrases mean; such a row has no answer of its own.
+    heading: section of the page shown below, '' for none; source: address of a fact that is not the page's.
+    """
+
+    id: str
+    ask: tuple[str, ...]
+    page: str
+    heading: str
+    say: str
+    run: str
+    source: str
+    intent: str = ""
+
+    @property
+    def phrases(self) -> Mapping[str, str]:
+        """Entry id of the index -> the way of asking."""
+        return {f"{self.id}!{n}": text for n, text in enumerate(self.ask)}
+
+
+def load_rulings(folder: Path, pack: Path | None = None) -> tuple[Ruling, ...]:
+    """Every ruling below `folder`; none where it does not exist. Errors name the file and the row."""
+    if not folder.is_dir():
+        return ()
+    rows = load_rows(folder, ".yaml", _read_file, pack)
+    return tuple(
+        Ruling(
+            row["id"], tuple(row["ask"]), row["page"], row["heading"], row["say"], row["run"],
+            row["source"], row.get("intent", ""),
+        )
+        for file in rows
+        for row in file["rulings"]
+    )  # fmt: skip
+
+
+def _read_file(file: Path) -> dict[str, list[dict[str, object]]]:
+    content = read_yaml(file.read_text(encoding="utf-8"))
+    out: list[dict[str, object]] = []
+    for number, row in enumerate(content["rulings"], 1):
+        if row.keys() != _OF_INTENT and not {"ask", "page", "say"} <= row.keys() <= _KEYS:
+            raise CannotAnalyse(
+                f"{file}: row {number} has {sorted(row)}; wanted ask, page, say and, where needed, "
+                f"heading, run, source; or ask and intent"
+            )
+        given = {"page": "", "say": "", "heading": "", "run": "", "source": "", **row}
+        out.append({**given, "id": f"{file.stem}/{number}", "ask": [str(a) for a in row["ask"]]})
+    return {"rulings": out}

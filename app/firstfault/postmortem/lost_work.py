@@ -1,0 +1,285 @@
+"""What has to be trained again, and how long did the run stand still? From its checkpoints, steps and ends.
+
+One reading for the post-mortem's cost and for questions such as "which checkpoint do I resume from".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.postmortem.evidence import Artefacts, TimedLine
+from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
+from firstfault_tools.findings import Category
+from firstfault_tools.metrics.series import MISSING, NO_STEP
+
+FAR_OUT = 4.0
+"""Standard deviations, estimated from the median absolute deviation, that noise of a curve does not reach for several rows."""
+LEAST_ROWS = 8
+AWAY_S = 60.0
+"""Seconds without a line, after a run ended and before it began again, that count as away."""
+NEAR_ROWS = 8
+"""Logged steps before a departure within which something else that was written stands beside it."""
+_CURVES = ("grad_norm", "loss")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """One step line. time None: it prints none."""
+
+    file: str
+    line: int
+    step: int
+    time: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """First row at which a curve left what it was before, and stayed away up to the fault."""
+
+    metric: str
+    value: float
+    before: float
+    row: LoggedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Lost time: seconds since the epoch, with the lines it begins and ends at."""
+
+    start: float
+    end: float
+    begins: TimedLine | None
+    ends: TimedLine | None
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Steps, checkpoints and ends of one run, as its lines tell them."""
+
+    diagnosis: Diagnosis
+    artefacts: Artefacts
+
+    @cached_property
+    def steps(self) -> tuple[LoggedStep, ...]:
+        """Logged steps of all files, in order of their lines."""
+        return tuple(
+            LoggedStep(
+                name,
+                int(series.line[r]),
+                int(series.step[r]),
+                float(series.time[r]) if series.time[r] != MISSING else None,
+                self.artefacts.text_of(name, int(series.line[r])),
+            )
+            for name, series in self.artefacts.steps.items()
+            for r in range(len(series))
+            if series.step[r] != NO_STEP
+        )
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """What the lines tell of checkpoints."""
+        lines = ((x.file, x.line, x.text, x.time) for x in self.artefacts.lines)
+        return read_checkpoints(lines, [(s.file, s.line, s.step) for s in self.steps])
+
+    @cached_property
+    def fault_time(self) -> float | None:
+        """When the first fault was written; of a line without a time, that of the nearest one."""
+        first = self.diagnosis.first_line
+        if first is None:
+            return None
+        return self.artefacts.time_at(first.file, first.line, first.text)[0]
+
+    def _before_fault(self, file: str, line: int, time: float | None) -> bool:
+        first = self.diagnosis.first_line
+        if first is None:
+            return True
+        if file == first.file:
+            return line <= first.line
+        return time is None or self.fault_time is None or time <= self.fault_time
+
+    @cached_property
+    def last_step(self) -> LoggedStep | None:
+        """The last step logged before the fault."""
+        before = [s for s in self.steps if self._before_fault(s.file, s.line, s.time)]
+        return max(before, key=lambda s: s.step, default=None)
+
+    @cached_property
+    def onset(self) -> Onset | None:
+        """Where the numbers of a run that went wrong first left their noise; None for other faults."""
+        if self.diagnosis.category is not Category.NUMERICAL or self.diagnosis.first_line is None:
+            return None
+        found = [o for o in map(self._departure, _CURVES) if o is not None]
+        return min(found, key=lambda o: o.row.step, default=None)
+
+    def _departure(self, metric: str) -> Onset | None:
+        first = self.diagnosis.first_line
+        series = self.artefacts.steps.get(first.file) if first is not None else None
+        if series is None or first is None or not series.has(metric):
+            return None
+        values = series.values(metric)
+        rows = [int(r) for r in series.rows_with(metric) if series.line[int(r)] <= first.line]
+        if len(rows) < LEAST_ROWS:
+            return None
+        usual = median(float(values[r]) for r in rows[: max(LEAST_ROWS, len(rows) - LEAST_ROWS)])
+        spread = 1.4826 * median(abs(float(values[r]) - usual) for r in rows[: max(LEAST_ROWS, len(rows) - LEAST_ROWS)])  # fmt: skip
+        away = None
+        for r in reversed(rows):
+            value = float(values[r])
+            if value == value and value <= usual + FAR_OUT * spread:
+                break
+            away = r
+        if away is None:
+            return None
+        place = next(s for s in self.steps if s.file == first.file and s.line == int(series.line[away]))  # fmt: skip
+        return Onset(metric, float(values[away]), usual, place)
+
+    def written_before(self, row: LoggedStep) -> list[TimedLine]:
+        """Lines that are no steps and no saves, within the rows before one of the curve."""
+        own = {s.line for s in self.steps if s.file == row.file}
+        near = sorted(n for n in own if n <= row.line)[-NEAR_ROWS:]
+        saves = {e.line for e in self.checkpoints.events if e.file == row.file}
+        return [
+            x
+            for x in self.artefacts.lines
+            if x.file == row.file
+            and near
+            and near[0] < x.line < row.line
+            and x.line not in own | saves
+            and len(x.text.strip()) > 12
+        ][-2:]
+
+    @cached_property
+    def safe_step(self) -> int | None:
+        """Last step before the numbers went wrong; None where no curve tells."""
+        if self.onset is None:
+            return None
+        earlier = [s.step for s in self.steps if s.step < self.onset.row.step]
+        return max(earlier, default=None)
+
+    @cached_property
+    def resume_from(self) -> SaveEvent | None:
+        """The newest checkpoint that is whole and older than what spoiled the weights."""
+        kept = tuple(e for e in self.checkpoints.events if not self.is_after_spoiling(e))
+        return replace(self.checkpoints, events=kept).usable(self.safe_step)
+
+    def is_after_spoiling(self, event: SaveEvent) -> bool:
+        """Saved after the line at which the numbers went wrong, where no curve with steps tells when they did.
+
+        NaN in the weights stays: each later save holds it, until an older checkpoint is loaded.
+        """
+        spoils = self.diagnosis.category is Category.NUMERICAL and self.onset is None
+        if not spoils or self._before_fault(event.file, event.line, event.time):
+            return False
+        events = self.checkpoints.events
+        sound = {e.step for e in events if self._before_fault(e.file, e.line, e.time)}
+        loaded = [e for e in events if e.state is SaveState.LOADED and e.step in sound]
+        return not any(
+            e.file == event.file
+            and e.line <= event.line
+            and not self._before_fault(e.file, e.line, e.time)
+            for e in loaded
+        )
+
+    @cached_property
+    def spoiled(self) -> SaveEvent | None:
+        """The newest whole checkpoint, where it was saved after the numbers had gone wrong."""
+        newest, safe = self.checkpoints.usable(), self.resume_from
+        return newest if newest is not None and newest != safe else None
+
+    @cached_property
+    def stopped_at(self) -> float | None:
+        """When useful work ended: the fault, or one usual interval after the last step where it is told later."""
+        if self.onset is not None and self.onset.row.time is not None:
+            return self._end
+        last = self.last_step
+        if last is None or last.time is None:
+            return self.fault_time
+        times = [s.time for s in self.steps if s.file == last.file and s.time is not None and s.line <= last.line]  # fmt: skip
+        gaps = [b - a for a, b in pairwise(times) if b > a]
+        reached = last.time + (median(gaps) if gaps else 0.0)
+        return reached if self.fault_time is None else min(reached, self.fault_time)
+
+    @cached_property
+    def _later(self) -> list[TimedLine]:
+        """Lines with a time from the fault on, by time."""
+        start = self.fault_time
+        if start is None:
+            return []
+        kept = [x for x in self.artefacts.lines if x.time is not None and x.time >= start]
+        return sorted(kept, key=lambda x: x.time or 0.0)
+
+    @cached_property
+    def restart(self) -> tuple[TimedLine, TimedLine] | None:
+        """(last line of the run, first of the next), where the same log goes on with a restart."""
+        later = self._later
+        loads = [e for e in self.checkpoints.events if e.state is SaveState.LOADED and e.time is not None and self.fault_time is not None and e.time > self.fault_time]  # fmt: skip
+        if not loads or len(later) < 2:
+            return None
+        until = [(a, b) for a, b in pairwise(later) if (b.time or 0) <= (loads[0].time or 0)]
+        widest = max(until, key=lambda p: (p[1].time or 0) - (p[0].time or 0), default=None)
+        if widest is None or (widest[1].time or 0) - (widest[0].time or 0) < AWAY_S:
+            return None
+        return widest
+
+    @cached_property
+    def _end(self) -> float | None:
+        if self.restart is not None:
+            return self.restart[0].time
+        return self._later[-1].time if self._later else None
+
+    @property
+    def repeated(self) -> Stretch | None:
+        """Work that was done and is lost: since the checkpoint to resume from, else since the first line."""
+        end = self.stopped_at
+        if end is None:
+            return None
+        saved = self.resume_from
+        line: TimedLine | None
+        if saved is not None:
+            start = self._saved_at(saved)
+            line = TimedLine(saved.file, saved.line, saved.text, saved.time)
+        else:
+            # a run that loaded what it did not save is not new; without any checkpoint all of it is lost
+            line = None if self._came_from else self._first_before(end)
+            start = line.time if line is not None else None
+        if start is None or end <= start:
+            return None
+        last = self.last_step
+        ends = TimedLine(last.file, last.line, last.text, last.time) if last is not None else None
+        return Stretch(start, end, line, ends)
+
+    def _first_before(self, end: float) -> TimedLine | None:
+        timed = [(x.time, x) for x in self.artefacts.lines if x.time is not None and x.time <= end]
+        return min(timed, key=lambda p: p[0])[1] if timed else None
+
+    @property
+    def _came_from(self) -> bool:
+        return any(e.state is SaveState.LOADED for e in self.checkpoints.events)
+
+    def _saved_at(self, saved: SaveEvent) -> float | None:
+        """When the saved step was trained: its own step line, else the first line of its save."""
+        own = next(
+            (s.time for s in self.steps if s.step == saved.step and s.time is not None), None
+        )
+        begun = [
+            e.time for e in self.checkpoints.events if e.name == saved.name and e.time is not None
+        ]
+        return own if own is not None else min(begun, default=saved.time)
+
+    @property
+    def idle(self) -> Stretch | None:
+        """GPUs held and nothing done: from the end of useful work to the last line of the run."""
+        start, end = self.stopped_at, self._end
+        if start is None or end is None or end - start < 1:
+            return None
+        last = self.restart[0] if self.restart is not None else self._later[-1] if self._later else None  # fmt: skip
+        return Stretch(start, end, None, last)

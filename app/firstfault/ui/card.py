@@ -1,0 +1,202 @@
+"""What does somebody need in ten seconds? One sentence, four facts, how sure, and one thing to do.
+
+Page, terminal and `watch` draw the same card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, LedBy
+from firstfault.investigation.headline import capitalise, say_plainly
+from firstfault.ui.leading import say_condition
+from firstfault.ui.words import CONFIDENCE, HEALTHY_CONFIDENCE, name_category
+from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.knowledge.page import Page, bullets
+from firstfault_tools.log.clock import read_time
+
+GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
+"""Kinds in which the run goes on, so that its GPUs are not idle."""
+
+NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
+"""Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
+
+LEAST_IDLE_S = 60.0
+"""Idle time below which the log ended with the fault and says nothing of what it cost."""
+
+_COMMAND = re.compile(r"```\w*\n(.{1,800}?)\n\s*```", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do: in words, and as a command where there is one.
+
+    settles: it is a check that would settle the verdict, not a fix.
+    """
+
+    what: str
+    why: str
+    command: str = ""
+    changes_state: bool = False
+    citations: tuple[int, ...] = ()
+    settles: bool = False
+
+    @property
+    def title(self) -> str:
+        """`Do next` for a fix, `Check next` for what would settle the verdict."""
+        return "Check next" if self.settles else "Do next"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """headline: place and cause. detail: what else the cause says. facts: (name, value), known ones only."""
+
+    headline: str
+    detail: str
+    facts: tuple[tuple[str, str], ...]
+    certainty: str
+    reason: str
+    leads: str
+    action: Action | None
+
+
+def make_card(diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None) -> Card:
+    """The card of a diagnosis. pages: the knowledge, whose checks may be the next thing to do."""
+    headline, detail = say_plainly(diagnosis)
+    healthy = diagnosis.verdict is Verdict.HEALTHY
+    reason = HEALTHY_CONFIDENCE if healthy else CONFIDENCE[diagnosis.confidence]
+    return Card(
+        headline, detail, _facts(diagnosis), diagnosis.confidence.value.capitalize(), reason,
+        _say_leader(diagnosis), None if healthy else choose_action(diagnosis, pages or {}),
+    )  # fmt: skip
+
+
+def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
+    """The first fix of what is confirmed; else the check that would settle it; else the first fix.
+
+    What is likely has a page with a check of its own; what is less than that needs the missing artefact.
+    """
+    fixes = sorted(
+        (f for f in diagnosis.fixes if f.kind == "immediate"), key=lambda f: bool(f.condition)
+    )
+    fixes = fixes or list(diagnosis.fixes)
+    named = diagnosis.confidence is Confidence.LIKELY and diagnosis.category in NAMED_BY_MESSAGE
+    if fixes and (diagnosis.confidence is Confidence.CONFIRMED or (named and fixes[0].command)):
+        return _fix(fixes[0])
+    checks = [_ask_for(diagnosis), _find_check(diagnosis, pages)]
+    if diagnosis.confidence is Confidence.LIKELY:
+        checks.reverse()
+    check = checks[0] or checks[1]
+    return check or (_fix(fixes[0]) if fixes else _collect(diagnosis))
+
+
+def _ask_for(diagnosis: Diagnosis) -> Action | None:
+    """The artefact that is missing and can be had by a command."""
+    wanted = [a for a in diagnosis.next_artefacts if a.command]
+    if not wanted:
+        return None
+    first = wanted[0]
+    return Action(capitalise(first.what), first.why, first.command, settles=True)
+
+
+def _fix(fix: Fix) -> Action:
+    return Action(fix.text, say_condition(fix), fix.command or "", fix.changes_state, fix.citations)
+
+
+def _collect(diagnosis: Diagnosis) -> Action | None:
+    wanted = diagnosis.next_artefacts[:1]
+    return Action(capitalise(wanted[0].what), wanted[0].why, settles=True) if wanted else None
+
+
+def _find_check(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
+    """The first check with a command on the page that the verdict rests on."""
+    for citation in diagnosis.citations:
+        page = pages.get(citation.page or "") if citation.kind is CitationKind.PAGE else None
+        section = page.section("How to confirm") if page is not None else None
+        for item in bullets(section.text) if section is not None else ():
+            text = "\n".join(item)
+            found = _COMMAND.search(text)
+            if found is not None:
+                words = " ".join(text[: found.start()].split()).rstrip(":.")
+                command = "\n".join(line.strip() for line in found[1].split("\n"))
+                return Action(words, "", command, citations=(citation.n,), settles=True)
+        if page is not None:
+            return None
+    return None
+
+
+def _say_leader(diagnosis: Diagnosis) -> str:
+    leader = {
+        LedBy.RULE: f"by rule {diagnosis.signature}" if diagnosis.signature else "",
+        LedBy.MODEL: "led by the model's reasoning",
+        LedBy.PERSON: "led by what a person checked",
+    }[diagnosis.led_by]
+    return "" if diagnosis.verdict is Verdict.HEALTHY else leader
+
+
+def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    at, about = time_of_fault(diagnosis)
+    since = f"{'about ' if about else ''}{datetime.fromtimestamp(at, UTC):%d %b %Y, %H:%M:%S} UTC" if at else ""  # fmt: skip
+    first = diagnosis.first_line
+    line = (f"{first.file}:{first.line}" if first.line else first.file) if first else ""
+    rows = [
+        ("What", name_category(diagnosis.category)),
+        ("Where", say_where(diagnosis)),
+        ("Since", since),
+        ("Idle so far", say_idle(diagnosis, at)),
+        ("Deciding line", line),
+    ]
+    if diagnosis.verdict is Verdict.HEALTHY:
+        rows = rows[1:2]
+    return tuple((name, value) for name, value in rows if value)
+
+
+def say_where(diagnosis: Diagnosis) -> str:
+    """`rank 11 (local 3, gpu-a17), GPU 3`, as far as it is known."""
+    place = diagnosis.place
+    if place and place == diagnosis.host:
+        place = f"host {place}"
+    gpu = diagnosis.gpu or ""
+    if gpu and not gpu.upper().startswith(("GPU", "PCI")):
+        gpu = f"GPU {gpu}"
+    return ", ".join(p for p in (place, gpu) if p)
+
+
+def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
+    """(seconds since the epoch, whether only about then) of the deciding line, else of its chain."""
+    span = diagnosis.input.time_range
+    first = diagnosis.first_line
+    if span is None or first is None:
+        return None, False
+    year = int(span[0][:4])
+    if (at := read_time(first.text, year)) is not None:
+        return at, False
+    near = [
+        (abs(link.line - first.line), at)
+        for link in diagnosis.cascade
+        if link.file == first.file and (at := read_time(link.text, year)) is not None
+    ]
+    return (min(near)[1], True) if near else (None, False)
+
+
+def say_idle(diagnosis: Diagnosis, since: float | None) -> str:
+    """GPU-hours from the fault to the last line, with what was assumed; '' where nothing tells."""
+    span, gpus = diagnosis.input.time_range, count_gpus(diagnosis)
+    failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
+    if since is None or span is None or not gpus or not failed or diagnosis.category in GOES_ON:
+        return ""
+    seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
+    known = diagnosis.input.world_size is not None
+    several = "s" if gpus > 1 else ""
+    assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
+    if not LEAST_IDLE_S <= seconds < 30 * 86_400:
+        return f"{gpus} GPU-hour{several} each hour it stays down ({assumed})"
+    return f"{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
+
+
+def count_gpus(diagnosis: Diagnosis) -> int | None:
+    """GPUs of the job, one a rank: its size where a line prints it, else the ranks seen."""
+    return diagnosis.input.world_size or len(diagnosis.input.ranks_seen) or None
