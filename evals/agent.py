@@ -33,7 +33,7 @@ from firstfault.agent.model import EndpointModel, Model
 from firstfault.agent.pseudonymise import Veil
 from firstfault.conversation.answerer import Question
 from firstfault.grounding.advice import objections, raises_timeout
-from firstfault.grounding.claims import check_claim
+from firstfault.grounding.claims import check_basis
 from firstfault.grounding.items import Item, ItemKind
 from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.diagnose import diagnose
@@ -120,7 +120,7 @@ class Bench:
         category = row.get("category") if row.get("category") in _CATEGORIES else None
         answer = Answer(
             str(row.get("verdict") or "unknown"), category, rank if isinstance(rank, int) else None,
-            f"{claim} {' '.join(fixes)}", claim, seconds=time.perf_counter() - begin,
+            f"{claim} {' '.join(fixes)}", claim, claim, seconds=time.perf_counter() - begin,
         )  # fmt: skip
         unsafe = any(_is_unsafe(f, self.workspace.knowledge) for f in [claim, *fixes])
         return Result(case, answer, 1 + len(fixes), 0, unsafe, problem, sent, received)
@@ -159,7 +159,7 @@ class Bench:
     ) -> Result:
         row = diagnosis.to_json()
         row["explanation"] = " ".join([row["explanation"], *words])
-        answer = of_diagnosis(row, 0, seconds)
+        answer = of_diagnosis(row, None, seconds)
         advice = [(f.text, f.command) for f in diagnosis.fixes]
         unsafe = any(
             objections(text, command, self.workspace.knowledge.variables)
@@ -174,7 +174,7 @@ _CATEGORIES = {"oom", "communication", "numerical", "hardware", "environment", "
 def _shown_words(shown: Assessment | None) -> list[str]:
     if shown is None:
         return []
-    return [c.text for c in (*shown.sentences, *shown.whys, *shown.doubts)]
+    return [b.claim.text for b in (*shown.answer, *shown.doubts)]
 
 
 def _count_grounded(enriched: Enriched, question: Question) -> tuple[int, int]:
@@ -185,8 +185,8 @@ def _count_grounded(enriched: Enriched, question: Question) -> tuple[int, int]:
     context = open_context(question, make_open_endpoint(), lambda _q, _n: ())
     stand_there = {i: item for i, item in enriched.items.items() if _stands(item, question)}
     ground = replace(context.ground(), items=stand_there)
-    claims = [*shown.sentences, *shown.whys, *shown.doubts]
-    return len(claims), sum(not check_claim(c, ground) for c in claims)
+    claims = [b.claim for b in (*shown.answer, *shown.doubts)]
+    return len(claims), sum(not check_basis(c, ground) for c in claims)
 
 
 def _stands(item: Item, question: Question) -> bool:
@@ -229,7 +229,7 @@ def _read_json(text: str) -> dict[str, object]:
 
 def write_table(results: dict[str, list[Result]], price: tuple[float, float]) -> str:
     """One row an arm."""
-    head = "| arm | answers | category macro-F1 | category | rank | cause | statements grounded | unsafe advice | abstained | endpoint failed | cost a case | median s |"
+    head = "| arm | answers | category macro-F1 | category | rank | cause anywhere | statements grounded | unsafe advice | abstained | endpoint failed | cost a case | median s |"
     lines = [head, "| --- |" + " ---: |" * 11]
     for name, rows in results.items():
         scores = [score_triple(r.case, r.answer) for r in rows]
@@ -240,7 +240,7 @@ def write_table(results: dict[str, list[Result]], price: tuple[float, float]) ->
         lines.append(
             f"| {name} | {count} | {macro_f1([(s.expected, s.predicted) for s in scores]):.3f} "
             f"| {sum(s.category for s in scores) / count:.3f} | {sum(s.rank for s in scores) / count:.3f} "
-            f"| {sum(s.cause for s in scores) / count:.3f} | {f'{stand}/{statements}' if statements else '-'} "
+            f"| {sum(s.anywhere for s in scores) / count:.3f} | {f'{stand}/{statements}' if statements else '-'} "
             f"| {sum(r.unsafe for r in rows) / count:.3f} | {sum(r.answer.verdict == 'unknown' for r in rows)} "
             f"| {sum(bool(r.problem) for r in rows)} | {cost:.4f} | {seconds:.2f} |"
         )

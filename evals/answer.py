@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
+
+MAX_QUOTED = 400
+_QUOTE = re.compile(r"«[^»]{0,2000}»")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a system to one case. `fixes_shown` and `fixes_grounded` count shown fixes."""
+    """Answer of a system to one case. `fixes_shown` and `fixes_grounded` count shown fixes; None: not checked.
+
+    said: the verdict's own sentence and place, nothing that is quoted. claim: all that it asserts, with
+    what it quotes. text: the claim, the advice and what to collect next.
+    """
 
     verdict: str
     category: str | None
     rank: int | None
     text: str
     claim: str
+    said: str
+    confidence: str = "unknown"
     fixes_shown: int = 0
-    fixes_grounded: int = 0
+    fixes_grounded: int | None = None
     seconds: float = 0.0
 
 
-def of_diagnosis(row: dict[str, Any], grounded: int, seconds: float) -> Answer:
-    """Answer from a diagnosis object. `claim` is what it asserts; `text` also holds the advice."""
+def of_diagnosis(row: dict[str, Any], grounded: int | None = None, seconds: float = 0.0) -> Answer:
+    """Answer from a diagnosis object."""
     fixes = " ".join(f"{f['text']} {f['command'] or ''}" for f in row["fixes"])
-    claim = f"{row['root_cause']} {row['explanation']}"
+    said = _say_verdict(row)
+    first = row.get("first_line") or {}
+    # the deciding line stands under the evidence, once, and is no longer repeated in the explanation
+    quoted = f"«{first['text'][:MAX_QUOTED]}»" if first.get("text") else ""
+    claim = f"{row['root_cause']} {row['explanation']} {quoted}".rstrip()
     ask = " ".join(f"{a['what']} {a['why']} {a['command']}" for a in row["next_artefacts"])
     return Answer(
         verdict=row["verdict"],
@@ -31,7 +45,20 @@ def of_diagnosis(row: dict[str, Any], grounded: int, seconds: float) -> Answer:
         rank=row["first_failing_rank"],
         text=f"{claim} {fixes} {ask}",
         claim=claim,
+        said=said,
+        confidence=row["confidence"],
         fixes_shown=len(row["fixes"]),
         fixes_grounded=grounded,
         seconds=seconds,
     )
+
+
+def _say_verdict(row: dict[str, Any]) -> str:
+    """The card's headline and the place below it: `<cause>; rank 3; host n4; GPU 2`."""
+    rank = row["first_failing_rank"]
+    place = [
+        f"rank {rank}" if rank is not None else "",
+        f"host {row['host']}" if row["host"] else "",
+        f"GPU {row['gpu']}" if row["gpu"] else "",
+    ]
+    return "; ".join([_QUOTE.sub("", row["root_cause"]), *filter(None, place)])

@@ -63,6 +63,8 @@ def measure(command: Sequence[str], runs: int) -> Run:
 
 def _run_once(command: Sequence[str]) -> Run:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # an installation keeps its bytecode; the first run writes it
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile() as complaints:
         begin = time.perf_counter()
         process = subprocess.Popen(
@@ -237,7 +239,46 @@ def small_log(scratch: Path, runs: int) -> list[str]:
     return [
         f"| cold command | {cold.wall:.2f} | {cold.cpu:.2f} | {cold.peak_mb:.0f} |",
         f"| warm call | {statistics.median(walls):.3f} | {statistics.median(cpus):.3f} | |",
+        answers_when_warm(),
     ]
+
+
+def answers_when_warm() -> str:
+    """First byte of an answer in a warm process: questions of knowledge, with vectors. To be at most 0.3 s."""
+    from evals.questions.__main__ import DEV, ask
+
+    from firstfault.knowledge_base.warm import WarmSearch
+    from firstfault_tools.knowledge.pack import read_yaml
+
+    search = WarmSearch()
+    search.load()
+    rows = read_yaml(DEV.read_text(encoding="utf-8"))["knowledge"]
+    ask(rows[0], search)
+    walls, cpus = [], []
+    for row in rows[1:41]:
+        begin, used = time.perf_counter(), time.process_time()
+        ask(row, search)
+        walls.append(time.perf_counter() - begin)
+        cpus.append(time.process_time() - used)
+    return f"| first byte of an answer, warm | {statistics.median(walls):.3f} | {statistics.median(cpus):.3f} | |"
+
+
+COLD = "[rank0]: step 1 loss 2.31\n[rank1]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+def cold_start(scratch: Path, runs: int) -> list[str]:
+    """A two-line log against what Python needs to import numpy; bytecode and knowledge packs are warm."""
+    path = scratch / "two-lines.log"
+    path.write_text(COLD, encoding="utf-8")
+    numpy = [sys.executable, "-c", "import numpy"]
+    for command in (ours(path, 1), numpy):
+        measure(command, 1)
+    floor = measure(numpy, max(runs, 5))
+    rows = [f"| import numpy | {floor.wall:.2f} | {floor.cpu:.2f} | 1.0 |"]
+    for name, command in (("diagnose --json", ours(path, 1)), ("diagnose", [a for a in ours(path, 1) if a != "--json"])):  # fmt: skip
+        run = measure(command, max(runs, 5))
+        rows.append(f"| {name} | {run.wall:.2f} | {run.cpu:.2f} | {run.cpu / floor.cpu:.1f} |")
+    return rows
 
 
 def storms(scratch: Path, runs: int) -> list[str]:
@@ -329,6 +370,7 @@ def write_report(scratch: Path, runs: int, large: Path | None, index: bool) -> s
     sections: list[tuple[str, str, Callable[[], list[str]]]] = [
         ("Growth", "| against | unit | CPU s at three sizes | fit | largest error |\n| --- | --- | --- | --- | ---: |", lambda: growth(scratch, runs)),
         ("A log of 1 MB", "| what | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |", lambda: small_log(scratch, runs)),
+        ("Cold start: two lines", "| what | wall s | CPU s | times numpy, CPU |\n| --- | ---: | ---: | ---: |", lambda: cold_start(scratch, runs)),
         ("Storms and endless lines, one process", "| what | wall s | CPU s | times as much CPU | peak MB |\n| --- | ---: | ---: | ---: | ---: |", lambda: storms(scratch, runs)),
     ]  # fmt: skip
     sections.append(
@@ -338,6 +380,9 @@ def write_report(scratch: Path, runs: int, large: Path | None, index: bool) -> s
             lambda: profile(scratch),
         )
     )
+    from evals.bench_parts import HEAD, part_rows
+
+    sections.append(("Parts", HEAD, lambda: part_rows(scratch)))
     if index:
         from evals.bench_index import index_rows
 

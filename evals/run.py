@@ -8,45 +8,40 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from evals.answer import Answer, of_diagnosis
 from evals.baselines import crash_analyzer, grep
-from evals.cases import Case, load_cases
+from evals.cases import Case, Split, load_cases
 from evals.retrieval import run as retrieval
 from evals.scorers.grounding import count_grounded
-from evals.scorers.triple import Score, macro_f1, score_triple
+from evals.scorers.table import HEAD, LEGEND, Row, write_line
+from evals.scorers.triple import score_triple
 
 from evals import gpualert, metrics_alarms
 from firstfault.workspace import Workspace
 
 RESULTS = Path(__file__).parent / "results"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One case, one answer, its score."""
-
-    case: Case
-    answer: Answer
-    score: Score
+STORED = (RESULTS / "confirmed.md", RESULTS / "metamorphic.md")
+"""Tables that take longer than all others together; `make calibrate` and `make metamorphic` count them again."""
 
 
 def main() -> None:
     """Parse arguments, run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", default="")
-    parser.add_argument("--split", default="")
+    parser.add_argument("--split", default="", choices=["", *Split])
     parser.add_argument("--verbose", "-v", action="store_true")
     parser.add_argument("--no-write", action="store_true")
     parser.add_argument("--alarms", action="store_true", help="measure the metric verdicts again")
     arguments = parser.parse_args()
     cases = [
         c
-        for c in load_cases()
-        if arguments.case in c.id and (not arguments.split or c.split == arguments.split)
+        for split in Split
+        if arguments.split in ("", split)
+        for c in load_cases(split)
+        if arguments.case in c.id
     ]
     workspace = Workspace()
     arms: dict[str, Callable[[Case], Answer]] = {
@@ -63,10 +58,13 @@ def main() -> None:
         text += "\n" + gpualert.write_table(workspace)
         text += "\n" + retrieval.write_table()
         text += "\n" + metrics_alarms.write_table(arguments.alarms)
+        text += "".join("\n" + stored.read_text("utf-8") for stored in STORED if stored.is_file())
     print(text)
     if arguments.verbose:
         rows = results["firstfault, no model"]
-        shown = [r for r in rows if r.case.split == arguments.split or r.case.split != "held"]
+        shown = [
+            r for r in rows if r.case.split == arguments.split or r.case.split is not Split.HELD
+        ]
         print_failures(shown)
         if len(shown) < len(rows):
             print(f"{len(rows) - len(shown)} held cases are counted and not shown")
@@ -94,49 +92,33 @@ def write_table(results: dict[str, list[Row]]) -> str:
     lines = [
         f"# First fault on multi-rank incidents ({datetime.now(UTC).date()})",
         "",
-        "Rank is exact; null counts where no rank is singled out. Cause: category right, every essential word there, no wrong claim.",
+        LEGEND,
         "",
-        "| system | cases | category macro-F1 | category | rank | cause named | healthy called healthy | fixes grounded | median s |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *HEAD,
     ]
     for name, rows in results.items():
-        lines.append(_line(name, rows))
+        lines.append(write_line(name, rows))
         if "no model" in name:
             for split in sorted({r.case.split for r in rows}):
-                lines.append(_line(f"- {split} split", [r for r in rows if r.case.split == split]))
+                lines.append(
+                    write_line(f"- {split} split", [r for r in rows if r.case.split == split])
+                )
             for tag in ("public", "lab"):
-                lines.append(_line(f"- {tag} incidents", [r for r in rows if tag in r.case.tags]))
+                lines.append(
+                    write_line(f"- {tag} incidents", [r for r in rows if tag in r.case.tags])
+                )
     return "\n".join(lines) + "\n"
-
-
-def _line(name: str, rows: list[Row]) -> str:
-    if not rows:
-        return f"| {name} | 0 | | | | | | | |"
-    pairs = [(r.score.expected, r.score.predicted) for r in rows]
-    healthy = [r.score.healthy for r in rows if r.score.healthy is not None]
-    shown = sum(r.answer.fixes_shown for r in rows)
-    seconds = sorted(r.answer.seconds for r in rows)[len(rows) // 2]
-    return (
-        f"| {name} | {len(rows)} | {macro_f1(pairs):.3f} | {_share(r.score.category for r in rows)} "
-        f"| {_share(r.score.rank for r in rows)} | {_share(r.score.cause for r in rows)} "
-        f"| {sum(healthy)}/{len(healthy)} | {sum(r.answer.fixes_grounded for r in rows)}/{shown} | {seconds:.3f} |"
-    )
-
-
-def _share(values: object) -> str:
-    items = list(values)  # type: ignore[call-overload]
-    return f"{sum(items) / len(items):.3f}"
 
 
 def print_failures(rows: list[Row]) -> None:
     """One block per case that is not wholly right."""
     for row in rows:
-        if row.score.category and row.score.rank and row.score.cause:
+        if row.score.right:
             continue
         print(
             f"\n{row.case.id}: category {row.score.predicted} (want {row.score.expected}), "
             f"rank {row.answer.rank} (want {row.case.expect.first_failing_rank}), {row.score.why}"
-            f"\n  want: {row.case.expect.root_cause}\n  said: {row.answer.claim[:400]}"
+            f"\n  want: {row.case.expect.root_cause}\n  said: {row.answer.said[:400]}\n  in all: {row.answer.claim[:400]}"
         )
 
 

@@ -27,5 +27,5 @@ def answer(text: str) -> Answer:
             line = text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
             rank = re.search(r"[Rr]ank ?(\d+)", line)
             claim = f"{words} {line}"
-            return Answer("fault", category, int(rank[1]) if rank else None, claim, claim)
-    return Answer("unknown", None, None, "", "")
+            return Answer("fault", category, int(rank[1]) if rank else None, claim, claim, claim)
+    return Answer("unknown", None, None, "", "", "")

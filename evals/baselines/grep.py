@@ -26,5 +26,5 @@ def answer(text: str) -> Answer:
         if match is not None:
             line = text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
             rank = re.search(r"[Rr]ank ?(\d+)", line)
-            return Answer("fault", category, int(rank[1]) if rank else None, line, line)
-    return Answer("healthy", None, None, "", "")
+            return Answer("fault", category, int(rank[1]) if rank else None, line, line, line)
+    return Answer("healthy", None, None, "", "", "")

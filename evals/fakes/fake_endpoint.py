@@ -1,6 +1,7 @@
 """What can go wrong on the wire? A small OpenAI-compatible server that misbehaves on request.
 
 The behaviour is the model's name: `good`, `tools`, `stall`, `dribble`, `cut`, `garbage`, `html`, `empty`,
+`prose`, `fenced`,
 `lies`, `length`, `429`, `429-once`, `500`, `500-once`, `401`, `404`, `400`, `drop`. Loopback only.
 """
 
@@ -16,15 +17,17 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-REPLY = {
-    "stance": "agree", "doubts": [], "hypotheses": [], "whys": [], "next_question": None, "next_probe": None,
-    "explanation": [],
-}  # fmt: skip
+REPLY: dict[str, Any] = {
+    "answer": [],
+    "explanations": [],
+    "doubts": [],
+    "not_applying": [],
+    "question": None,
+}
 LIE = {
     **REPLY,
-    "stance": "doubt",
-    "explanation": [{"text": "GPU 6 on host badnode-99 fell off the bus with Xid 79.", "evidence": ["E1", "E77"]}],
-    "hypotheses": [{"category": "hardware", "page": "", "statement": "Xid 79 on GPU 6.", "supports": ["E404"], "contradicts": [], "test": ""}],
+    "answer": [{"text": "GPU 6 on host badnode-99 fell off the bus with Xid 79.", "lines": ["F1:1", "F7:77"]}],
+    "explanations": [{"verdict": "fault", "category": "hardware", "cause": "Xid 79 on GPU 6 of host badnode-99.", "lines": ["F4:404"]}],
 }  # fmt: skip
 
 
@@ -86,6 +89,11 @@ def serve_fake() -> Iterator[FakeEndpoint]:
         def _message(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
             if kind == "empty":
                 return {"role": "assistant", "content": ""}
+            if kind == "prose":
+                return {"role": "assistant", "content": "I think that rank 1 ran out of memory."}
+            if kind == "fenced":
+                fenced = f"Here it is:\n```json\n{json.dumps(state.reply)}\n```"
+                return {"role": "assistant", "content": fenced}
             answered = any(m["role"] == "tool" for m in body["messages"])
             names = [t["function"]["name"] for t in body.get("tools", [])]
             if kind == "tools" and not answered and state.tool_call[0] in names:

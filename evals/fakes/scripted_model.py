@@ -104,7 +104,7 @@ def call(name: str, number: int = 0, /, **arguments: Any) -> AIMessage:
 
 def reply(number: int = 99, /, **fields: Any) -> AIMessage:
     """A message that answers in the schema."""
-    return call("Reply", number, **fields)
+    return call("Reply", number, **{"answer": [], "explanations": [], **fields})
 
 
 def in_order(*messages: AIMessage) -> Script:
