@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from evals.diagnosed import Diagnoses
+from hypothesis import HealthCheck, settings
 
-# a landing is judged on the same examples each time; everybody else's runs look for new ones
-settings.register_profile("ci", derandomize=True, deadline=None)
-if os.environ.get("FIRSTFAULT_CI"):
-    settings.load_profile("ci")
+# how fast a machine is decides no test; a landing is judged on the same examples each time
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile("here", deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile("ci" if os.environ.get("FIRSTFAULT_CI") else "here")
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -28,6 +30,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     base = tmp_path_factory.mktemp("firstfault")
     before = dict(os.environ)
     os.environ["FIRSTFAULT_DATA"] = str(base / "data")
+    # a worker of its own costs a test seconds; test_crew.py and test_limits.py start some
+    os.environ["FIRSTFAULT_WORKER"] = "thread"
     os.environ.setdefault("FIRSTFAULT_CACHE", str(base / "cache"))
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
@@ -35,6 +39,12 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def diagnoses(own_folders: None) -> Diagnoses:
+    """Every case is diagnosed once for all tests that look at its diagnosis."""
+    return Diagnoses()
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +63,15 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, those that share a page, a database or a model stay together."""
+    for item in items:
+        for name in ("browser", "postgres", "model"):
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.hookimpl(hookwrapper=True)

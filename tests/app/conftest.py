@@ -106,7 +106,7 @@ def record(make_settings: MakeSettings) -> Iterator[Record]:
 @pytest.fixture
 def service(make_settings: MakeSettings) -> Iterator[Service]:
     """A service whose own threads execute the runs."""
-    with open_service(make_settings(lease_seconds=5)) as opened:
+    with open_service(make_settings(lease_seconds=5, worker=WorkerMode.THREAD)) as opened:
         yield opened
 
 

@@ -1,4 +1,4 @@
-"""Does every signature file keep its promises? One run of the same checks over each file.
+"""Does every signature file keep its promises? Each check runs over all files and names every one that fails.
 
 A signature carries its own samples: each `match` sample must be a hit and each `no_match` sample
 must not, by google-re2 (what the scanner uses) and by Python's `re` (what reads the captures).
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +21,51 @@ from firstfault_tools.findings import Category, Level
 
 KNOWLEDGE = Path(__file__).resolve().parents[2] / "knowledge"
 FILES = sorted((KNOWLEDGE / "signatures").rglob("*.yaml"))
-HEALTHY = Path("/work/shared/cases/lab/healthy/log.txt")
+HEALTHY = KNOWLEDGE.parents[1] / "shared" / "cases" / "lab" / "healthy" / "log.txt"
 
-REQUIRED = {"id", "title", "category", "level", "rank", "patterns", "root_cause", "page", "samples"}
-OPTIONAL = {"unless", "needs", "without", "next", "at_least", "explains"}
+REQUIRED = {"id", "title", "category", "level", "patterns", "root_cause", "page", "source", "samples"}
+OPTIONAL = {"rank", "roles", "versions", "unless", "needs", "without", "next", "at_least", "explains"}
 GIVEN = {"rank", "host", "gpu", "who", "odd", "odd_value", "others"}
 """Template values the scanner knows without a capture."""
 
 Search = Callable[[str, str], bool]
+Row = Mapping[str, Any]
+Problems = Iterator[str]
+
+
+@cache
+def _compile_re2(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
 
 
 def _search_re2(pattern: str, line: str) -> bool:
-    return re2.search(pattern, line) is not None
+    return _compile_re2(pattern).search(line) is not None
+
+
+@cache
+def _compile_re(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _search_re(pattern: str, line: str) -> bool:
-    return re.search(pattern, line) is not None
+    return _compile_re(pattern).search(line) is not None
 
 
-ENGINES = [pytest.param(_search_re2, id="re2"), pytest.param(_search_re, id="re")]
+def _load(file: Path) -> Any:
+    return yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
-def _load(file: Path) -> dict[str, Any]:
-    row = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    assert isinstance(row, dict), "one mapping a file; see CONTRIBUTING.md"
-    return row
+ROWS: dict[Path, Any] = {f: _load(f) for f in FILES}
+
+
+def hold(check: Callable[[Row], Problems], wanted: Callable[[Row], bool] = lambda _: True) -> None:
+    """Run a check over every signature that is wanted; all its problems in one message."""
+    chosen = {file: row for file, row in ROWS.items() if wanted(row)}
+    assert chosen
+    wrong = [f"{file.stem}: {problem}" for file, row in chosen.items() for problem in check(row)]
+    assert not wrong, "\n".join(wrong)
 
 
 def _any(search: Search, patterns: Sequence[str], lines: Sequence[str]) -> bool:
@@ -71,98 +92,151 @@ def _patterns(row: Mapping[str, Any]) -> list[str]:
     return [p for key in ("patterns", "unless", "needs", "without") for p in row.get(key) or []]
 
 
-file_of = pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-
-
 def test_ids_are_unique() -> None:
     doubled = [name for name, count in Counter(f.stem for f in FILES).items() if count > 1]
     assert not doubled, f"signature ids used twice: {doubled}"
 
 
-@file_of
-def test_schema(file: Path) -> None:
-    row = _load(file)
-    assert not REQUIRED - row.keys(), "fields missing"
-    assert not row.keys() - REQUIRED - OPTIONAL, "fields that nothing reads"
-    assert row["id"] == file.stem
-    assert row["category"] is None or row["category"] in set(Category)
-    assert row["level"] in set(Level)
-    assert row["rank"] in {"line", "none"}
-    assert isinstance(row["title"], str)
-    assert isinstance(row["root_cause"], str)
-    assert row["patterns"]
-    assert all(isinstance(p, str) and p for p in _patterns(row))
-    assert set(row["samples"]) == {"match", "no_match"}
-    assert row["samples"]["match"], "at least one line that is a hit"
-    assert row["samples"]["no_match"], "at least one line that looks alike and is no hit"
+def test_schema() -> None:
+    named = [f.stem for f, row in ROWS.items() if not isinstance(row, dict)]
+    assert not named, f"one mapping a file; see CONTRIBUTING.md: {named}"
+    misnamed = [f.stem for f, row in ROWS.items() if row.get("id") != f.stem]
+    assert not misnamed, f"the id is the name of the file: {misnamed}"
+    hold(_break_schema)
+
+
+def _break_schema(row: Row) -> Problems:
+    if missing := REQUIRED - row.keys():
+        yield f"fields missing: {sorted(missing)}"
+        return
+    if unread := row.keys() - REQUIRED - OPTIONAL:
+        yield f"fields that nothing reads: {sorted(unread)}"
+    if row["category"] is not None and row["category"] not in set(Category):
+        yield f"category {row['category']}"
+    if row["level"] not in set(Level):
+        yield f"level {row['level']}"
+    if row.get("rank", "line") != "line":
+        yield f"rank {row['rank']}: left out where the line does not say whose it is"
+    if not all(isinstance(one, str) and one.strip() for one in row["source"]):
+        yield "source names issues, documents or runs"
+    if empty := [name for name in sorted(OPTIONAL & row.keys()) if not row[name]]:
+        yield f"left out where there are none: {empty}"
+    if not isinstance(row["title"], str) or not isinstance(row["root_cause"], str):
+        yield "title and root_cause are texts"
+    if not row["patterns"] or not all(isinstance(p, str) and p for p in _patterns(row)):
+        yield "patterns are texts, one at least"
+    if set(row["samples"]) != {"match", "no_match"}:
+        yield "samples are match and no_match"
+    elif not row["samples"]["match"] or not row["samples"]["no_match"]:
+        yield "at least one line that is a hit, and one that looks alike and is none"
     for step in row.get("next") or []:
-        assert set(step) == {"what", "why", "command"}
-        assert all(isinstance(v, str) and v for v in step.values())
+        if set(step) != {"what", "why", "command"}:
+            yield f"next has what, why and command: {sorted(step)}"
+        if not all(isinstance(v, str) and v for v in step.values()):
+            yield f"next holds texts: {step}"
 
 
-@file_of
-def test_patterns_compile_in_both_engines(file: Path) -> None:
-    options = re2.Options()
-    options.log_errors = False
-    for pattern in _patterns(_load(file)):
-        re2.compile(pattern, options)
-        re.compile(pattern)
+def test_patterns_compile_in_both_engines() -> None:
+    hold(_break_engines)
 
 
-@file_of
-def test_patterns_do_not_match_everything(file: Path) -> None:
+def _break_engines(row: Row) -> Problems:
+    for pattern in _patterns(row):
+        for compile_one in (_compile_re2, _compile_re):
+            try:
+                compile_one(pattern)
+            except (re2.error, re.error) as error:
+                yield f"{pattern}: {error}"
+
+
+def test_patterns_do_not_match_everything() -> None:
+    hold(_match_everything)
+
+
+def _match_everything(row: Row) -> Problems:
     plain = ("", "iteration 12/100 | lm loss: 2.31", "INFO starting")
-    for pattern in _load(file)["patterns"]:
-        assert not any(_search_re(pattern, line) for line in plain), pattern
+    for pattern in row["patterns"]:
+        if any(_search_re(pattern, line) for line in plain):
+            yield pattern
 
 
-@file_of
-def test_template_uses_known_captures(file: Path) -> None:
-    row = _load(file)
-    groups = [set(re.compile(p).groupindex) for p in row["patterns"]]
+def test_template_uses_known_captures() -> None:
+    hold(_break_template)
+
+
+def _break_template(row: Row) -> Problems:
+    groups = [set(_compile_re(p).groupindex) for p in row["patterns"]]
     template = row["root_cause"]
-    assert template.count("[") == template.count("]")
+    if template.count("[") != template.count("]"):
+        yield "a bracket is left open"
     used = set(re.findall(r"\{(\w+)\}", template))
-    assert used <= set().union(*groups) | GIVEN, "a capture of no pattern"
+    if unknown := used - set().union(*groups) - GIVEN:
+        yield f"a capture of no pattern: {sorted(unknown)}"
     unbracketed = set(re.findall(r"\{(\w+)\}", re.sub(r"\[[^\[\]]*\]", "", template)))
     for names in groups:
-        assert unbracketed <= names, f"{unbracketed - names} may be missing: put it in [ ]"
+        if missing := unbracketed - names:
+            yield f"{sorted(missing)} may be missing: put it in [ ]"
 
 
-@pytest.mark.parametrize("search", ENGINES)
-@file_of
-def test_samples(file: Path, search: Search) -> None:
-    row = _load(file)
-    for sample in row["samples"]["match"]:
-        assert _is_hit(search, row, sample), f"should be a hit: {sample}"
-    for sample in row["samples"]["no_match"]:
-        assert not _is_hit(search, row, sample), f"should be no hit: {sample}"
+@pytest.mark.parametrize("search", [_search_re2, _search_re], ids=["re2", "re"])
+def test_samples(search: Search) -> None:
+    def check(row: Row) -> Problems:
+        for sample in row["samples"]["match"]:
+            if not _is_hit(search, row, sample):
+                yield f"should be a hit: {sample}"
+        for sample in row["samples"]["no_match"]:
+            if _is_hit(search, row, sample):
+                yield f"should be no hit: {sample}"
+
+    hold(check)
 
 
-@file_of
-def test_every_pattern_has_a_sample(file: Path) -> None:
-    row = _load(file)
+def test_every_pattern_has_a_sample() -> None:
+    hold(_lack_samples)
+
+
+def _lack_samples(row: Row) -> Problems:
     lines = [
         line
         for sample in row["samples"]["match"]
         for line in (sample.splitlines() if isinstance(sample, str) else sample)
     ]
-    unseen = [p for p in row["patterns"] if not _any(_search_re, [p], lines)]
-    assert not unseen, f"patterns that no match sample exercises: {unseen}"
+    for pattern in row["patterns"]:
+        if not _any(_search_re, [pattern], lines):
+            yield f"a pattern that no match sample exercises: {pattern}"
 
 
-@file_of
-def test_page_exists(file: Path) -> None:
-    page = _load(file)["page"]
-    found = list((KNOWLEDGE / "pages").rglob(f"{page}.md"))
-    assert len(found) == 1, f"page {page}: {len(found)} files"
+def test_a_pattern_in_two_files_is_parted_by_conditions() -> None:
+    """Where one line is two signatures, other lines of the incident or the level say which it is."""
+    owners: dict[str, list[Row]] = {}
+    for row in ROWS.values():
+        for pattern in row["patterns"]:
+            owners.setdefault(pattern, []).append(row)
+    same = [
+        f"{', '.join(row['id'] for row in rows)}: {pattern}"
+        for pattern, rows in owners.items()
+        if len({(row["level"], str(row.get("needs")), str(row.get("without"))) for row in rows})
+        < len(rows)
+    ]
+    assert not same, "\n".join(same)
+
+
+def test_page_exists() -> None:
+    pages = Counter(f.stem for f in (KNOWLEDGE / "pages").rglob("*.md"))
+
+    def check(row: Row) -> Problems:
+        if pages[row["page"]] != 1:
+            yield f"page {row['page']}: {pages[row['page']]} files"
+
+    hold(check)
 
 
 @pytest.mark.skipif(not HEALTHY.is_file(), reason="no healthy log here")
-@file_of
-def test_healthy_log_raises_no_alarm(file: Path) -> None:
-    row = _load(file)
-    if row["level"] in {Level.BENIGN, Level.CONTEXT}:
-        pytest.skip("may match healthy logs")
+def test_healthy_log_raises_no_alarm() -> None:
     lines = HEALTHY.read_text(encoding="utf-8", errors="replace").splitlines()
-    assert not _is_hit(_search_re2, row, lines)
+
+    def check(row: Row) -> Problems:
+        if _is_hit(_search_re2, row, lines):
+            yield "matches the healthy log"
+
+    hold(check, lambda row: row["level"] not in {Level.BENIGN, Level.CONTEXT})

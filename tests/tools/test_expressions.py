@@ -69,3 +69,38 @@ def test_it_can_be_copied_and_sent_to_a_worker() -> None:
         found = other.search("caat")
         assert found is not None
         assert found[0] == "aa"
+
+
+@pytest.mark.parametrize("limit", [0, 128])
+@pytest.mark.parametrize("pad", ["", "x" * 300, "é" * 300, "\ud800" * 300])
+def test_short_and_long_texts_are_answered_alike(limit: int, pad: str) -> None:
+    source = r"(?P<host>[a-z]+\d)(?: rank (?P<rank>\d+))?"
+    late, now = expression(source, re.I, limit), re.compile(source, re.I)
+    text = f"{pad} node7 rank 12, node8 {pad}"
+    got, wanted = late.search(text), now.search(text)
+    assert got is not None
+    assert wanted is not None
+    assert got.groupdict() == wanted.groupdict()
+    assert got.span("rank") == wanted.span("rank")
+    assert (got.start("host"), got.end("host"), got.end()) == (
+        wanted.start("host"), wanted.end("host"), wanted.end(),
+    )  # fmt: skip
+    assert [m.span("host") for m in late.finditer(text)] == [
+        m.span("host") for m in now.finditer(text)
+    ]
+    assert late.findall(text) == now.findall(text)
+    if "\ud800" not in pad:
+        assert late.sub(lambda m: str(m.start("host")), text) == now.sub(
+            lambda m: str(m.start("host")), text
+        )
+        assert late.sub(r"<\g<host>>", text) == now.sub(r"<\g<host>>", text)
+        assert late.split(text, 1) == now.split(text, 1)
+
+
+def test_what_needs_a_look_around_is_found_in_any_window() -> None:
+    late = expression(r"(?<!\w)rank (\d+)(?!\w)")
+    for place in (0, 120, 900, 1_000, 1_020, 1_030, 5_000):
+        text = " " * place + "rank 17" + " " * 3_000
+        found = late.search(text)
+        assert found is not None
+        assert (found.start(), found[1]) == (place, "17")

@@ -18,7 +18,7 @@ from firstfault_tools.registry import Artefact, line_finders, readers
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
-    *sorted((ROOT / "evals" / "cases").iterdir()),
+    *sorted(p.parent for p in (ROOT / "evals" / "cases" / "dev").rglob("case.yaml")),
     ROOT / "tests" / "tools" / "probe" / "captures",
     *(ROOT.parent / "shared" / "cases" / name for name in ("captures", "lab/missing_collective")),
 )
@@ -93,12 +93,13 @@ def test_no_damage_raises_anything_but_tool_errors(tmp_path: Path) -> None:
     if len(known) < 5:
         pytest.skip("no captures here")
     tried = 0
+    spent: list[tuple[float, str]] = []
     target = tmp_path / "x"
     for seed, path in rounds(files):
         body = mutate(path.read_bytes(), random.Random(f"{seed}:{path.name}"))
         target.write_bytes(body)
         artefact = Artefact(path.name, target)
-        begin = time.monotonic()
+        begin = time.process_time()
         for reader in readers():
             # Now and then a reader gets what it would not take for its own.
             if not reader.recognise(path.name, artefact.head()) and seed % 8:
@@ -119,8 +120,11 @@ def test_no_damage_raises_anything_but_tool_errors(tmp_path: Path) -> None:
                 continue
             except Exception as error:
                 raise AssertionError(f"{name} on {path} with seed {seed}: {error!r}") from error
-        assert time.monotonic() - begin < 20, f"{path} with seed {seed} takes too long"
+        spent.append((time.process_time() - begin, f"{path} with seed {seed}"))
         tried += 1
+    spent.sort()
+    usual, longest = spent[len(spent) // 2][0], spent[-1]
+    assert longest[0] < 1000 * max(usual, 0.01), f"{longest} against {usual} s as a rule"
     print(
         f"{tried} damaged artefacts, {len(files)} captures, {len(known)} of {len(readers())} readers"
     )

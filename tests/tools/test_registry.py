@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from firstfault_tools.registry import calculators, incident_finders, line_finders, readers
+from firstfault_tools.registry import (
+    Artefact,
+    calculators,
+    incident_finders,
+    line_finders,
+    readers,
+    readers_for,
+)
 
 ROOT = Path(__file__).parents[2]
 GATED = {name: finder for name, finder in line_finders().items() if finder.gate}
@@ -33,6 +40,20 @@ def test_every_gate_is_read_from_the_text() -> None:
     assert written == set(GATED)
 
 
+def test_a_reader_is_imported_where_it_would_know_the_artefact() -> None:
+    """Signs are what a reader cannot do without: whoever recognises a file is asked for it."""
+    files = [p for p in (ROOT / "evals/cases/dev").glob("*/*/*") if p.name != "case.yaml"]
+    missed = [
+        f"{reader.name}: {path}"
+        for path in [f for f in files if f.is_file() and f.name != "log.txt"] + files[::20]
+        if path.is_file()
+        for reader in readers()
+        if reader.recognise(path.name, head := Artefact(path.name, path).head())
+        and reader not in readers_for(path.name, head)
+    ]
+    assert not missed
+
+
 @pytest.mark.parametrize("name", GATED)
 def test_gate_is_that_of_the_module(name: str) -> None:
     module = importlib.import_module(GATED[name].module)
@@ -44,7 +65,7 @@ def test_gate_is_that_of_the_module(name: str) -> None:
 def test_module_finds_nothing_without_its_words(name: str) -> None:
     """On real lines of all cases, with those that hold a word of the gate left out."""
     module = importlib.import_module(GATED[name].module)
-    for log in sorted((ROOT / "evals/cases").glob("[b-m]*/log.txt"))[::4]:
+    for log in sorted((ROOT / "evals/cases/dev").glob("*/[b-m]*/log.txt"))[::4]:
         lines = [
             (number, text)
             for number, text in enumerate(log.read_text(errors="replace").splitlines(), start=1)

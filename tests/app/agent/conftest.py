@@ -27,7 +27,19 @@ LOG = """\
 [rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.
 [rank0]: contact 10.1.2.3 on host trainnode-0042 for more
 """
+PADDING = "\n".join(
+    f"[rank0]: waits for the {n}. time and has nothing to say but that" for n in range(240)
+)
+"""So much that the log is not shown whole, and the tools that read lines are offered."""
 MakeQuestion = Callable[..., Question]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded() -> None:
+    """The client's libraries take long to load, which is none of the time that a test gives a turn."""
+    import langchain.agents.middleware  # noqa: F401
+    import langchain_openai  # noqa: F401
+    import langgraph.checkpoint.sqlite  # noqa: F401
 
 
 @pytest.fixture(scope="session")
@@ -44,15 +56,24 @@ def settings(tmp_path: Path) -> Settings:
 def ask(workspace: Workspace, tmp_path: Path) -> MakeQuestion:
     """Question about the log, with `planted` put into it; name of the file may be chosen."""
 
-    def make(text: str = "", planted: str = "", name: str = "train.log") -> Question:
+    def make(
+        text: str = "", planted: str = "", name: str = "train.log", long: bool = False
+    ) -> Question:
         path = tmp_path / name
-        path.write_text(LOG.replace("{planted}", planted or "[rank0]: step 3 waits"), "utf-8")
+        log = LOG.replace("{planted}", planted or "[rank0]: step 3 waits")
+        path.write_text(log + (PADDING if long else ""), "utf-8")
         diagnosis = workspace.diagnose_paths([path])
         assert diagnosis.category is not None
         assert diagnosis.category.value == "oom"
         return make_question(diagnosis, {name: path}, workspace.knowledge, text)
 
     return make
+
+
+@pytest.fixture
+def ask_long(ask: MakeQuestion) -> MakeQuestion:
+    """The same about a log that is too long to be shown whole."""
+    return lambda *given, **more: ask(*given, **{"long": True, **more})
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from firstfault.workspace import Workspace
 SCRIPT = in_order(
     call("grep", 0, pattern="OutOfMemory"),
     call("run_probe", 1, component="memory", light=True),
-    reply(stance="agree", explanation=[{"text": "Rank 1 ran out of memory.", "evidence": ["E1"]}]),
+    reply(answer=[{"text": "Rank 1 ran out of memory.", "lines": ["F1:8"]}]),
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from evals.answer import Answer, of_diagnosis
-from evals.cases import Case, load_cases
+from evals.cases import Case, Split, load_cases
+from evals.diagnosed import Diagnoses
 from evals.fakes.honest import quoting
 from evals.fakes.liars import ADVERSARIES
 from evals.fakes.scripted_model import ScriptedModel
@@ -19,7 +21,7 @@ from firstfault.workspace import Workspace
 from firstfault_tools.findings import Confidence
 from firstfault_tools.log.window import read_window
 
-CASES = load_cases()
+CASES = (*load_cases(), *load_cases(Split.HELD))
 HEART = "always another cause"
 UNTOUCHED = (
     "verdict", "category", "root_cause", "signature", "first_failing_rank", "host", "gpu", "first_line",
@@ -31,51 +33,74 @@ def show(diagnosis: Diagnosis, words: Sequence[str] = ()) -> Answer:
     """The answer a person sees: the model's sentences count as claims of the product."""
     row = diagnosis.to_json()
     row["explanation"] += " " + " ".join(words)
-    return of_diagnosis(row, 0, 0.0)
+    return of_diagnosis(row)
 
 
-def check_unharmed(case: Case, before: Diagnosis, enriched: Enriched) -> None:
+def find_harm(case: Case, before: Diagnosis, enriched: Enriched) -> list[str]:
+    """What a model changed that it may not change."""
     after = enriched.diagnosis
-    for name in UNTOUCHED:
-        assert getattr(after, name) == getattr(before, name), name
-    assert after.hypotheses[0].root_cause == before.hypotheses[0].root_cause
-    order = list(Confidence)
-    assert order.index(after.confidence) >= order.index(before.confidence)
-    assert order.index(after.confidence) <= order.index(before.confidence) + 1
+    harm = [name for name in UNTOUCHED if getattr(after, name) != getattr(before, name)]
+    if after.hypotheses[0].root_cause != before.hypotheses[0].root_cause:
+        harm.append("another hypothesis leads")
+    if after.confidence is not before.confidence or after.led_by is not before.led_by:
+        harm.append(f"confidence {before.confidence} became {after.confidence}")
     known = {h.root_cause for h in before.hypotheses}
-    for hypothesis in after.hypotheses:
-        if hypothesis.root_cause not in known:
-            assert hypothesis.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
-    words = (
-        [c.text for c in (*enriched.assessment.sentences, *enriched.assessment.whys)]
-        if enriched.assessment
-        else []
-    )
-    alone, shown = score_triple(case, show(before)), score_triple(case, show(after, words))
-    assert (shown.category, shown.rank, shown.cause, shown.healthy) == (
-        alone.category, alone.rank, alone.cause, alone.healthy,
-    )  # fmt: skip
+    harm += [
+        f"a {h.confidence} hypothesis was added: {h.root_cause}"
+        for h in after.hypotheses
+        if h.root_cause not in known
+        and h.confidence not in (Confidence.POSSIBLE, Confidence.UNKNOWN)
+    ]
+    shown = enriched.assessment
+    words = [b.claim.text for b in shown.answer] if shown else []
+    alone, told = score_triple(case, show(before)), score_triple(case, show(after, words))
+    parts = ("category", "rank", "cause", "anywhere", "healthy")
+    harm += [f"the score of {n}" for n in parts if getattr(told, n) != getattr(alone, n)]
+    return harm
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_lies_do_not_reach_the_verdict(case: Case, workspace: Workspace) -> None:
-    before = workspace.diagnose_paths(case.inputs, case.question)
-    files = {p.name: p for p in case.inputs}
-    others = (s for n, s in ADVERSARIES.items() if n != HEART)
-    for script in (ADVERSARIES[HEART], *(others if CASES.index(case) % 6 == 0 else ())):
-        question = make_question(before, files, workspace.knowledge, case.question)
-        enriched = enrich(question, ScriptedModel(script))
-        check_unharmed(case, before, enriched)
-        if script is ADVERSARIES[HEART]:
-            shown = enriched.assessment
-            assert shown is not None
-            assert (shown.sentences, shown.whys, shown.doubts) == ((), (), ())
-            assert not any(h.supported for h in shown.hypotheses)
-            assert enriched.diagnosis.confidence is before.confidence
-        for citation in enriched.citations:
-            if citation.kind is CitationKind.LOG and citation.file in files:
-                stands = read_window(files[citation.file], citation.line or 0, citation.line or 0)
-                assert citation.quote[:200] in stands[0][1]
+def find_belief(before: Diagnosis, enriched: Enriched) -> list[str]:
+    """What of the model's other cause is shown."""
+    shown = enriched.assessment
+    if shown is None:
+        return ["no assessment"]
+    belief = [f"shown: {b.claim.text}" for b in (*shown.answer, *shown.doubts)]
+    belief += [f"believed: {e.cause}" for e in shown.explanations]
+    if enriched.diagnosis.confidence is not before.confidence:
+        belief.append("confidence changed")
+    return belief
+
+
+def find_misquotes(enriched: Enriched, files: Mapping[str, Path]) -> list[str]:
+    """Shown citations of a log whose line does not hold their words."""
+    out = []
+    for citation in enriched.citations:
+        if citation.kind is CitationKind.LOG and citation.file in files:
+            stands = read_window(files[citation.file], citation.line or 0, citation.line or 0)
+            if not stands or citation.quote[:200] not in stands[0][1]:
+                out.append(f"misquoted: {citation.quote[:200]}")
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("cases")
+@pytest.mark.timeout(1200)
+def test_lies_do_not_reach_the_verdict(diagnoses: Diagnoses) -> None:
+    wrong: list[str] = []
+    others = {name: script for name, script in ADVERSARIES.items() if name != HEART}
+    for index, case in enumerate(CASES):
+        before = diagnoses.of(case).diagnosis
+        files = {p.name: p for p in case.inputs}
+        scripts = {HEART: ADVERSARIES[HEART], **(others if index % 6 == 0 else {})}
+        for name, script in scripts.items():
+            known = diagnoses.workspace.knowledge
+            question = make_question(before, files, known, case.question)
+            enriched = enrich(question, ScriptedModel(script))
+            found = [*find_harm(case, before, enriched), *find_misquotes(enriched, files)]
+            if name == HEART:
+                found += find_belief(before, enriched)
+            wrong += [f"{case.id}: {name}: {what}" for what in found]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_check_can_fail(workspace: Workspace) -> None:
@@ -85,8 +110,9 @@ def test_the_check_can_fail(workspace: Workspace) -> None:
     question = make_question(before, {p.name: p for p in case.inputs}, workspace.knowledge)
     enriched = enrich(question, ScriptedModel(ADVERSARIES[HEART]), grounded=False)
     assert enriched.assessment is not None
-    assert any("InfiniBand" in c.text for c in enriched.assessment.sentences)
-    assert check_claim(enriched.assessment.sentences[0], _ground(enriched, question))
+    claims = [b.claim for b in enriched.assessment.answer]
+    assert any("InfiniBand" in c.text for c in claims)
+    assert check_claim(claims[0], _ground(enriched, question))
 
 
 def _ground(enriched: Enriched, question: object) -> object:
@@ -97,12 +123,17 @@ def _ground(enriched: Enriched, question: object) -> object:
     ).ground()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("case", CASES[::8], ids=lambda c: c.id)
-def test_what_evidence_says_is_kept(case: Case, workspace: Workspace) -> None:
+@pytest.mark.xdist_group("cases")
+@pytest.mark.timeout(600)
+def test_what_evidence_says_is_kept(diagnoses: Diagnoses) -> None:
     """The check is not a wall: quotes of shown lines pass, names put back."""
-    diagnosis = workspace.diagnose_paths(case.inputs, case.question)
-    files = {p.name: p for p in case.inputs}
-    question = make_question(diagnosis, files, workspace.knowledge, case.question)
-    assessment = enrich(question, ScriptedModel(quoting)).assessment
-    assert assessment is not None
-    assert assessment.kept == assessment.proposed, assessment.removed
+    wrong: list[str] = []
+    for case in CASES[::8]:
+        diagnosis = diagnoses.of(case).diagnosis
+        files = {p.name: p for p in case.inputs}
+        known = diagnoses.workspace.knowledge
+        question = make_question(diagnosis, files, known, case.question)
+        assessment = enrich(question, ScriptedModel(quoting)).assessment
+        if assessment is None or assessment.kept != assessment.proposed:
+            wrong.append(f"{case.id}: {assessment.removed if assessment else 'no assessment'}")
+    assert not wrong, "\n".join(wrong)

@@ -24,9 +24,8 @@ from firstfault.settings import Settings
 from firstfault.workspace import Workspace
 
 GOOD = reply(
-    stance="agree",
-    explanation=[{"text": "Rank 1 ran out of memory.", "evidence": ["E1"]}],
-    next_question={
+    answer=[{"text": "Rank 1 ran out of memory.", "lines": ["F1:8"]}],
+    question={
         "phase": "resolve",
         "text": "Which batch size is set?",
         "default": "The one of the last run.",
@@ -94,15 +93,13 @@ def test_the_verdict_comes_before_the_model_and_the_model_is_checked(
     assert verdict < answer
     assert events[answer].time - events[verdict].time >= 0.9
     assert "ran out of memory [1]" in said(events)
-    assert said(events, "evidence") == ""  # every phase is answered, so nothing is asked
+    assert said(events, "evidence").startswith("Phase")  # likely only, so one thing is asked
 
 
 def test_lies_are_not_shown_in_an_incident(open_with: OpenService) -> None:
     service = open_with(wrong_cause)
     incident, events = report(service)
-    assert "InfiniBand" not in said(events).replace(
-        "not supported by the evidence**: The InfiniBand", ""
-    )
+    assert "InfiniBand" not in said(events)
     assert "grounding" in steps(events)
     diagnosis = service.diagnosis(incident)
     assert diagnosis is not None
@@ -215,7 +212,6 @@ def test_a_deleted_incident_leaves_nothing_of_the_model_behind(open_with: OpenSe
     ask(service, gone, "And why?")
     before, others = left_of(service, gone), left_of(service, kept)
     assert before["threads"] >= 2
-    assert before["agent_dialogues"] >= 1
     service.delete(gone)
     assert not any(left_of(service, gone).values())
     assert left_of(service, kept) == others

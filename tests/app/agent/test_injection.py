@@ -64,10 +64,8 @@ def test_names_are_data_too(ask: MakeQuestion, name: str) -> None:
 
 
 def test_orders_read_by_a_tool_are_withheld(ask: MakeQuestion) -> None:
-    model = ScriptedModel(
-        in_order(call("grep", 0, pattern="rank0"), reply(stance="agree", explanation=[]))
-    )
-    enrich(ask(planted=PLANTED[0]), model)
+    model = ScriptedModel(in_order(call("grep", 0, pattern="rank0"), reply()))
+    enrich(ask(planted=PLANTED[0], long=True), model)
     shown = text_of([m for m in model.seen[-1] if m.type == "tool"])
     assert WITHHELD in shown
     assert "Ignore all" not in shown
@@ -78,16 +76,15 @@ def test_an_obeying_model_leaks_neither_prompt_nor_key(ask: MakeQuestion) -> Non
     system = read_prompt("system")
     script = in_order(
         reply(
-            stance="agree",
-            explanation=[
-                {"text": system[:380], "evidence": ["E1"]},
-                {"text": system[500:880], "evidence": ["E1"]},
-                {"text": "The key is sk-abcdefghijklmnopqrstuvwxyz0123.", "evidence": ["E1"]},
+            answer=[
+                {"text": system[:380], "lines": ["F1:8"]},
+                {"text": system[500:880], "lines": ["F1:8"]},
+                {"text": "The key is sk-abcdefghijklmnopqrstuvwxyz0123.", "lines": ["F1:8"]},
             ],
-            hypotheses=[
-                {"category": "oom", "page": "", "statement": system[300:520], "supports": ["E1"]}
+            explanations=[
+                {"verdict": "fault", "category": "oom", "cause": system[300:520], "lines": ["F1:8"]}
             ],
-            next_question={"phase": "isolate", "text": system[600:800], "default": system[:100]},
+            question={"phase": "isolate", "text": system[600:800], "default": system[:100]},
         )
     )
     enriched = enrich(ask(), ScriptedModel(script))
@@ -112,10 +109,12 @@ def test_a_turned_model_cannot_run_anything(ask: MakeQuestion, settings: Setting
     )
     model = ScriptedModel(script)
     answerer = AgentAnswerer(settings, open_store(settings), model, run_probe=probe)
-    question = replace(ask(), incident="i", turn=1)
+    question = replace(ask(long=True), incident="i", turn=1)
     parts = list(answerer.explain(question))
     assert ran == []
-    assert "root:" not in text_of(model.seen[-1])
+    results = [m for m in model.seen[-1] if m.type == "tool"]
+    assert len(results) == 3
+    assert "root:" not in text_of(results)
     assert any(isinstance(p, Progress) and p.step == "approval" for p in parts)
     assert any(isinstance(p, AnswerPart) and "/approve" in p.text for p in parts)
 

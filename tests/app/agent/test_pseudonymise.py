@@ -80,10 +80,10 @@ def test_nothing_hidden_reaches_the_model_and_the_answer_has_real_names(ask: Mak
     def script(messages, _tools):  # type: ignore[no-untyped-def]
         text = text_of(messages)
         line = next(x for x in text.split("\n") if "contact" in x)
-        identity = line.split()[0]
+        identity = f"F1:{line.split()[0]}"
         host = line.split("host ")[1].split()[0]
         return reply(
-            stance="agree", explanation=[{"text": f"Rank 0 names host {host} as contact.", "evidence": [identity]}]
+            answer=[{"text": f"Rank 0 names host {host} as contact.", "lines": [identity]}]
         )  # fmt: skip
 
     model = ScriptedModel(script)
@@ -96,9 +96,9 @@ def test_nothing_hidden_reaches_the_model_and_the_answer_has_real_names(ask: Mak
 
 
 def test_the_preview_is_what_is_sent(ask: MakeQuestion) -> None:
-    model = ScriptedModel(in_order(reply(stance="agree", explanation=[])))
-    shown = preview(ask(), model)
-    enrich(ask(), model)
+    model = ScriptedModel(in_order(reply()))
+    shown = preview(ask(long=True), model)
+    enrich(ask(long=True), model)
     assert model.seen[0][0].content == shown.system
     assert model.seen[0][1].content == shown.message
     assert "grep" in shown.tools

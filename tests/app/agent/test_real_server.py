@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,7 +15,8 @@ from firstfault.agent.enrich import enrich
 from firstfault.agent.failures import explain_failure, is_of_endpoint
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
-from firstfault.agent.reply import Reply, Stance
+from firstfault.agent.reply import Reply
+from firstfault_tools.findings import Confidence
 
 pytestmark = [
     pytest.mark.model,
@@ -45,7 +45,7 @@ def test_schema_is_kept_by_grammar(endpoint: Endpoint) -> None:
     class Opinion(BaseModel):
         """What you think."""
 
-        stance: Stance
+        sure: Confidence
         note: str = Field(max_length=12)
 
     chat = EndpointModel(endpoint).open().with_structured_output(Opinion, method="json_schema")
@@ -65,9 +65,7 @@ def test_being_cut_off_is_said(endpoint: Endpoint) -> None:
 def test_a_weak_model_costs_nothing_but_itself(endpoint: Endpoint, ask: MakeQuestion) -> None:
     """It cannot answer well; the diagnosis stands, and whatever it says is checked."""
     question = ask()
-    begin = time.monotonic()
     enriched = enrich(question, EndpointModel(endpoint), with_tools=False)
-    assert time.monotonic() - begin < 120
     assert question.diagnosis is not None
     assert enriched.diagnosis.root_cause == question.diagnosis.root_cause
     assert enriched.problem or enriched.assessment is not None

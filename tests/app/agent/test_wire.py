@@ -58,7 +58,7 @@ def test_failure_is_said_and_the_diagnosis_stands(
     question = ask()
     begin = time.monotonic()
     enriched = enrich(question, model(fake, kind))
-    assert time.monotonic() - begin < LIMITS.turn_s + 8
+    assert time.monotonic() - begin < 3 * LIMITS.turn_s  # what the endpoint takes has no end
     assert re.search(says, enriched.problem)
     assert "sk-test" not in enriched.problem
     assert question.diagnosis is not None
@@ -78,7 +78,7 @@ def test_lies_about_evidence_are_counted_and_not_shown(
     assert "badnode-99" not in enriched.text
     assert enriched.assessment is not None
     assert enriched.assessment.kept == 0
-    assert enriched.assessment.removed["unknown_id"] == 1
+    assert enriched.assessment.removed["unknown_id"] == 2
 
 
 def test_a_tool_is_called_and_its_result_can_be_cited(
@@ -87,9 +87,9 @@ def test_a_tool_is_called_and_its_result_can_be_cited(
     fake.tool_call = ("grep", {"pattern": "OutOfMemoryError"})
     fake.reply = {
         **REPLY,
-        "explanation": [{"text": "Rank 1 tried to allocate 14.00 GiB and ran out of memory.", "evidence": ["E1"]}],
+        "answer": [{"text": "Rank 1 tried to allocate 14.00 GiB and ran out of memory.", "lines": ["F1:8"]}],
     }  # fmt: skip
-    enriched = enrich(ask(), model(fake, "tools"))
+    enriched = enrich(ask(long=True), model(fake, "tools"))
     assert enriched.outcome is not None
     assert enriched.outcome.tools == ["grep"]
     assert enriched.outcome.sent_tokens == 1800

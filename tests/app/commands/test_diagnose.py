@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
+from evals.cases import find_case
+from evals.fakes.fake_endpoint import serve_fake
 
 ROOT = Path(__file__).parents[3]
 OOM = (
@@ -75,7 +77,8 @@ def test_names_of_any_bytes_give_clean_output(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     for name in (b"bad\xff.log", b"esc\x1b[2J\x07.log", b"a\nFAULT forged.log"):
-        (folder / os.fsdecode(name)).write_text(OOM + "tail \u202e\x9b31m" + OOM)
+        text = f"{len(name)} " + OOM + "tail \u202e\x9b31m" + OOM  # no copies of each other
+        (folder / os.fsdecode(name)).write_text(text)
     shown = run(tmp_path, "diagnose", "run", "--report", "r.md", NO_COLOR="1")
     assert shown.returncode == 1, shown.stderr
     for text in (shown.stdout.decode(), (tmp_path / "r.md").read_text()):
@@ -176,7 +179,7 @@ def test_the_example_of_the_readme_is_what_the_command_prints(tmp_path: Path) ->
 
 
 def test_every_mark_of_the_answer_leads_somewhere(tmp_path: Path) -> None:
-    log = ROOT / "evals/cases/public-comm-27-per-rank-continue-skips-backward/log.txt"
+    log = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
     printed = run(tmp_path, "diagnose", str(log)).stdout.decode()
     marks = set(re.findall(r"(?<!\w)\[(\d{1,2})\]", printed))
     heads = set()
@@ -190,3 +193,42 @@ def test_an_address_that_is_not_read_is_said(tmp_path: Path) -> None:
     done = run(tmp_path, "diagnose", "hdfs://cluster/run-7/log.txt")
     assert done.returncode == 3
     assert b"s3://, gs://" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "says"),
+    [
+        ("stall", {"FIRSTFAULT_MODEL_WAIT_S": "1"}, "did not answer within 1 s"),
+        ("dribble", {"FIRSTFAULT_MODEL_WAIT_S": "8"}, "did not answer within 8 s"),
+        ("prose", {"FIRSTFAULT_MODEL_STRUCTURE": "schema"}, "did not answer in the schema"),
+        ("500", {}, "failed (500)"),
+    ],
+)
+def test_the_first_verdict_is_printed_whatever_the_model_does(
+    tmp_path: Path, name: str, more: dict[str, str], says: str
+) -> None:
+    with serve_fake() as fake:
+        variables = {"FIRSTFAULT_MODEL": name, "FIRSTFAULT_MODEL_URL": fake.url, **more}
+        done = run(tmp_path, "diagnose", "--json", "-", data=OOM.encode(), **variables)
+    found = json.loads(done.stdout)
+    assert done.returncode == 1, done.stderr
+    assert found["verdict"] == "fault"
+    assert found["category"] == "oom"
+    assert says in found["tools"]["model"]["why"]
+    assert not list((tmp_path / "data").glob("diagnose-*"))
+
+
+def test_why_names_order_and_rules(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(OOM + "[rank0]: RuntimeError: Connection reset by peer\n")
+    told = run(tmp_path, "diagnose", "--why", "--json", str(log))
+    why = json.loads(told.stdout)
+    assert why["schema"] == "firstfault.why/1"
+    first, second = why["explanations"][:2]
+    assert (first["kind"], first["rank"], first["line"]) == ("signature.cuda-oom", 3, 1)
+    assert first["before"]["rule"] == "deeper-level-first"
+    assert second["level"] != "cause"
+    assert why["verdict"][0]["rule"] == "judge"
+    text = run(tmp_path, "diagnose", "--why", str(log))
+    assert text.returncode == told.returncode == 1
+    assert b"before 2 by deeper-level-first" in text.stdout

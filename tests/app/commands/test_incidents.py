@@ -44,3 +44,21 @@ def test_correlation_over_the_record(incident: str) -> None:
     assert "0 faults among 1 incidents" in run.invoke(COMMAND, ["--correlate"]).output
     row = json.loads(run.invoke(COMMAND, ["--correlate", "--json"]).stdout)
     assert row["incidents"] == 1
+
+
+def test_events_of_a_run(tmp_path: Path) -> None:
+    begin, rows = 1_795_947_000, []
+    for hour in range(40):
+        rows.append({"timestamp": begin + 3600 * hour, "event_type": "checkpoint", "step": hour})
+        if hour % 5 == 0:
+            rows.append({"timestamp": begin + 3600 * hour + 60, "event_type": "failure"})
+    log = tmp_path / "training_events.jsonl"
+    log.write_text("\n".join(map(json.dumps, rows)))
+    done = CliRunner().invoke(COMMAND, ["--events", str(log)])
+    assert done.exit_code == 0
+    assert "8 of 8 failures came within the window after checkpoint; risk ratio" in done.output
+    told = json.loads(CliRunner().invoke(COMMAND, ["--events", str(log), "--json"]).output)
+    assert (told["events"], told["failures"], told["left_out"]) == (40, 8, 0)
+    log.write_text("loss 3\n")
+    refused = CliRunner().invoke(COMMAND, ["--events", str(log)])
+    assert "event_type and timestamp" in str(refused.exception)

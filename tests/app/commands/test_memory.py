@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from firstfault.commands.checkpoint import COMMAND as CHECKPOINT
 from firstfault.commands.memory import COMMAND as MEMORY
 from firstfault.errors import InputUnreadable, UsageError
+from firstfault_tools.registry import calculators
 
 LLAMA = ["--model", "llama-3-8b", "--sequence", "8192"]
 ROW = {
@@ -132,7 +133,7 @@ def test_checkpoint_folder_on_disk(tmp_path):
     answer = json.loads(run(CHECKPOINT, "folder", str(tmp_path), "--json").stdout)
     assert answer["resume_from"] == "iter_0000100"
     assert answer["tracker"]["status"] == "dangling"
-    assert "PROBLEM" in run(CHECKPOINT, "folder", str(tmp_path)).stdout
+    assert "A restart as it stands fails" in run(CHECKPOINT, "folder", str(tmp_path)).stdout
 
 
 def test_checkpoint_errors():
@@ -163,3 +164,24 @@ def test_a_checkpoint_with_a_problem_is_no_success(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing of a known layout")
     assert run(CHECKPOINT, "folder", str(tmp_path)).exit_code == 1
     assert run(CHECKPOINT, "size", "--parameters", "8x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["--model", "qwen3-8b", "--world", "8", "--sharding", "fsdp"],
+         {"model": "qwen3-8b", "world": 8, "sharding": "fsdp"}),
+        (["--model", "llama-3-70b", "--framework", "megatron", "--tensor", "8", "--pipeline", "6", "--world", "96",
+          "--precision", "mxfp8"],
+         {"model": "llama-3-70b", "framework": "megatron", "tensor": 8, "pipeline": 6, "world": 96,
+          "precision": "mxfp8"}),
+        (["--model", "flux", "--lora-rank", "16"], {"model": "flux", "lora_rank": 16}),
+    ],
+)  # fmt: skip
+def test_command_and_tool_give_one_answer(arguments, fields):
+    """The page, questions and the MCP tool run the calculator; the command says the same in the same words."""
+    tool = next(c for c in calculators() if c.name == "memory")
+    told = json.loads(run(MEMORY, *arguments, "--card", "H200", "--json").stdout)
+    asked = json.loads(json.dumps(tool.run(**fields, card="H200")))
+    assert told["sentence"] == asked["sentence"]
+    assert {**told, "source": ""} == {**asked, "source": ""}

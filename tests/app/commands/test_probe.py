@@ -85,14 +85,3 @@ def test_kit_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = CliRunner().invoke(COMMAND, ["plan", "srun", "--nodes", "4"])
     assert "srun --nodes=4" in plan.stdout
     assert CliRunner().invoke(COMMAND, ["plan", "ssh"]).exit_code == 2
-
-
-def test_bisect() -> None:
-    script = "import sys; sys.exit(int(sys.argv[1]) > 5)"
-    command = ["--", sys.executable, "-c", script, "{value}"]
-    done = CliRunner().invoke(COMMAND, ["bisect", "--good", "1", "--bad", "9", "--yes", *command])
-    assert done.exit_code == 1
-    assert "value 5 works, 6 fails" in done.stdout
-    assert (
-        CliRunner().invoke(COMMAND, ["bisect", "--good", "1", "--bad", "9", "true"]).exit_code == 2
-    )

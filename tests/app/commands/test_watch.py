@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from evals.cases import find_case
 
 from firstfault.commands import watch
 from firstfault.commands.watch import COMMAND, Follower
@@ -63,7 +64,7 @@ def test_webhook_gets_the_alert_and_its_failure_is_survived(tmp_path: Path) -> N
         address = f"http://127.0.0.1:{server.server_port}/hook"
         done = CliRunner().invoke(COMMAND, ["-", "--webhook", address], input=sick())
         assert done.exit_code == 1
-        assert bodies[0]["kind"] == "metrics.nan_loss"
+        assert "metrics.nan_loss" in [b["kind"] for b in bodies]
     finally:
         server.shutdown()
         server.server_close()
@@ -126,3 +127,33 @@ def test_from_end_skips_what_was_there(tmp_path: Path) -> None:
     follower = Follower(str(log), from_start=False)
     assert list(follower.read()) == []
     follower.close()
+
+
+FIRST_FAULT = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_first_fault_is_told_with_the_verdict_and_what_to_do(stream: bool) -> None:
+    text = FIRST_FAULT.read_text(encoding="utf-8")
+    arguments = ["-"] if stream else [str(FIRST_FAULT), "--once"]
+    done = CliRunner().invoke(COMMAND, [*arguments, "--json"], input=text if stream else "")
+    assert done.exit_code == 1
+    alert = json.loads(done.output.splitlines()[0])
+    assert (alert["kind"], alert["rank"]) == ("fault", 5)
+    assert alert["title"].startswith("Rank 5 skipped a batch")
+    assert alert["evidence"][0]["line"] == 3
+    assert alert["next"]["command"]
+
+
+def test_metrics_only_leaves_the_rest_of_the_log_alone() -> None:
+    text = FIRST_FAULT.read_text(encoding="utf-8")
+    done = CliRunner().invoke(COMMAND, ["-", "--metrics-only", "--json"], input=text)
+    assert '"kind": "fault"' not in done.output
+
+
+def test_an_incident_is_opened_from_a_file_only(tmp_path: Path) -> None:
+    assert CliRunner().invoke(COMMAND, ["-", "--open-incident"], input="").exit_code == 2
+    log = tmp_path / "train.log"
+    log.write_text(FIRST_FAULT.read_text(encoding="utf-8"), encoding="utf-8")
+    done = CliRunner().invoke(COMMAND, [str(log), "--once", "--open-incident", "--json"])
+    assert len(json.loads(done.output.splitlines()[0])["incident"]) >= 16

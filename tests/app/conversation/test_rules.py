@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from evals.cases import find_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from firstfault.investigation.diagnosis import CitationKind
 from firstfault.workspace import Workspace
 from firstfault_tools.log.window import read_window
 
-CASES = Path(__file__).parents[3] / "evals" / "cases"
 Ask = Callable[[str], AnswerPart]
 
 
@@ -29,7 +29,7 @@ def workspace() -> Workspace:
 
 @pytest.fixture(scope="module")
 def ask(workspace: Workspace) -> Ask:
-    folder = CASES / "comm-ib-port-flap"
+    folder = find_case("comm-ib-port-flap")
     case = yaml.safe_load((folder / "case.yaml").read_text())
     files = {name: folder / name for name in case["inputs"]}
     diagnosis = workspace.diagnose_paths(list(files.values()))
@@ -67,26 +67,26 @@ def check_citations(part: AnswerPart, files: dict[str, Path], workspace: Workspa
         ("How do I fix this?", "What helps, most urgent first"),
         ("Which host should be drained?", "The first fault lies at|singles out no rank"),
         ("How sure are you?", "Confirmed|Likely|Possible"),
-        ("Could it be something else instead?", "Other causes|No other cause"),
+        ("Could it be something else instead?", "would fit in part|No other cause"),
         ("What else should I collect?", "What would settle it|Nothing more is needed"),
-        ("What happened after it?", "In order of cause"),
+        ("What happened after it?", "In order"),
         ("Why?", "mlx5_4"),
         ("What does line 7 of log.txt say?", "log.txt:7"),
         ('Where does it say "Got async event"?', "log.txt:7"),
         ("what is mlx5_4", "mlx5_4"),
-        ("what is a pipeline bubble", r"\*\*Pipeline bubbles\*\*"),
-        ("Is it the network?", "where the evidence points"),
-        ("could it be a code bug?", "Not by this evidence"),
+        ("what is a pipeline bubble", "bubble"),
+        ("Is it the network?", "Yes, that is where the evidence points"),
+        ("could it be a code bug?", "Not shown: nothing that was read points there"),
         ("what about rank 977?", "wrote no line|says itself"),
-        ("qwer asdf", "no answer to this by rule"),
+        ("qwer asdf?", "Neither this incident nor the pages"),
         ("/preview", "none is set"),
         ("is it healthy?", "there is a fault"),
-        ("what is an OOM?", "out of memory"),
+        ("what is an OOM?", "out of memory|ran out"),
         (
             "how do I enable the flight recorder?",
-            r"\AFrom the knowledge base:\n\n- \*\*Flight recorder",
+            "TORCH_FR_BUFFER_SIZE",
         ),
-        ("How can we avoid this?", "What helps"),
+        ("How can we avoid this?", "What helps|come back"),
     ],
 )
 def test_questions_find_their_answer(ask: Ask, question: str, wanted: str) -> None:
@@ -120,7 +120,7 @@ def test_evidence_cannot_break_out_of_its_block(workspace: Workspace, tmp_path: 
 
 
 def test_a_victim_is_told_from_the_culprit_by_its_own_lines(workspace: Workspace) -> None:
-    log = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+    log = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
     diagnosis = workspace.diagnose_paths([log])
 
     def put(text: str) -> str:
@@ -134,4 +134,4 @@ def test_a_victim_is_told_from_the_culprit_by_its_own_lines(workspace: Workspace
     assert re.findall(r"^- (?:\w+: )?(log\.txt:\d+)", victim, re.M) == ["log.txt:10", "log.txt:13"]
     assert put("why did rank 5 fail?").startswith("Rank 5 is where it began")
     assert "wrote no line" in put("and rank 99?")
-    assert "names no host or GPU" in put("which GPU was it?")
+    assert "singles out no GPU" in put("which GPU was it?")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
+from evals.cases import find_case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,6 @@ from firstfault.incidents.records import Related, TurnKind, clean_text, new_id
 from firstfault.investigation.diagnosis import Citation, CitationKind, SkippedInput
 from firstfault.workspace import Workspace
 
-CASES = Path(__file__).parents[3] / "evals" / "cases"
 SOME = ("comm-ib-port-flap", "healthy-gradscaler-nan-norm", "abstain-segfault-no-core", "lab-oom_one_rank")  # fmt: skip
 
 
@@ -41,7 +40,7 @@ def workspace() -> Workspace:
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_diagnosis_survives_the_database(name: str, workspace: Workspace) -> None:
-    folder = CASES / name
+    folder = find_case(name)
     case = yaml.safe_load((folder / "case.yaml").read_text())
     diagnosis = workspace.diagnose_paths([folder / i for i in case["inputs"]], "why?")
     again = read_diagnosis(json.loads(json.dumps(diagnosis.to_json())))

@@ -20,7 +20,7 @@ WORKERS = (
     [
         ("Steps take 0.9 s instead of 0.4 s since Monday.", "warning", True),
         ("Is this healthy?", "healthy", False),
-        ("The model never stops talking, it goes on until max length.", "healthy", False),
+        ("The model never stops talking, it goes on until max length.", "unknown", False),
     ],
 )
 def test_notice_about_workers(tmp_path: Path, question: str, verdict: str, named: bool) -> None:

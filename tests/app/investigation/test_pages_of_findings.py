@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from evals.cases import Split, load_cases
+from evals.diagnosed import Diagnoses
 
-from firstfault.investigation.examination import examine
-from firstfault.workspace import Workspace
 from firstfault_tools.findings import Level
-from firstfault_tools.registry import Artefact
-
-CASES = sorted((Path(__file__).parents[3] / "evals" / "cases").glob("*/case.yaml"))
-WORKSPACE = Workspace()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.parent.name)
-def test_pages_exist(case: Path) -> None:
-    files = [p for p in sorted(case.parent.iterdir()) if p.name != "case.yaml" and p.is_file()]
-    examination = examine([Artefact(p.name, p) for p in files], WORKSPACE.knowledge.signatures)
-    pages = WORKSPACE.knowledge.pages
-    unknown = {(f.kind, f.page) for f in examination.findings if f.page and f.page not in pages}
-    assert not unknown
-    first = examination.chain.first
-    if first is not None and first.level is Level.CAUSE:
-        assert first.page, f"{first.kind} has no page"
+@pytest.mark.xdist_group("cases")
+@pytest.mark.timeout(1200)
+def test_pages_exist(diagnoses: Diagnoses) -> None:
+    pages = diagnoses.workspace.knowledge.pages
+    wrong: list[str] = []
+    for case in (*load_cases(), *load_cases(Split.HELD)):
+        made = diagnoses.of(case)
+        unknown = {(f.kind, f.page) for f in made.findings if f.page and f.page not in pages}
+        wrong += [f"{case.id}: {kind} names the page {page}" for kind, page in sorted(unknown)]
+        if made.first is not None and made.first.level is Level.CAUSE and not made.first.page:
+            wrong.append(f"{case.id}: {made.first.kind} leads and has no page")
+    assert not wrong, "\n".join(wrong)

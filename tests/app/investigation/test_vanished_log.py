@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firstfault.investigation import diagnose as door
+from firstfault.investigation.examination import Examination
+from firstfault.investigation.verdict import Judgement
 from firstfault.workspace import Workspace
 
 
@@ -17,9 +20,9 @@ def test_vanished_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     judge = door.judge
 
-    def judge_late(examination: object) -> object:
+    def judge_late(examination: Examination, *rest: Any) -> Judgement:
         log.unlink(missing_ok=True)
-        return judge(examination)  # type: ignore[arg-type]
+        return judge(examination, *rest)
 
     monkeypatch.setattr(door, "judge", judge_late)
     diagnosis = Workspace().diagnose_paths([log])

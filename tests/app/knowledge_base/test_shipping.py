@@ -26,7 +26,7 @@ def test_shipped_vectors_cover_the_knowledge(lexical_index: SearchIndex) -> None
     file = index_file(knowledge_folder(), WheelEmbedder.name)
     lacking = find_unshipped(file, lexical_index.entries, WheelEmbedder.name)
     assert len(lacking) <= MAY_LACK, f"{len(lacking)} texts have no vector: run `make index`"
-    assert file.stat().st_size < 2_000_000
+    assert file.stat().st_size < 4_500_000  # 385 bytes each; half are single statements of pages
 
 
 def test_vectors_come_back_as_they_were(tmp_path: Path) -> None:

@@ -12,25 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evals.cases import find_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
 from firstfault.mcp_server.bounds import MAX_CHARS, write_bounded
 from firstfault.mcp_server.desk import Desk
+from firstfault.mcp_server.server import RECORDING
 from firstfault.mcp_server.toolset import offer_tools
 from firstfault_tools.registry import calculators
 
 ROOT = Path(__file__).parents[3]
-FLAP = ROOT / "evals" / "cases" / "comm-ib-port-flap"
+FLAP = find_case("comm-ib-port-flap")
 Call = Callable[..., Awaitable[Any]]
 
 
-def run_client(talk: Callable[[Client], Awaitable[None]]) -> None:
+def run_client(talk: Callable[[Client], Awaitable[None]], *options: str) -> None:
     """Start `firstfault mcp` as a client program does, and talk to it."""
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-c", "from firstfault.cli import main; main()", "mcp"],
+        args=["-c", "from firstfault.cli import main; main()", "mcp", *options],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'app'}{os.pathsep}{ROOT / 'tools'}"},
     )
 
@@ -67,7 +69,8 @@ def test_tools_are_listed_and_read_only() -> None:
             assert tool.description
             assert tool.input_schema["type"] == "object"
             assert tool.annotations is not None
-            assert tool.annotations.read_only_hint is True
+            assert tool.annotations.read_only_hint is (tool.name not in RECORDING)
+            assert tool.annotations.destructive_hint is False
 
     run_client(talk)
 
@@ -113,6 +116,57 @@ def test_what_is_not_allowed_is_refused_with_a_reason(tmp_path: Path) -> None:
         assert "pattern: missing )" in await refuse(client, "grep", evidence=handle, pattern="(")
         assert "query: empty" in await refuse(client, "search", query=" ")
         assert "no line" in await refuse(client, "window", evidence=handle, file="log.txt", line=10**6)  # fmt: skip
+
+    run_client(talk)
+
+
+def test_a_client_cannot_leave_the_roots(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    root.mkdir()
+    other.mkdir()
+    (root / "run.log").write_text("[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    (other / "private.log").write_text("RuntimeError: not yours\n")
+    (root / "link.log").symlink_to(other / "private.log")
+    (root / "folder").symlink_to(other)
+    ways = [
+        str(other / "private.log"),
+        str(other),
+        f"{root}/../other/private.log",
+        str(root / "link.log"),
+        str(root / "folder"),
+        str(root / "folder" / "private.log"),
+        f"{root}2/run.log",
+        "/etc/passwd",
+        "~/.ssh/id_rsa",
+        "/proc/self/environ",
+        "/",
+    ]
+
+    async def talk(client: Client) -> None:
+        found = await ask(client, "diagnose", paths=[str(root / "run.log")])
+        assert found["category"] == "oom"
+        for way in ways:
+            for tool in ("diagnose", "read"):
+                text = await refuse(client, tool, paths=[way])
+                assert "outside the folders of FIRSTFAULT_MCP_ROOTS" in text, way
+                await refuse(client, tool, paths=[str(root / "run.log"), way])
+        whole = await ask(client, "diagnose", paths=[str(root)])
+        assert "not yours" not in json.dumps(whole)
+        # a file that turns into a link after it was named
+        (root / "run.log").unlink()
+        (root / "run.log").symlink_to(other / "private.log")
+        for handle in (found["evidence"], whole["evidence"]):
+            await refuse(client, "window", evidence=handle, file="run.log", line=1)
+            hits = await client.call_tool("grep", {"evidence": handle, "pattern": "."})
+            assert "not yours" not in hits.content[0].text  # type: ignore[union-attr]
+
+    run_client(talk, "--root", str(root))
+
+
+def test_without_roots_the_machine_itself_is_still_closed(tmp_path: Path) -> None:
+    async def talk(client: Client) -> None:
+        for way in ("/proc/self/environ", "/sys/kernel", "/dev/stdin"):
+            assert "never read" in await refuse(client, "read", paths=[way])
 
     run_client(talk)
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault.access import AccessDenied, Door, Mode, Role, Visitor, check_binding, is_loopback
+from firstfault.access import (
+    MOST_GUESSES,
+    AccessDenied,
+    Door,
+    Mode,
+    Role,
+    Visitor,
+    check_binding,
+    is_loopback,
+)
 from firstfault.errors import UsageError
 from firstfault.settings import Settings
 
@@ -38,7 +47,7 @@ def test_only_loopback_is_served_without_a_login(address: str, local: bool) -> N
 
 
 def test_this_machine_needs_no_login() -> None:
-    visitor = Door(make()).meet({}, None)
+    visitor = Door(make()).meet([], None)
     assert visitor == Visitor("", Role.APPROVE)
 
 
@@ -57,7 +66,7 @@ def test_each_role_includes_those_below(role: Role, needed: Role, may: bool) -> 
 def test_passwords_give_roles() -> None:
     door = Door(make(password="ärger", view_password="look"))
     assert door.mode is Mode.PASSWORD
-    assert door.meet({HEADER: "root"}, None) is None
+    assert door.meet([(HEADER, "root")], None) is None
     assert door.sign_in("ärger").role is Role.APPROVE
     assert door.sign_in("look").role is Role.VIEW
 
@@ -103,7 +112,7 @@ def test_guessing_is_slowed_down() -> None:
     ],
 )
 def test_a_proxy_names_the_user(headers: dict[str, str], peer: str | None, role: Role) -> None:
-    assert Door(proxy()).meet(headers, peer) == Visitor("ada", role)
+    assert Door(proxy()).meet(headers.items(), peer) == Visitor("ada", role)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +126,12 @@ def test_a_proxy_names_the_user(headers: dict[str, str], peer: str | None, role:
 )
 def test_headers_from_elsewhere_are_not_believed(headers: dict[str, str], peer: str) -> None:
     with pytest.raises(AccessDenied):
-        Door(proxy()).meet(headers, peer)
+        Door(proxy()).meet(headers.items(), peer)
 
 
 def test_an_unknown_role_never_becomes_the_default() -> None:
     door = Door(proxy(default_role="approve"))
-    met = door.meet({HEADER: "ada", ROLES: "nobody"}, None)
+    met = door.meet([(HEADER, "ada"), (ROLES, "nobody")], None)
     assert met is not None
     assert met.role is Role.VIEW
 
@@ -138,6 +147,59 @@ def test_an_unknown_role_never_becomes_the_default() -> None:
 def test_settings_that_contradict_are_named(values: dict[str, object], name: str) -> None:
     with pytest.raises(UsageError, match=name):
         check_binding(make(**values), "127.0.0.1")
+
+
+@pytest.mark.parametrize("peer", ["8.8.8.8", "10.0.0.4", "::ffff:10.0.0.4", "2001:db8::1", "", "x"])
+def test_without_a_login_only_this_machine_is_met(peer: str) -> None:
+    with pytest.raises(AccessDenied, match="its own machine only"):
+        Door(make()).meet([], peer)
+    for own in (None, "127.0.0.1", "::1", "::ffff:127.0.0.1", "127.9.9.9"):
+        assert Door(make()).meet([], own) == Visitor("", Role.APPROVE)
+
+
+@pytest.mark.parametrize("twice", [HEADER, ROLES])
+def test_a_header_that_comes_twice_is_refused(twice: str) -> None:
+    rows = [(HEADER, "ada"), (ROLES, "view"), (twice.lower(), "approve")]
+    with pytest.raises(AccessDenied, match="replace it, not append"):
+        Door(proxy()).meet(rows, "127.0.0.1")
+
+
+def test_one_who_guesses_locks_nobody_else_out() -> None:
+    now = [0.0]
+    door = Door(make(password="secret"), clock=lambda: now[0])
+    for _ in range(40):
+        now[0] += 1
+        with pytest.raises(AccessDenied):
+            door.sign_in("guess", "10.0.0.66")
+    with pytest.raises(AccessDenied, match="too many"):
+        door.sign_in("secret", "10.0.0.66")
+    assert door.sign_in("secret", "10.0.0.7").role is Role.APPROVE
+    assert door.sign_in("secret").role is Role.APPROVE
+
+
+def test_wrong_guesses_are_forgiven_with_time() -> None:
+    now = [0.0]
+    door = Door(make(password="secret"), clock=lambda: now[0])
+    for _ in range(4):
+        with pytest.raises(AccessDenied):
+            door.sign_in("guess")
+    now[0] += 240
+    for _ in range(4):
+        with pytest.raises(AccessDenied, match="wrong"):
+            door.sign_in("guess")
+    assert door.sign_in("secret").role is Role.APPROVE
+
+
+def test_many_addresses_that_guess_are_braked_together() -> None:
+    now = [0.0]
+    door = Door(make(password="secret"), clock=lambda: now[0])
+    for number in range(MOST_GUESSES):
+        with pytest.raises(AccessDenied, match="wrong"):
+            door.sign_in("guess", f"10.0.{number // 250}.{number % 250}")
+    with pytest.raises(AccessDenied, match="everywhere"):
+        door.sign_in("guess", "10.9.9.9")
+    now[0] += 61
+    assert door.sign_in("secret", "10.9.9.9").role is Role.APPROVE
 
 
 def test_secrets_are_not_shown() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evals.cases import find_case
 
 from firstfault.incidents.plain import read_diagnosis
 from firstfault.investigation.diagnosis import Diagnosis
@@ -29,7 +30,7 @@ from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category
 
 ROOT = Path(__file__).parents[3]
-CASE = ROOT / "evals" / "cases" / "seed-002-throughput-collapse"
+CASE = find_case("seed-002-throughput-collapse")
 GOLDEN = ROOT / "tests" / "golden" / "postmortem"
 INPUTS = ("train.log", "resume.log", "rank_times.txt", "nccl_tests.txt", "switch.txt", "channel.txt")  # fmt: skip
 UPDATE = os.environ.get("FIRSTFAULT_UPDATE_GOLDEN") == "1"

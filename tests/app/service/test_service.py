@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from evals.cases import find_case
 
 from firstfault.errors import IncidentNotFound, InputUnreadable, UsageError
 from firstfault.incidents.events import (
@@ -23,7 +24,7 @@ from firstfault.service import NamedPath, NewIncident, PastedText, Service, Uplo
 from firstfault.settings import WorkerMode
 from firstfault_tools.findings import Category, Verdict
 
-FLAP = Path(__file__).parents[3] / "evals" / "cases" / "comm-ib-port-flap"
+FLAP = find_case("comm-ib-port-flap")
 OOM = """[rank3]: Traceback (most recent call last):
 [rank3]:   File "/srv/train.py", line 90, in step
 [rank3]:     y = layer(x)

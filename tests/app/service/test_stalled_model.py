@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,16 +36,13 @@ def test_verdicts_arrive_while_the_model_stalls(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, worker_threads=1)
     service = open_service(settings, model)
     try:
-        waited = []
         for number in range(6):
-            begin = time.monotonic()
             incident = service.start(
                 NewIncident((PastedText(f"{LOG}{number}"),), "why?"), f"k{number}"
             )
             kinds = (event.kind for event in service.follow(incident, 0, 30))
             assert EventKind.VERDICT in kinds
-            waited.append(time.monotonic() - begin)
-        assert max(waited) < 15
+            assert not model.release.is_set()
     finally:
         model.release.set()
         service.close()

@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from evals.running_page import CHROMIUM, free_port, run_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-ROOT = Path(__file__).parent.parent.parent.parent
-CASES = ROOT / "evals" / "cases"
-CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE = 60.0
-
-
 StartPage = Callable[..., AbstractContextManager[str]]
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-@contextmanager
-def run_page(folder: Path, port: int, **variables: str) -> Iterator[str]:
-    """`firstfault chat` as a process of its own; its address."""
-    path = os.pathsep.join([str(ROOT / "app"), str(ROOT / "tools")])
-    environment = {**os.environ, "FIRSTFAULT_DATA": str(folder), "PYTHONPATH": path, **variables}
-    command = [sys.executable, "-c", "from firstfault.cli import main; main()", "chat"]
-    with (folder / "page.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, "--port", str(port), "--no-open"], env=environment, stdout=log, stderr=log
-        )
-        try:
-            _await_health(f"http://127.0.0.1:{port}/_stcore/health", process, folder / "page.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 @pytest.fixture(scope="session")
@@ -72,21 +31,6 @@ def start_page(tmp_path: Path) -> StartPage:
         return run_page(tmp_path, port, **variables)
 
     return start
-
-
-def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    limit = time.monotonic() + PATIENCE
-    while time.monotonic() < limit:
-        if process.poll() is not None:
-            raise AssertionError(
-                f"the page ended with {process.returncode}: {log.read_text()[-2000:]}"
-            )
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise AssertionError(f"the page did not start: {log.read_text()[-2000:]}")
 
 
 @pytest.fixture(scope="session")

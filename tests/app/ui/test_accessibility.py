@@ -36,12 +36,17 @@ def test_first_screen(open_page: Open, theme: str) -> None:
     assert serious_of(page) == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_verdict_with_a_source_open(open_page: Open, theme: str) -> None:
-    page = open_page(theme=theme)
+@pytest.mark.parametrize(
+    ("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+)
+def test_verdict_with_everything_open(open_page: Open, theme: str, width: int) -> None:
+    page = open_page(theme=theme, width=width)
     page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Eight ranks")).click()
-    page.locator(".ff-verdict a.ff-mark-page").first.click()
-    page.wait_for_timeout(2500)
+    page.locator(".ff-action a.ff-mark-page").first.click()
+    for name in ("Timeline", "Why", "Phases"):
+        page.get_by_test_id("stMain").locator("summary", has_text=name).first.click()
+    page.get_by_test_id("stVegaLiteChart").first.wait_for()
+    page.wait_for_timeout(1500)
     assert serious_of(page) == []
 
 
@@ -60,10 +65,15 @@ def test_report_and_conversation(open_page: Open, theme: str) -> None:
     page.locator(".ff-verdict").wait_for()
     page.get_by_test_id("stChatInputTextArea").fill("How do I fix it?")
     page.keyboard.press("Enter")
-    page.locator(".ff-prose").first.wait_for()
+    page.locator(".ff-answer").first.wait_for()
     page.wait_for_timeout(1500)
     assert serious_of(page) == []
     page.get_by_role("button", name="Post-mortem").click()
     page.locator(".ff-report h1").wait_for()
+    page.wait_for_timeout(500)
+    assert serious_of(page) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Knowledge", exact=True).click()
+    page.get_by_label("Search the knowledge base").wait_for()
     page.wait_for_timeout(500)
     assert serious_of(page) == []

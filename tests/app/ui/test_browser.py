@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,22 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from evals.cases import find_case
+from evals.running_page import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CASES = Path(__file__).parent.parent.parent.parent / "evals" / "cases"
-SKIPPED_BATCH = CASES / "public-comm-27-per-rank-continue-skips-backward" / "log.txt"
+SKIPPED_BATCH = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
 pytestmark = pytest.mark.browser
 Open = Callable[..., "Page"]
 StartPage = Callable[..., AbstractContextManager[str]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def paste(page: Page, text: str) -> None:
@@ -49,7 +42,7 @@ def test_pasted_log_to_verdict_citation_what_if_and_back(open_page: Open) -> Non
     where = page.url
     assert re.search(r"\?incident=[\w-]{16,}", where)
 
-    mark = verdict.locator("a.ff-mark-page").first
+    mark = page.locator(".ff-action a.ff-mark-page").first
     number = mark.inner_text()
     mark.focus()
     page.keyboard.press("Enter")
@@ -86,7 +79,7 @@ def test_on_postgresql_an_incident_outlives_the_page(
         again.locator(".ff-verdict").wait_for()
         assert "ank 5" in again.locator(".ff-verdict h2").inner_text()
         paste(again, "How do I fix it?")
-        again.locator(".ff-prose").first.wait_for()
+        again.locator(".ff-answer").first.wait_for()
 
 
 def test_verdict_stands_at_the_top_when_it_comes(open_page: Open) -> None:
@@ -102,15 +95,15 @@ def test_second_tab_follows_and_asks_from_the_same_evidence(open_page: Open) -> 
     other = open_page(page.url[page.url.index("/?") :])
     other.locator(".ff-verdict").wait_for()
     paste(other, "Which rank should I look at?")
-    other.locator(".ff-prose").first.wait_for()
-    page.locator(".ff-prose").first.wait_for()
+    other.locator(".ff-answer").first.wait_for()
+    page.locator(".ff-answer").first.wait_for()
     assert "Which rank should I look at?" in page.locator(".ff-turn").inner_text()
-    assert other.locator(".ff-prose a.ff-mark").count() > 0
+    assert other.locator(".ff-answer a.ff-mark").count() > 0
 
 
 def test_uploaded_files_are_one_incident(open_page: Open) -> None:
     page = open_page()
-    case = CASES / "lab-missing_collective"
+    case = find_case("lab-missing_collective")
     files = [str(case / name) for name in ("log.txt", "fr_rank_0", "fr_rank_1")]
     sent: list[str] = []
     page.on("requestfinished", lambda r: sent.append(r.url) if "upload_file" in r.url else None)

@@ -23,6 +23,7 @@ ROWS = [
     ("pip install -U torch", Effect.CHANGES),
     ("echo 1 > /proc/sys/vm/drop_caches", Effect.CHANGES),
     ("TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun train.py", Effect.STARTS),
+    ("ss -ltnp | grep 29500; pgrep -af torchrun", Effect.READS),
     ("ib_write_bw -d mlx5_0 -x 3 peer", Effect.LOADS),
     ("ok = torch.tensor(1.0); dist.all_reduce(ok)", Effect.CODE),
     ("# Megatron\n--micro-batch-size 1", Effect.SETTING),

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from evals.cases import find_case
 
 from firstfault.investigation.diagnosis import ChainRole, Citation, CitationKind, Diagnosis
 from firstfault.service import Window
+from firstfault.ui.card import choose_action, make_card
 from firstfault.ui.curves import MAX_POINTS, Point, read_curves, thin_points
 from firstfault.ui.evidence import evidence_of, merge_windows
 from firstfault.ui.examples import list_examples
 from firstfault.ui.figures import describe_lanes
 from firstfault.ui.lanes import MAX_LANES, read_lanes
-from firstfault.ui.next_step import choose_next_step
 from firstfault.ui.verdict_card import write_verdict
 from firstfault.workspace import Workspace
 
-CASES = Path(__file__).parent.parent.parent.parent / "evals" / "cases"
 SKIPPED_BATCH = "public-comm-27-per-rank-continue-skips-backward"
 
 
@@ -27,7 +27,7 @@ def workspace() -> Workspace:
 
 
 def files_of(case: str) -> dict[str, Path]:
-    return {f.name: f for f in sorted((CASES / case).iterdir()) if f.name != "case.yaml"}
+    return {f.name: f for f in sorted(find_case(case).iterdir()) if f.name != "case.yaml"}
 
 
 def diagnose(workspace: Workspace, case: str) -> Diagnosis:
@@ -125,7 +125,7 @@ def test_examples_are_there_and_reach_their_verdict(workspace: Workspace) -> Non
     for example in examples:
         diagnosis = workspace.diagnose_paths(list(example.files))
         words[example.id] = diagnosis.verdict.value
-        assert write_verdict(diagnosis).count("<h2") == 1
+        assert write_verdict(diagnosis, make_card(diagnosis)).count("<h2") == 1
     assert words.pop("lab-healthy") == "healthy"
     assert set(words.values()) == {"fault"}
 
@@ -136,6 +136,6 @@ def test_evidence_of_the_verdict_comes_first(workspace: Workspace) -> None:
 
 
 def test_an_open_question_names_the_next_command(workspace: Workspace) -> None:
-    step = choose_next_step(diagnose(workspace, "abstain-sigkill-no-host-log"))
+    step = choose_action(diagnose(workspace, "abstain-sigkill-no-host-log"), {})
     assert step is not None
     assert step.command

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from evals.cases import find_case
 from streamlit.testing.v1 import AppTest
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SCRIPT = ROOT / "app" / "streamlit_app.py"
-LOG = ROOT / "evals" / "cases" / "lab-oom_one_rank" / "log.txt"
+LOG = find_case("lab-oom_one_rank") / "log.txt"
 
 
 @pytest.fixture
@@ -25,7 +26,9 @@ def html_of(page: AppTest) -> str:
     return "\n".join(element.proto.body for element in page.get("html"))
 
 
-def run_until(page: AppTest, reached: Callable[[AppTest], bool], patience: float = 60.0) -> AppTest:
+def run_until(
+    page: AppTest, reached: Callable[[AppTest], bool], patience: float = 150.0
+) -> AppTest:
     """Run the page, as its watcher would, until something is there."""
     limit = time.monotonic() + patience
     while not reached(page):
@@ -75,14 +78,14 @@ def test_question_is_answered_below_the_verdict(page: AppTest) -> None:
     page.button(key="example-hw-xid79-off-bus").click().run()
     run_until(page, has_verdict)
     page.chat_input(key="follow-up").set_value("how do I fix it?").run()
-    run_until(page, lambda p: 'class="ff ff-prose"' in html_of(p))
+    run_until(page, lambda p: 'class="ff ff-prose ff-answer"' in html_of(p))
     assert "how do I fix it?" in html_of(page)
 
 
 def test_question_without_a_log_is_answered_from_the_knowledge_base(page: AppTest) -> None:
     page.run()
     page.chat_input(key="new-incident").set_value("What does Xid 79 mean?").run()
-    run_until(page, lambda p: 'class="ff ff-prose"' in html_of(p))
+    run_until(page, lambda p: 'class="ff ff-prose ff-answer"' in html_of(p))
     assert not has_verdict(page)
     assert "not reached" not in html_of(page), "nothing was to be diagnosed"
 
@@ -104,13 +107,15 @@ def test_incidents_of_one_name_are_told_apart_by_their_time(page: AppTest) -> No
         run_until(page, has_verdict)
 
     def alike(drawn: AppTest) -> list[str]:
-        labels = [b.label for b in drawn.button if (b.key or "").startswith("open-")]
+        # as they are read: the label escapes what Markdown would take for its own
+        buttons = [b for b in drawn.button if (b.key or "").startswith("open-")]
+        labels = [b.label.replace("\\", "") for b in buttons]
         return [label for label in labels if "Xid 79 (GPU has fallen off" in label]
 
     # the list is drawn before the verdict of the second incident is there
     run_until(page, lambda p: len(alike(p)) >= 2)
     same = alike(page)
-    assert all(re.match(r"\d\d\\?:\d\d ", label) for label in same), same
+    assert all(re.match(r"\d\d:\d\d ", label) for label in same), same
 
 
 def test_archive_and_delete_for_good(page: AppTest) -> None:

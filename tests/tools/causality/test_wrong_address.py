@@ -8,9 +8,10 @@ import pytest
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch.meeting import find_in_incident
-from firstfault_tools.causality.seats.roster import read_roster
 from firstfault_tools.causality.wrong_address import explain_access
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
+from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import build_set, scan_file
 
 SOURCE = """    dist.init_process_group("nccl")
@@ -35,6 +36,7 @@ def access(line: int, rank: int | None) -> Finding:
         evidence=(Evidence("a.log", line, ERROR),),
         rank=rank,
         facts={"survived": False},
+        roles=frozenset({FindingRole.GPU_ACCESS}),
     )
 
 
@@ -70,8 +72,8 @@ def test_reason_of_an_access(tmp_path: Path, text: str, rank: int, words: str | 
         ("NVRM: Xid (PCI:0000:c1:00): 79, pid=0, rank 5", None),
     ],
 )
-def test_rank_that_tells_its_address(line: str, rank: int | None) -> None:
-    assert read_roster([(1, line)], []).by_bus("0000:c1:00.0") == rank
+def test_rank_that_tells_its_address(tmp_path: Path, line: str, rank: int | None) -> None:
+    assert read(tmp_path, line + "\n").placement.ranks_of(Place(pci="0000:c1:00.0")).only == rank
 
 
 DONE = "Rendezvous version 1 is complete. Final state: {'participants': [0, 1], 'num_workers_waiting': 0}\n"

@@ -229,3 +229,102 @@ def test_unknown_wanted_axis():
 def test_any_text_is_read_or_refused(text):
     with contextlib.suppress(ToolError):
         inspect_folder(read_listing(text))
+
+
+LEGACY = {100: [1000, 1000, 1000, 1000], 200: [1000, 1000, 1000, 1000]}
+
+
+def _ask(sizes, tracker):
+    lines = [
+        f"{size * 10**6} ckpt/iter_{step:07d}/mp_rank_{rank:02d}/model_optim_rng.pt"
+        for step, found in sizes.items()
+        for rank, size in enumerate(found)
+    ]
+    lines.append("3 ckpt/latest_checkpointed_iteration.txt")
+    contents = {} if tracker is None else {"latest_checkpointed_iteration.txt": tracker}
+    return run_folder("\n".join(lines), contents)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tracker", "said"),
+    [
+        (LEGACY, "200", "Resume from ckpt/iter_0000200."),
+        (LEGACY, None, "Resume from ckpt/iter_0000200, if ckpt/latest_checkpointed_iteration.txt names it"),
+        (LEGACY, "100", "A restart as it stands loads an older one: "),
+        ({**LEGACY, 200: [1000, 1000, 1000, 100]}, "200", "A restart as it stands fails: "),
+        (LEGACY, "300", "A restart as it stands fails: "),
+        ({100: [1000, 1000, 1000, 500]}, "100", "ckpt/latest_checkpointed_iteration.txt names iter_0000100, which"),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_what_a_restart_does(sizes, tracker, said):
+    result = _ask(sizes, tracker)
+    assert result["sentence"].lower().startswith(said.lower())
+    if "fails" in said:
+        step = result["resume_from"].removeprefix("ckpt/iter_").lstrip("0")
+        assert f"write {step} into ckpt/latest_checkpointed_iteration.txt" in result["sentence"]
+
+
+def test_a_smaller_slice_among_tensor_ranks_was_cut_off():
+    result = _ask({100: [1000, 1000, 1000, 500]}, None)
+    assert result["resume_from"] is None
+    assert (
+        "50% of the size of its tensor-parallel siblings" in result["checkpoints"][0]["problems"][0]
+    )
+
+
+def test_a_smaller_pipeline_stage_is_no_cut_off():
+    listing = "\n".join(
+        f"{size} ckpt/iter_0000100/mp_rank_00_{stage:03d}/model_optim_rng.pt"
+        for stage, size in enumerate((10**9, 10**9, 10**9, 7 * 10**8))
+    )
+    assert run_folder(listing)["checkpoints"][0]["state"] == "complete"
+
+
+def dcp(step, *, index):
+    """One DCP checkpoint of four writers, its index in place, half-named or missing."""
+    rows = [(f"step-{step}/__{rank}_0.distcp", 10**9) for rank in range(4)]
+    return [*rows, *((f"step-{step}/{name}", 1000) for name in index)]
+
+
+def weights(step, parts):
+    small = ("model.safetensors.index.json", "trainer_state.json", "optimizer.pt")
+    rows = [(f"checkpoint-{step}/model-0000{part}-of-00002.safetensors", 10**9) for part in parts]
+    return [*rows, *((f"checkpoint-{step}/{name}", 100) for name in small)]
+
+
+def arrays(folder, names=("_CHECKPOINT_METADATA", "manifest.ocdbt")):
+    return [(f"{folder}/{name}", 100) for name in names]
+
+
+def partitions(step, lacking=()):
+    rows = [(f"global_step{step}/mp_rank_00_model_states.pt", 10**9)]
+    name = f"global_step{step}/bf16_zero_pp_rank_{{}}_mp_rank_00_optim_states.pt"
+    return [*rows, *((name.format(rank), 10**9) for rank in range(4) if rank not in lacking)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "contents", "resume", "said", "wrong"),
+    [
+        (dcp(1, index=[".metadata"]) + dcp(2, index=[".metadata"]), {}, "step-2",
+         "Resume from step-2.", False),
+        (dcp(1, index=[".metadata"]) + dcp(2, index=[]), {}, "step-1",
+         "Resume from step-1: the newer step-2 is incomplete (.metadata is missing", True),
+        (dcp(2, index=[".metadata.tmp"]), {}, None,
+         "No checkpoint here is shown to be complete: step-2: .metadata.tmp was never renamed", True),
+        (weights(1, (1, 2)) + weights(2, (1,)), {}, "checkpoint-1",
+         "A restart that takes the newest folder fails: checkpoint-2 is incomplete: 1 of 2 weight shards "
+         "missing (first: 00002); give resume_from_checkpoint=checkpoint-1", True),
+        (arrays("100") + arrays("200.orbax-checkpoint-tmp-7", ("manifest.ocdbt",)), {}, "100",
+         "Resume from 100: the newer 200.orbax-checkpoint-tmp-7 is incomplete", True),
+        (partitions(1) + partitions(2, lacking=(2,)) + [("latest", 12)], {"latest": "global_step2"},
+         "global_step1", "A restart as it stands fails: latest names global_step2, which is incomplete", True),
+        (partitions(1) + partitions(2, lacking=(2,)) + [("latest", 12)], {"latest": "global_step1"},
+         "global_step1", "Resume from global_step1: the newer global_step2 is incomplete", True),
+    ],
+)  # fmt: skip
+def test_one_thing_is_said_of_every_layout(rows, contents, resume, said, wrong):
+    listing = json.dumps([{"path": path, "size": size} for path, size in rows])
+    answer = run_folder(listing, contents, hidden=True)
+    assert answer["resume_from"] == resume
+    assert answer["sentence"].startswith(said)
+    assert bool(answer["problems"]) is wrong

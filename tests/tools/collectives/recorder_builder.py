@@ -113,6 +113,20 @@ class RankRecorder:
         dump["entries"] = [{k: v for k, v in e.items() if k != "frames"} for e in self.entries]
         return json.dumps(dump).encode()
 
+    def torchcomms(self) -> bytes:
+        """The same as the recorder of torchcomms writes it: keys sorted, threads named, ranks without brackets.
+
+        https://github.com/meta-pytorch/torchcomms/blob/main/comms/torchcomms/hooks/fr/FlightRecorder.cpp (dump_json)
+        """
+        dump = json.loads(self.json())
+        for group in dump["pg_config"].values():
+            group["ranks"] = group["ranks"].strip("[]").replace(" ", "")
+        for entry in dump["entries"]:
+            entry |= {"thread_id": "139872", "thread_name": "python", "p2p_seq_id": 0}
+            entry |= {"time_discovered_started_ns": 0, "time_discovered_completed_ns": 0}
+            entry["profiling_name"] = entry["profiling_name"].replace("nccl:", "ncclx:")
+        return json.dumps(dump, sort_keys=True, separators=(",", ":")).encode()
+
 
 def world(size: int, count: int = 3, **keywords: Any) -> list[RankRecorder]:
     """`size` ranks that have agreed on `count` all-reduces of one process group."""

@@ -191,6 +191,21 @@ def test_healthy_answer(tmp_path: Path) -> None:
     assert [f.kind for f in findings(tmp_path, text())] == ["collective.ras_ok"]
 
 
+EXCERPT = "Group  Comms  Nodes  Ranks  Status   Errors\n0      1      2      16     RUNNING  {}\n"
+BEHIND = (
+    "Warnings: Communicator ranks have different AllReduce operation counts\n"
+    "  14 ranks have launched up to operation 1234\n   2 ranks have launched up to operation 1233\n"
+)
+
+
+def test_excerpts_without_the_summary(tmp_path: Path) -> None:
+    assert findings(tmp_path, EXCERPT.format("OK"))[0].kind == "collective.ras_ok"
+    once = findings(tmp_path, EXCERPT.format("MISMATCH") + BEHIND)[0]
+    assert once.kind == "collective.ras_mismatch"
+    stands = findings(tmp_path, *[EXCERPT.format("MISMATCH") + BEHIND] * 2)[0]
+    assert (stands.kind, stands.rank) == ("collective.lagging_rank", None)
+
+
 def test_json(tmp_path: Path) -> None:
     answer = json.dumps(report({0: 9, 1: 8, 2: 9}))
     stands = findings(tmp_path, answer, answer)[0]

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.host.host_settings import find_in_incident
 from firstfault_tools.log.scan import build_set, scan_file
 
-FAILED = Finding("signature.ib-modify-qp", "x", Level.CAUSE, Category.COMMUNICATION)
+FAILED = Finding(
+    "signature.ib-modify-qp",
+    "x",
+    Level.CAUSE,
+    Category.COMMUNICATION,
+    roles=frozenset({FindingRole.RDMA}),
+)
 TABLE = [
     "GID[  0]:  fe80:0000:0000:0000:0ac0:ebff:feda:0001, RoCE v1",
     "GID[  1]:  fe80::ac0:ebff:feda:1, RoCE v2",

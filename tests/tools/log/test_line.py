@@ -21,7 +21,7 @@ from firstfault_tools.log.line import CUT_MARK, MAX_LINE, is_plain, normalise
         ),
         (b'{"rank": 3, "message": "boom", "level": "ERROR"}', "[rank3]: ERROR boom"),
         (b'{"step": 3, "loss": 2.5}', '{"step": 3, "loss": 2.5}'),
-        (b"caf\xe9 \x00nul", "caf\ufffd  nul"),
+        (b"caf\xe9 \x00nul", "caf\ufffd nul"),
         ("训练步 13".encode(), "训练步 13"),
     ],
 )

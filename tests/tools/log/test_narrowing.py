@@ -10,11 +10,12 @@ from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.narrowing import (
     MOST_TELLING_BYTES,
-    possible_patterns,
+    index_patterns,
     read_telling_lines,
 )
 from firstfault_tools.log.plan import describe_log, plan_logs
-from firstfault_tools.log.signature import MOST_NARROWINGS, SignatureSet
+from firstfault_tools.log.scan import scan_file
+from firstfault_tools.log.signature import SignatureSet
 
 
 def fresh_set() -> SignatureSet:
@@ -36,7 +37,7 @@ def test_a_narrowed_set_matches_what_the_whole_one_does(
     text = telling(path)
     assert text is not None
     whole = signature_set()
-    narrowed = whole.narrow(possible_patterns(text, whole.patterns))
+    narrowed = whole.narrow(index_patterns(whole.patterns).find_possible(text))
     assert narrowed.only is not None
     assert len(narrowed.only) < len(whole.patterns) // 2
     for line in lines:
@@ -67,17 +68,21 @@ def test_what_hides_a_literal_is_undone_first(tmp_path: Path, line: str) -> None
     assert b"out of memory" in text
 
 
-def test_the_scan_finds_the_same_and_a_long_lived_process_compiles_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_scan_finds_the_same_whether_all_patterns_are_compiled_or_not(
+    tmp_path: Path, compiled: bool
+) -> None:
     path = tmp_path / "rank.log"
     path.write_text("\n".join(matching_lines()[:400]))
     parts = plan_logs([describe_log("rank.log", path, path.read_bytes()[:65536])])
-    wanted = scan_logs(parts, signature_set(), Workers(1)).digests["rank.log"]
+    wanted = scan_file(path, "rank.log", signature_set())
     signatures = fresh_set()
-    for _ in range(MOST_NARROWINGS + 1):
-        found = scan_logs(parts, signatures, Workers(1)).digests["rank.log"]
-        assert found.hit_counts == wanted.hit_counts
-        assert found.conditions == wanted.conditions
-    assert not signatures.pays_to_narrow
+    if compiled:
+        signatures.match(b"x")
+    found = scan_logs(parts, signatures, Workers(1)).digests["rank.log"]
+    assert signatures.is_compiled is compiled
+    assert found.hit_counts == wanted.hit_counts
+    assert found.conditions == wanted.conditions
 
 
 def test_a_set_without_any_possible_pattern_matches_nothing(tmp_path: Path) -> None:

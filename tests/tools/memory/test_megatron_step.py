@@ -11,6 +11,7 @@ from firstfault_tools.memory.estimate import GIB
 from firstfault_tools.memory.megatron_step import (
     count_in_flight,
     count_layer_coefficient,
+    count_stage_parameters,
     estimate_megatron,
     size_layer,
     size_loss,
@@ -299,8 +300,48 @@ def test_bytes_per_parameter_of_each_precision():
     assert states(precision=Precision.FP16) == pytest.approx(20, abs=0.01)
     assert states(precision=Precision.FP32) == pytest.approx(16, abs=0.01)
     assert states(gradient_bytes=2) == pytest.approx(16, abs=0.01)
-    assert states(precision=Precision.FP8) == pytest.approx(20, abs=0.01)
+    tables = (L8.embedding_parameters + L8.head_parameters) / L8.parameters
+    for precision, copies in (
+        (Precision.FP8, 2),
+        (Precision.MXFP8, 2.0625),
+        (Precision.NVFP4, 1.125),
+    ):
+        # Both orientations beside the bf16 weight, or alone; tables are never cast.
+        beside, alone = 18 + copies * (1 - tables), 16 + copies * (1 - tables) + 2 * tables
+        assert states(precision=precision) == pytest.approx(beside, abs=0.01)
+        assert states(precision=precision, low_weights=True) == pytest.approx(alone, abs=0.01)
     assert states(moment_bytes=2.0, master_bytes=2.0) == pytest.approx(12, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("stated", "held"),
+    [
+        ({}, [11, 11, 10]),
+        ({"first_stage_layers": 8}, [8, 12, 12]),
+        ({"first_stage_layers": 9, "last_stage_layers": 7}, [9, 16, 7]),
+    ],
+)
+def test_stages_of_uneven_layers(stated, held):
+    run = setup(sequence=4096, pipeline=3, world=24, micro_batches=24, **stated)
+    assert run.split_layers(L8) == held
+    terms = size_stage(L8, run, 1)
+    layer = size_layer(L8, run).kept
+    assert terms["activations"] == held[1] * 2 * int(layer)
+    everything = sum(count_stage_parameters(L8, run, stage).common for stage in range(3))
+    assert everything == L8.parameters
+
+
+def test_low_precision_inputs_shrink_and_what_attention_keeps_stays():
+    """A layer's two norm outputs, the product and the attention's output as one more copy."""
+    half = count_layer_coefficient(L8, ROW5)
+    for precision, width in (
+        (Precision.FP8, 1),
+        (Precision.MXFP8, 33 / 32),
+        (Precision.NVFP4, 0.5625),
+    ):
+        low = count_layer_coefficient(L8, replace(ROW5, precision=precision))
+        saved = (2 - width) * (2 + 14336 / 4096) - width
+        assert half - low == pytest.approx(saved)
 
 
 def test_fp32_logits_are_counted_and_fusion_removes_them():
@@ -312,8 +353,9 @@ def test_fp32_logits_are_counted_and_fusion_removes_them():
     ("field", "shape", "change"),
     [
         ("tensor", L8, {"tensor": 3, "world": 24}),
-        ("pipeline", L8, {"pipeline": 5, "world": 40}),
-        ("pipeline", L70, {"pipeline": 8, "virtual": 3}),
+        ("pipeline", L8, {"pipeline": 64, "world": 64}),
+        ("pipeline", L70, {"pipeline": 8, "virtual": 11}),
+        ("first_stage_layers", L8, {"pipeline": 4, "first_stage_layers": 30}),
         ("expert", L8, {"expert": 2}),
         ("expert", MIXTRAL, {"expert": 3}),
         ("sequence", SEVEN, {"sequence": 16384}),

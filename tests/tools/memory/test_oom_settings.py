@@ -78,7 +78,7 @@ def test_the_books_stand_without_settings(files: dict[str, str]) -> None:
 
 def test_a_length_that_no_logits_explain_is_not_invented() -> None:
     result = explain(ARGUMENTS + MESSAGE.replace("7.83 GiB", "1.11 GiB"), **{"config.json": CONFIG})
-    assert any("sequence length 8192" in line for line in result["estimate"]["assumptions"])
+    assert any("sequence length 4096" in line for line in result["estimate"]["assumptions"])
 
 
 def test_broken_settings_in_a_log_are_passed_over() -> None:

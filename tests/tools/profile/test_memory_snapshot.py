@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firstfault.workspace import Workspace
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.profile.memory_snapshot import READER
@@ -94,6 +95,14 @@ def test_top_site_is_user_code(tmp_path: Path) -> None:
     finding = findings(tmp_path, snapshot([]))[0]
     assert finding.kind == "memory.snapshot"
     assert "build_model (/job/train.py:11) (0.88 GiB)" in finding.title
+
+
+def test_who_says_that_memory_grows_hears_who_holds_it(tmp_path: Path) -> None:
+    """A snapshot without history shows no growth; what holds the memory is said in words all the same."""
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(snapshot([]))
+    told = Workspace().diagnose_paths([path], "GPU memory grows")
+    assert "build_model (/job/train.py:11)" in told.root_cause + told.explanation
 
 
 def test_slope_is_growth_at_the_site_that_keeps(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def pod(**change: object) -> str:
     [
         ("OOMKilled", 137, "oom_killed", Level.CAUSE, Category.OOM),
         ("Error", 137, "sigkill", Level.FAILURE, Category.SCHEDULER),
-        ("Error", 1, "exited", Level.FAILURE, Category.CODE_BUG),
+        ("Error", 1, "exited", Level.SYMPTOM, Category.CODE_BUG),
         ("Error", 139, "crashed", Level.FAILURE, Category.CODE_BUG),
         ("Error", 143, "sigterm", Level.SYMPTOM, Category.SCHEDULER),
         ("ContainerCannotRun", 127, "container_config", Level.CAUSE, Category.ENVIRONMENT),

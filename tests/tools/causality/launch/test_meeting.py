@@ -14,6 +14,7 @@ from firstfault_tools.causality.launch import conflicts as launch_conflicts
 from firstfault_tools.causality.launch import meeting
 from firstfault_tools.causality.launch.master_address import explain_address
 from firstfault_tools.collectives import environment, host_differences
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.scan import build_set, scan_file
 
@@ -30,6 +31,16 @@ def incident(folder: Path, **files: str) -> LogIncident:
     return LogIncident(tuple(digests), signatures)
 
 
+AT_START = frozenset({FindingRole.NOT_MET, FindingRole.NOT_MET_AT_START})
+ROLES = {
+    "store-connect-timeout": AT_START | {FindingRole.NO_STORE},
+    "rendezvous-connection": AT_START | {FindingRole.NO_STORE},
+    "store-get-timeout": frozenset({FindingRole.NOT_MET, FindingRole.TRANSPORT}),
+    "nccl-bootstrap-connect": frozenset({FindingRole.NOT_MET, FindingRole.TRANSPORT}),
+    "cuda-oom": frozenset({FindingRole.OOM_PLAIN}),
+}
+
+
 def failed(kind: str, file: str, line: int = 1, text: str = "x") -> Finding:
     return Finding(
         f"signature.{kind}",
@@ -37,6 +48,7 @@ def failed(kind: str, file: str, line: int = 1, text: str = "x") -> Finding:
         Level.FAILURE,
         Category.COMMUNICATION,
         evidence=(Evidence(file, line, text),),
+        roles=ROLES[kind],
     )
 
 

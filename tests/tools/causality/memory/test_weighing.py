@@ -96,10 +96,18 @@ def test_a_cap_is_named(workspace: Workspace) -> None:
     assert "a cap lets this process hold 35.63 GiB" in str(told(workspace, message)["root_cause"])
 
 
-def test_an_unlabelled_message_is_placed_by_its_device(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("launch", "rank"),
+    [("", None), ("--nnodes=1 --nproc_per_node=8", 5), ("--nnodes=2 --nproc_per_node=8", None)],
+)
+def test_a_device_is_a_rank_where_the_job_has_one_host(
+    workspace: Workspace, launch: str, rank: int | None
+) -> None:
     lines = [line.replace("[rank3]: ", "") for line in stack("main", "forward")]
-    row = told(workspace, *lines, OOM.format(tried="27.30", gpu=5, free="1.02"))
-    assert row["first_failing_rank"] == 5
+    message = OOM.format(tried="27.30", gpu=5, free="1.02")
+    row = told(workspace, f"+ torchrun {launch} train.py", *lines, message)
+    assert row["first_failing_rank"] == rank
+    assert "GPU 5" in str(row["gpu"])
 
 
 def test_like_processes_on_one_gpu_are_ranks_of_the_job(workspace: Workspace) -> None:

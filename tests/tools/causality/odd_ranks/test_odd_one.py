@@ -8,8 +8,8 @@ from firstfault_tools.causality.odd_ranks.odd_one import (
     OddOne,
     find_odd_one,
     find_unlike_zero,
-    name_ranks,
 )
+from firstfault_tools.log.place import name_ranks
 
 
 def pair(a: int, count_a: int, b: int, count_b: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.parting import find_in_incident
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.scan import build_set, scan_file
 
@@ -102,7 +103,17 @@ def test_only_where_all_waited(tmp_path: Path, findings: list[Finding]) -> None:
 )
 def test_work_of_one_process(tmp_path: Path, line: str, alone: bool) -> None:
     wait = Finding(
-        "signature.gloo-timeout", "x", Level.SYMPTOM, Category.COMMUNICATION, evidence=(Evidence("log.txt", 2, "x"),)
+        "signature.gloo-timeout", "x", Level.SYMPTOM, Category.COMMUNICATION, evidence=(Evidence("log.txt", 2, "x"),),
+        roles=frozenset({FindingRole.CONSEQUENCE}),
     )  # fmt: skip
     found = find_in_incident(incident(tmp_path, line, "Timed out waiting"), [wait])
     assert bool(found) is alone
+
+
+def test_a_finding_of_a_dump_is_no_line_of_a_log(tmp_path: Path) -> None:
+    """The first finding may stand in a file that is no log (L1 of the security review)."""
+    dumped = Finding(
+        "stalled", "x", Level.SYMPTOM, Category.COMMUNICATION, evidence=(Evidence("fr_rank_0", 3, "x"),)
+    )  # fmt: skip
+    lines = PARTED["early stop"][0]
+    assert isinstance(find_in_incident(incident(tmp_path, *lines), [dumped, WAITED]), (list, tuple))

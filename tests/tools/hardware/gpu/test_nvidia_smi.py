@@ -282,3 +282,19 @@ def test_no_damage_breaks_it(tmp_path_factory: pytest.TempPathFactory, data: st.
     ):
         with contextlib.suppress(ToolError):
             act()
+
+
+HOST_COLUMN = """gpu-w07, 0, NVIDIA H100 80GB HBM3, 00000000:07:00.0, 45, Not Active
+gpu-w07, 1, NVIDIA H100 80GB HBM3, 00000000:0F:00.0, 91, Active
+gpu-w08, 0, NVIDIA H100 80GB HBM3, 00000000:07:00.0, 44, Not Active
+gpu-w08, 1, NVIDIA H100 80GB HBM3, 00000000:0F:00.0, 45, Not Active
+"""
+COLUMNS = "index, name, pci.bus_id, temperature.gpu, clocks_throttle_reasons.hw_thermal_slowdown"
+
+
+@pytest.mark.parametrize(
+    "head", [f"host, {COLUMNS}", f"nvidia-smi --query-gpu={COLUMNS.replace(' ', '')} --format=csv"]
+)
+def test_a_column_of_hosts_before_the_rows(head: str) -> None:
+    found = [f for f in find(f"{head}\n{HOST_COLUMN}") if f.level is Level.CAUSE]
+    assert {(f.host, f.facts["gpu_index"]) for f in found} == {("gpu-w07", 1)}

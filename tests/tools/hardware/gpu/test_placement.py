@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.gpu.placement import join_storage, join_stragglers
 from firstfault_tools.hardware.host.dmesg import READER
@@ -85,7 +86,7 @@ def test_a_hot_gpu_gets_the_rank_and_the_slow_rank_becomes_its_sign() -> None:
     [
         replace(HOT, facts={"gpu_index": 4}),
         replace(HOT, host="gx-23"),
-        replace(HOT, level=Level.CONTEXT),
+        replace(HOT, kind="hardware.gpu_idle", level=Level.CONTEXT),
         replace(HOT, rank=3),
     ],
 )
@@ -109,6 +110,7 @@ def test_a_disk_that_failed_comes_before_the_read_only_file_system() -> None:
         Category.ENVIRONMENT,
         evidence=(Evidence("log.txt", 1, "OSError: [Errno 30] Read-only file system: '/scratch/a'"),),
         host="node-2",
+        roles=frozenset({FindingRole.READ_ERROR}),
     )  # fmt: skip
     first, second = join_storage([disk, refused])
     assert "remounted it read-only" in first.title

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.growth import count_calls
 
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.bus import find_slot, name_gpu, normalise_address, number_gpus
@@ -207,10 +207,9 @@ def test_recognised_by_what_it_looks_like() -> None:
 
 
 def test_a_long_log_without_markers_costs_little() -> None:
-    lines = number_lines("iteration 100/1000 | loss 3.4 | grad norm 1.0 | python\n" * 100_000)
-    begin = time.perf_counter()
+    lines = number_lines("iteration 100/1000 | loss 3.4 | grad norm 1.0 | python\n" * 10_000)
     assert dmesg.find_in_lines(lines, "log") == ()
-    assert time.perf_counter() - begin < 2.0
+    assert count_calls(lambda: dmesg.find_in_lines(lines, "log")) < 6 * len(lines)
 
 
 @settings(max_examples=150, deadline=None)

@@ -65,3 +65,24 @@ def test_a_loss_of_zero_is_normal_where_groups_are_compared() -> None:
 )
 def test_damage_raises_nothing(lines: list[str]) -> None:
     find_in_lines(number("\n".join(lines)), "x")
+
+
+@pytest.mark.parametrize("prefix", ["", "train/", "rollout/"])
+def test_a_few_rows_with_a_spread_do_not_hide_that_the_others_have_none(prefix: str) -> None:
+    rows = "\n".join(
+        f"{{'{prefix}grad_norm': {0.05 if s % 13 == 0 else 0.0}, '{prefix}reward': 3.0, "
+        f"'{prefix}reward_std': {0.7 if s % 13 == 0 else 0.0}, 'epoch': {s / 100:.2f}}}"
+        for s in range(1, 31)
+    )
+    (found,) = find_in_lines(number(rows), "t.log")
+    assert found.kind == "metrics.rl_no_signal"
+    assert " of " in found.title
+
+
+def test_a_reward_of_exactly_zero_with_gradients_of_zero_teaches_nothing() -> None:
+    rows = "\n".join(
+        f"step:{s} - actor/grad_norm:{0.3 if s < 9 else 0.0} - critic/score/mean:{0.4 if s < 9 else 0.0} - actor/lr:1e-6"
+        for s in range(40)
+    )
+    (found,) = find_in_lines(number(rows), "t.log")
+    assert found.kind == "metrics.rl_no_signal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firstfault_tools.metrics.pace.straggler_report import find_in_lines, say_ranks
+from firstfault_tools.metrics.pace.straggler_report import find_in_lines
 
 
 def number(text: str) -> list[tuple[int, str]]:
@@ -35,7 +35,3 @@ def test_one_rank_is_named() -> None:
     assert found.rank == 13
     assert found.host is None
     assert "since 04:10:00" in found.title
-
-
-def test_many_scattered_ranks_are_counted() -> None:
-    assert say_ranks([1, 3, 5, 7, 9, 11, 13, 15, 17]).endswith("15 and 1 more")

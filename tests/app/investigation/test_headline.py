@@ -1,0 +1,67 @@
+"""The verdict's sentence holds what is specific to the incident, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault.investigation.diagnosis import NextArtefact
+from firstfault.investigation.headline import name_cause, name_open
+from firstfault_tools.findings import Category, Evidence, Finding, Level
+
+_DATA = "samples cannot be joined to a batch"
+_OOM = "GPU out of memory on rank 3: 1.96 GiB could not be allocated on GPU 1"
+
+
+def find(
+    title: str, line: str = "", level: Level = Level.CAUSE, category: Category = Category.DATA
+) -> Finding:
+    evidence = (Evidence("log.txt", 1, line),) if line else ()
+    return Finding("signature.x", title, level, category, evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("title", "line", "beside", "said"),
+    [
+        (_DATA, "", [], _DATA),
+        (_DATA, "step 3 loss 1.0", [], _DATA),
+        (
+            _DATA,
+            "[rank1]: RuntimeError: Trying to resize storage that is not resizable",
+            [],
+            f"{_DATA}; RuntimeError: Trying to resize storage that is not resizable",
+        ),
+        # one sentence of a message that goes on
+        (
+            _DATA,
+            "a.b.DecodeError: image 31 of shard 7 is cut off at byte 12. Set x to go on. See docs.",
+            [],
+            f"{_DATA}; DecodeError: image 31 of shard 7 is cut off at byte 12",
+        ),
+        # the title says it already
+        (
+            _OOM,
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 1 has",
+            [],
+            _OOM,
+        ),
+        # an agreeing cause beside it, not one of another class, not a mere failure
+        (
+            _DATA,
+            "",
+            [find("rows of zeros give a zero scale")],
+            f"{_DATA}; together with it: rows of zeros give a zero scale",
+        ),
+        (_DATA, "", [find("the node ran full", category=Category.ENVIRONMENT)], _DATA),
+        (_DATA, "", [find("a worker ended", level=Level.FAILURE)], _DATA),
+    ],
+)
+def test_headline(title: str, line: str, beside: list[Finding], said: str) -> None:
+    assert name_cause(find(title, line), beside) == said
+
+
+def test_open_headline_says_what_would_decide_it() -> None:
+    wanted = [NextArtefact(what, "why", "command") for what in ("stacks", "the kernel log", "more")]
+    assert name_open("Not decided: x.", wanted) == (
+        "Not decided: x; what would decide it: stacks; the kernel log"
+    )
+    assert name_open("Not decided: x", []) == "Not decided: x"

@@ -1,0 +1,33 @@
+"""Advice of a framework that the run does not use is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from firstfault.investigation.knowledge import load_knowledge
+from firstfault.investigation.stack import FrameworkTable, fits
+from firstfault.paths import knowledge_folder
+
+
+@pytest.fixture(scope="module")
+def table() -> FrameworkTable:
+    return load_knowledge(knowledge_folder(), None).frameworks
+
+
+@pytest.mark.parametrize(
+    ("line", "advice", "given"),
+    [
+        ("[titan] step: 10  loss: 8.1", "Turn on `--recompute-activations`.", False),
+        ("[titan] step: 10  loss: 8.1", "Keep fewer tokens in a batch.", True),
+        ("[titan] step: 10", "Megatron `--manual-gc`, torchtitan `gc_freq`.", True),
+        ("iteration 10/ 500 | consumed samples: 2560 |", "Use `--recompute-granularity full`.", True),
+        ("openrlhf.cli.train_ppo_ray --x", "Lower actor_rollout_ref.rollout.n of verl.", False),
+        ("python -m verl.trainer.main_ppo", "Lower actor_rollout_ref.rollout.n of verl.", True),
+        ("python -m verl.trainer.main_ppo", "Use `--recompute-granularity full`.", True),
+        ("DeepSpeed info: version=0.16", "Set torchtitan `comm.init_timeout_seconds`.", False),
+        # nothing shows the framework: nothing is left out
+        ("step 10 loss 3.1", "Use `--recompute-granularity full`.", True),
+    ],
+)  # fmt: skip
+def test_advice_fits(table: FrameworkTable, line: str, advice: str, given: bool) -> None:
+    assert fits(table.owners(advice), table.shown(line)) is given

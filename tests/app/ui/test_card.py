@@ -1,0 +1,132 @@
+"""Is the card one plain sentence with its facts and one thing to do, on page and terminal alike?"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from evals.cases import find_case
+from rich.console import Console
+
+from firstfault.investigation.diagnosis import Diagnosis, InputReceipt
+from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
+from firstfault.ui.card import make_card, say_idle, time_of_fault
+from firstfault.ui.details import order_events, write_chain
+from firstfault.ui.phases import say_phases, write_opened
+from firstfault.ui.terminal import render
+from firstfault.workspace import Workspace
+from firstfault_tools.findings import Category, Confidence, Verdict
+
+WORKSPACE = Workspace()
+EIGHT = "public-comm-27-per-rank-continue-skips-backward"
+
+
+@pytest.fixture(scope="module")
+def eight() -> Diagnosis:
+    return WORKSPACE.diagnose_paths([find_case(EIGHT) / "log.txt"])
+
+
+@pytest.mark.parametrize(
+    ("rank", "host", "cause", "headline", "detail"),
+    [
+        (11, "gpu-a17", "the handle of shard-00918.tar on NFS went stale", "Rank 11 on gpu-a17: the handle of shard-00918.tar on NFS went stale", ""),
+        (11, "gpu-a17", "Rank 11 never came", "Rank 11 never came", ""),
+        (None, "n4", "the power limit is 400 W.", "On n4: the power limit is 400 W", ""),
+        (None, "localhost", "mlx5_0 is down", "mlx5_0 is down", ""),
+        (None, None, "Not decided: it ended; what would decide it: dmesg", "It ended", ""),
+        (3, None, "x" * 40 + " y; " + "z" * 90, "Rank 3: " + "x" * 40 + " y", "Z" + "z" * 89),
+    ],
+)  # fmt: skip
+def test_the_headline_is_place_and_cause(
+    eight: Diagnosis, rank: int | None, host: str | None, cause: str, headline: str, detail: str
+) -> None:
+    told = replace(eight, first_failing_rank=rank, host=host, root_cause=cause)
+    assert say_plainly(told) == (headline, detail)
+
+
+@pytest.mark.parametrize("case", [EIGHT, "lab-oom_one_rank", "hw-xid79-off-bus", "mem-last-stage-logits", "lab-healthy"])  # fmt: skip
+def test_a_headline_is_short_and_nothing_of_the_cause_is_lost(case: str) -> None:
+    folder = find_case(case)
+    files = [p for p in folder.iterdir() if p.name != "case.yaml"]
+    diagnosis = WORKSPACE.diagnose_paths(files)
+    card = make_card(diagnosis, WORKSPACE.knowledge.pages)
+    assert len(card.headline) <= MOST_PLAIN + STRETCH + 40
+    assert not card.headline.endswith((".", ";", ":"))
+    words = f"{card.headline} {card.detail}".lower()
+    assert all(word.strip(";:.,") in words for word in diagnosis.root_cause.lower().split())
+    assert (card.action is None) is (diagnosis.verdict is Verdict.HEALTHY)
+
+
+def test_in_80_columns_every_line_is_quoted_once_and_the_cause_said_once(eight: Diagnosis) -> None:
+    out = io.StringIO()
+    render(
+        eight,
+        Console(file=out, width=80, highlight=False, soft_wrap=False),
+        WORKSPACE.knowledge.pages,
+    )
+    flat = " ".join(out.getvalue().replace("│", " ").split())
+    card = make_card(eight, WORKSPACE.knowledge.pages)
+    assert flat.count(card.headline) == 1
+    assert flat.count("skipping batch 14743") <= 2  # the line, and a rival that quotes its words
+    assert card.action is not None
+    assert flat.index("Rank 5 skipped a batch") < flat.index(card.action.title)
+    assert flat.index(card.action.title) < flat.index("Evidence")
+    assert max(len(row) for row in out.getvalue().splitlines() if not row.startswith("    ")) <= 80
+
+
+def receipt(eight: Diagnosis, **changes: object) -> InputReceipt:
+    return replace(eight.input, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("world", "until", "category", "said"),
+    [
+        (16, "2026-06-08T20:40:06Z", Category.COMMUNICATION, "16.0 GPU-hours to the last line (16 GPUs, one a rank)"),
+        (None, "2026-06-08T19:50:06Z", Category.COMMUNICATION, "1.3 GPU-hours to the last line (8 GPUs, one a rank seen)"),
+        (16, "2026-06-08T19:40:07Z", Category.OOM, "16 GPU-hours each hour it stays down (16 GPUs, one a rank)"),
+        (16, "2026-06-08T20:40:06Z", Category.PERFORMANCE, ""),
+    ],
+)  # fmt: skip
+def test_idle_time_names_what_it_assumes(
+    eight: Diagnosis, world: int | None, until: str, category: Category, said: str
+) -> None:
+    span = ("2026-06-08T19:40:01Z", until)
+    told = replace(
+        eight, category=category, input=receipt(eight, world_size=world, time_range=span)
+    )
+    at, about = time_of_fault(told)
+    assert not about
+    assert say_idle(told, at) == said
+
+
+def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagnosis) -> None:
+    pages = WORKSPACE.knowledge.pages
+    sure = make_card(replace(eight, confidence=Confidence.CONFIRMED), pages).action
+    likely = make_card(replace(eight, confidence=Confidence.LIKELY), pages).action
+    open_ = make_card(replace(eight, confidence=Confidence.POSSIBLE), pages).action
+    assert sure is not None
+    assert likely is not None
+    assert open_ is not None
+    assert (sure.what, sure.title) == (eight.fixes[0].text, "Do next")
+    assert likely.settles
+    assert likely.command
+    assert open_.command == eight.next_artefacts[0].command
+
+
+def test_events_stand_in_order_of_time_with_their_silence(eight: Diagnosis) -> None:
+    times = [at for at, _, _ in order_events(eight) if at is not None]
+    assert times == sorted(times)
+    places = [(link.file, link.line) for _, _, link in order_events(eight)]
+    assert len(places) == len(set(places))
+    shown = write_chain(eight)
+    assert "of silence" in shown
+    assert "19:40:06" in shown
+
+
+def test_phases_open_into_their_reasons(eight: Diagnosis) -> None:
+    shown = write_opened(eight.phases, eight)
+    assert shown.count("<details") == 5
+    for wanted in ("Question", "For", "Would change it", "Would separate them"):
+        assert f"<dt>{wanted}</dt>" in shown, wanted
+    assert "of 5 answered" in say_phases(eight.phases)

@@ -1,0 +1,68 @@
+"""Do conversations go in a real browser as they go in the service? Five of the dialogues, typed and clicked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TABLE = yaml.safe_load(
+    (Path(__file__).parents[1] / "conversation" / "dialogues.yaml").read_text(encoding="utf-8")
+)
+NAMES = ("likely-oom-stands", "nothing-is-closed-by-typing", "still-running-slurm", "questions-only", "rolled-back-twice")  # fmt: skip
+DIALOGUES: Mapping[str, Any] = {d["id"]: d for d in TABLE["dialogues"]}
+pytestmark = pytest.mark.browser
+Open = Callable[..., "Page"]
+
+
+def send(page: Page, text: str) -> None:
+    """Type into the one box of the page and send."""
+    page.wait_for_function(
+        "document.querySelectorAll('[data-testid=stChatInputTextArea]').length === 1"
+    )
+    box = page.get_by_test_id("stChatInputTextArea")
+    box.fill(text)
+    box.press("Enter")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_conversation_in_the_page(open_page: Open, name: str) -> None:
+    dialogue = DIALOGUES[name]
+    page = open_page()
+    send(page, dialogue.get("open") or TABLE["texts"][dialogue["paste"]])
+    page.wait_for_url(re.compile(r"\?incident="))
+    page.locator("[class*=st-key-suggestions] button").first.wait_for()
+    for number, turn in enumerate(dialogue["turns"], 2):
+        send(page, TABLE["texts"][turn["add"]] if "add" in turn else turn["say"])
+        page.locator(f"#turn-{number}").wait_for()
+        for wanted in turn.get("want", ()):
+            said = page.locator(f"#turn-{number}")
+            page.wait_for_function(
+                "([n, re]) => { const turn = document.getElementById('turn-' + n);"
+                " const main = document.querySelector('[data-testid=stMain]');"
+                " if (!turn || !main) return false;"
+                " const after = document.createRange();"
+                " after.setStartAfter(turn); after.setEndAfter(main);"
+                " return new RegExp(re).test(after.toString()) }",
+                arg=[number, wanted.lstrip("^").replace("```bash", "").replace("(?i)", "")],
+            )
+            assert said.count() == 1
+        for phase, status in turn.get("phase", {}).items():
+            assert status == "open"
+            row = page.locator(".ff-phase", has_text=phase.split("_")[0].capitalize()).first
+            row.get_by_text("open").first.wait_for(state="attached")
+
+
+def test_a_suggested_answer_is_a_button(open_page: Open) -> None:
+    page = open_page()
+    send(page, TABLE["texts"]["oom"])
+    page.get_by_role("button", name="What do I run next?").click()
+    page.locator("#turn-2").wait_for()
+    assert "What do I run next?" in page.locator("#turn-2").inner_text()

@@ -1,0 +1,230 @@
+"""What a person sees on the way from a verdict to its reasons, answers, pages, settings and the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., "Page"]
+STEP = "gpu-a16 [default0]:[rank0]: 2026-11-27 03:{minute:02d}:00 INFO step {step} loss {loss:.3f} grad_norm 0.9{digit}\n"
+FAULT = "gpu-a17 [default3]:[rank11]: 2026-11-27 03:22:00 ERROR OSError: [Errno 116] Stale file handle: '/mnt/nfs/shard-00918.tar'\n"
+TIMED_OUT = (
+    "gpu-a1{host} [default{local}]:[rank{rank}]:[E1127 03:32:00.{rank:03d} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog "
+    "caught collective operation timeout: WorkNCCL(SeqNum=881, OpType=ALLREDUCE, NumelIn=5, NumelOut=5, Timeout(ms)=600000) "
+    "ran for 600044 milliseconds before timing out.\n"
+)
+LOG = (
+    "".join(
+        STEP.format(minute=m, step=4100 + m, loss=2.4 - m / 100, digit=m % 9) for m in range(22)
+    )
+    + FAULT
+    + "".join(TIMED_OUT.format(host=6 + r // 8, local=r % 8, rank=r) for r in range(16) if r != 11)
+)
+
+
+@pytest.fixture(scope="module")
+def incident(browser: Browser, address: str) -> Iterator[str]:
+    """Path of one incident that the tests of this module look at and do not change."""
+    page = browser.new_page()
+    page.set_default_timeout(120_000)
+    page.goto(address)
+    page.get_by_test_id("stChatInputTextArea").fill(LOG)
+    page.keyboard.press("Enter")
+    page.locator(".ff-verdict").wait_for()
+    yield page.url.removeprefix(address)
+    page.close()
+
+
+def open_incident(open_page: Open, path: str, **look: object) -> Page:
+    page = open_page(path, **look)
+    page.locator(".ff-verdict").wait_for()
+    page.get_by_test_id("stChatInputTextArea").wait_for()
+    return page
+
+
+def fold(page: Page, name: str) -> Locator:
+    """Open a fold of the incident by its title."""
+    found = page.get_by_test_id("stMain").get_by_test_id("stExpander")
+    chosen = found.filter(has=page.locator("summary", has_text=re.compile(name))).first
+    chosen.locator("summary").first.click()
+    return chosen
+
+
+def test_card_says_place_cause_and_one_thing_to_do(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    card = page.locator(".st-key-card-fault")
+    headline = card.locator("h2").inner_text()
+    assert headline.startswith("Rank 11 on gpu-a17: ")
+    assert "tale file handle" in headline
+    facts = card.locator(".ff-facts").inner_text()
+    for wanted in ("Environment", "rank 11", "03:22:00 UTC", "GPU-hours", "pasted.txt:23"):
+        assert wanted in facts, wanted
+    assert card.locator(".ff-action").count() == 1
+    assert card.get_by_test_id("stCode").count() == 1
+    card.get_by_test_id("stCode").hover()
+    card.get_by_role("button", name=re.compile("copy", re.I)).wait_for()
+    assert "tale file handle" in page.get_by_role("heading", level=1).inner_text()
+    assert page.locator(".ff-row.cited.fault:visible").count() == 1, "the deciding line stands once"
+    row = page.locator(".ff-row.cited.fault .tx").first
+    assert row.evaluate("e => e.scrollWidth <= e.clientWidth"), "and is not cut off"
+
+
+FOLDS = (
+    ("Timeline", ".ff-events tr.gap", "of silence"),
+    ("Why", "[aria-label='What would prove this wrong']", "this check"),
+    ("All fixes", ".ff-title", "Fix for good"),
+    ("Sources", ".ff-src", "pasted.txt"),
+    ("Phases", ".ff-phase", "Localize"),
+)
+
+
+def test_everything_else_folds(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    for name, selector, text in FOLDS:
+        inside = page.locator(f"{selector}:visible", has_text=text)
+        before = inside.count()
+        opened = fold(page, name)
+        opened.locator(selector, has_text=text).first.wait_for()
+        assert inside.count() > before, name
+    phase = page.locator(".ff-phase", has_text="Root cause")
+    phase.locator("summary").click()
+    for term in ("Question", "For", "Would change it"):
+        phase.locator("dt", has_text=re.compile(f"^{term}$")).wait_for()
+
+
+def test_one_cursor_crosses_lanes_and_metrics(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    chart = fold(page, "Timeline").get_by_test_id("stVegaLiteChart")
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg, canvas").first.wait_for()
+    assert "longest silence is 11 min" in (chart.get_attribute("aria-label") or "")
+    box = chart.bounding_box()
+    assert box is not None
+    empty = chart.screenshot()
+    page.mouse.move(box["x"] + 0.35 * box["width"], box["y"] + 0.4 * box["height"])
+    page.locator("#vg-tooltip-element.visible", has_text="03:").wait_for()
+    assert chart.screenshot() != empty, "a rule and the values under it are drawn"
+
+
+def test_the_box_is_at_hand_and_answers(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    box = page.get_by_test_id("stChatInputTextArea")
+    place = box.bounding_box()
+    assert place is not None
+    assert place["y"] + place["height"] <= 900, "pinned below, without scrolling"
+    assert 3 <= page.locator(".st-key-suggestions button").count() <= 4
+    page.wait_for_function("window.firstfaultSlash")
+    page.keyboard.press("/")
+    page.wait_for_function("document.activeElement.dataset.testid === 'stChatInputTextArea'")
+    page.keyboard.type("which rank?")
+    page.keyboard.press("Enter")
+    answer = page.locator(".ff-answer").last
+    answer.filter(has_text="11").wait_for()
+    page.wait_for_function("document.activeElement.dataset.testid === 'stChatInputTextArea'")
+
+
+def test_knowledge_is_read_in_place(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    page.get_by_role("button", name="Knowledge", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Search the knowledge base").fill("query NCCL RAS")
+    page.keyboard.press("Enter")
+    dialog.get_by_role("heading", name="NCCL RAS, the built-in status service").wait_for()
+    dialog.get_by_test_id("stCode").first.wait_for()
+    border = "e => getComputedStyle(e).getPropertyValue('--ff-line').trim()"
+    assert dialog.evaluate(border), "dialogs have the colours of the page"
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert incident.split("#")[0] in page.url
+
+
+def test_settings_of_what_if_come_from_the_address_and_go_there(open_page: Open) -> None:
+    page = open_page("/?view=what-if&tool=bubble&stages=16&microbatches=32")
+    page.get_by_text("31.9").first.wait_for()
+    slider = page.get_by_role("slider", name="Micro-batches a step")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile("microbatches=33"))
+    page.get_by_role("tab", name="Checkpoint interval").click()
+    page.get_by_test_id("stVegaLiteChart").and_(
+        page.locator("[aria-label*='wasted over intervals']")
+    ).wait_for()
+    page.get_by_role("tab", name="GPU memory").click()
+    page.get_by_role("combobox", name="GPU", exact=False).last.click()
+    options = page.get_by_role("option").all_inner_texts()
+    assert len(options) == len(set(options)) > 5, "every card once"
+
+
+def test_report_is_filled_in_from_the_evidence(open_page: Open, incident: str) -> None:
+    page = open_incident(open_page, incident)
+    page.get_by_role("button", name="Post-mortem").click()
+    report = page.locator(".ff-report")
+    report.get_by_text("Ranks over time").wait_for()
+    assert page.get_by_label("GPUs", exact=True).input_value() == "16"
+    said = report.inner_text()
+    for wanted in ("2.7 GPU-hours", "From the evidence, correct it if needed: 16 GPUs", "Five whys"):  # fmt: skip
+        assert wanted in said, wanted
+    title = report.locator("h1").inner_text()
+    assert title.startswith("Post-mortem: Rank 11 on gpu-a17")
+    page.get_by_text("Edit the five whys").click()
+    page.get_by_test_id("stDataFrame").wait_for()
+
+
+def test_reading_again_says_what_changed_and_removal_can_be_undone(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_test_id("stChatInputTextArea").fill(LOG)
+    page.keyboard.press("Enter")
+    page.locator(".ff-verdict").wait_for()
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("button", name="Diagnose again").click()
+    page.get_by_text("The same verdict as before.").wait_for()
+    row = page.get_by_test_id("stSidebar").locator("[class*='st-key-open-current-fault']")
+    row.wait_for()
+    assert page.get_by_test_id("stSidebar").get_by_text("Today").count() == 1
+    if not page.get_by_role("button", name="Archive").is_visible():
+        page.get_by_role("button", name="More").click()
+    page.get_by_role("button", name="Archive").click()
+    row.wait_for(state="detached")
+    page.get_by_role("button", name="Undo").click()
+    row.wait_for()
+    if not page.get_by_role("button", name="Archive").is_visible():
+        page.get_by_role("button", name="More").click()
+    page.get_by_text("I want to delete this incident").click()
+    delete = page.get_by_role("button", name="Delete for good")
+    delete.wait_for()
+    red = delete.evaluate("e => getComputedStyle(e).backgroundColor")
+    assert red == "rgb(179, 38, 30)", "delete looks like delete"
+    delete.click()
+    page.get_by_text("What broke first?").wait_for()
+
+
+def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    log.write_text((STEP.format(minute=1, step=1, loss=2.0, digit=1) * 1000) * 900)
+    page = open_page()
+    page.get_by_role("button", name="Path on this machine").click()
+    page.get_by_label("Files or folders").fill(str(log))
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("button", name="Read paths").click()
+    work = page.get_by_test_id("stExpander").filter(has_text="long.log")
+    work.filter(has_text=re.compile("MB in all")).first.wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped.").wait_for()
+    page.get_by_role("button", name="Go on: read it again").wait_for()
+
+
+def test_a_phone_and_200_percent_show_card_and_box(open_page: Open, incident: str) -> None:
+    for width in (390, 720):
+        page = open_incident(open_page, incident, width=width)
+        wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+        assert wide <= width, "nothing scrolls sideways"
+        assert page.locator(".ff-verdict h2").bounding_box()["y"] < 400  # type: ignore[index]
+        assert page.get_by_test_id("stChatInputTextArea").is_visible()

@@ -1,0 +1,64 @@
+"""Which rank sits on a host, a GPU or a pod: from Ray's list, PCI tables, prefixes and siblings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.log.place import Place
+from firstfault_tools.log.scan import build_set, scan_file
+from firstfault_tools.placement.table import PlacementTable
+
+
+def placement(tmp_path: Path, text: str) -> PlacementTable:
+    path = tmp_path / "run.log"
+    path.write_text(text, encoding="utf-8")
+    signatures = build_set(())
+    return LogIncident((scan_file(path, "run.log", signatures),), signatures).placement
+
+
+def test_ray_list_gives_the_rank_of_a_host(tmp_path: Path) -> None:
+    row = "(TorchTrainer pid=9) - (node_id=a{0}, ip=10.3.0.1{0}, pid=4{0}) world_rank={0}, local_rank=0, node_rank={0}\n"
+    found = placement(tmp_path, "world_size=3\n" + "".join(row.format(i) for i in range(3)))
+    assert found.by_host("10.3.0.12") == 2
+    assert found.by_host("10.3.0.99") is None
+
+
+def test_gpu_of_a_host_by_counting_its_block(tmp_path: Path) -> None:
+    text = "Rank=13 Node=n9 Score=0.97\nRank=9 Node=n9 Score=0.98\nRank=2 Node=n8 Score=0.97\n"
+    found = placement(tmp_path, text)
+    assert found.by_gpu("n9", 5, 8) == 13
+    assert found.by_gpu("n8", 0, 8) == 0
+    assert found.by_gpu("n7", 0, 8) is None
+    assert found.by_gpu("n9", 9, 8) is None
+
+
+def test_blocks_that_overlap_are_not_counted(tmp_path: Path) -> None:
+    found = placement(tmp_path, "Rank=13 Node=n9 Score=0.9\nRank=12 Node=n8 Score=0.9\n")
+    assert found.by_gpu("n9", 5, 8) is None
+
+
+def test_tables_of_ranks_and_gpus(tmp_path: Path) -> None:
+    text = "# rank -> PCI: 0=0c:00.0 1=22:00.0 2=38:00.0\n   dp 5 (rank 22, oak-03 gpu 6): 0e77ab13d9\n"
+    found = placement(tmp_path, text)
+    assert found.ranks_of(Place(pci="0000:22:00.0")).only == 1
+    assert found.by_gpu("oak-03", 6, None) == 22
+
+
+def test_pods_follow_their_siblings(tmp_path: Path) -> None:
+    text = (
+        "j-worker-2 train [rank3]: a\nj-worker-7 train [rank8]: b\nother-1 train loss [rank0]: c\n"
+    )
+    found = placement(tmp_path, text)
+    assert found.by_pod("j-worker-5") == 6
+    assert found.by_pod("other-2") is None
+    mixed = placement(tmp_path, "j-0 t [rank0]: a\nj-1 t [rank1]: b\nj-1 t [rank5]: b\n")
+    assert mixed.by_pod("j-3") is None
+
+
+def test_host_that_no_placed_rank_has_is_that_of_the_rank_left_over(tmp_path: Path) -> None:
+    row = "(TorchTrainer pid=9) - (node_id=a{0}, ip=10.3.0.1{0}, pid=4{0}) world_rank={0}, local_rank=0, node_rank={0}\n"
+    found = placement(tmp_path, "world_size=4\n" + "".join(row.format(i) for i in (0, 1, 3)))
+    assert found.by_exclusion("10.3.0.77") == 2
+    assert found.by_exclusion("10.3.0.11") is None
+    assert found.by_exclusion("ip-10-3-0-11.us-west-2.compute.internal") is None
