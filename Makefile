@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check eval setup lock fix index
+.PHONY: run test test-all check eval accept calibrate metamorphic rules setup lock fix index
 run: setup
 	$(BIN)/firstfault chat
 
+# Two processes; what shares a page, a database or the diagnoses of all cases stays in one of them.
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 test: setup
-	$(BIN)/python -m pytest
+	$(TESTS) -m "not slow"
+
+# What landing asks for: the slow ones, too.
+test-all: setup
+	$(TESTS)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -20,6 +27,22 @@ check: setup
 
 eval: setup
 	$(BIN)/python -m evals.run
+
+# Shows what the dev cases answer otherwise than accepted, and takes it. ONLY="--case xid" looks at some alone.
+accept: setup
+	$(BIN)/python -m evals.baseline --accept $(ONLY)
+
+# Counts how often each kind of explanation is right and stores it: what may be called confirmed.
+calibrate: setup
+	$(BIN)/python -m evals.calibrate --write
+
+# Every dev case in other evidence of the same incident; half an hour. SAMPLE="--sample 400" takes some.
+metamorphic: setup
+	$(BIN)/python -m evals.metamorphic --write $(SAMPLE)
+
+# On how many independent incidents each rule rests.
+rules: setup
+	$(BIN)/python -m evals.rules
 
 # The vectors that ship with the knowledge; run after pages or search phrases changed.
 index: setup
