@@ -259,7 +259,7 @@ def _pair_stands(noun: str, value: int, said: str) -> bool:
         return re.search(pattern, said) is not None
     if (noun, value) in words.placed_numbers(said):
         return True
-    near = rf"(?i){noun[:4]}\w*\W{{0,4}}(?:\w+\W{{1,3}}){{0,2}}{value}\b"
+    near = rf"(?i){noun[:4]}\w*\W{{0,4}}(?:\w+\W{{1,3}}){{0,2}}{value}\b(?!\.\d)"
     apart = _APART.get(noun)
     return re.search(near, said) is not None or (
         apart is not None and re.search(apart.format(value=value), said) is not None

@@ -35,10 +35,11 @@ APPROVALS = ("/approve", "approve")
 
 def show_conversation(incident: Incident, events: Sequence[Event], readonly: bool = False) -> None:
     """Turns after the first, and the box."""
-    for number in range(1, incident.last_turn + 1):
-        mine = [e for e in events if e.turn == number]
-        if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
-            _show_turn(incident, number, events)
+    with st.container(key="turns"):
+        for number in range(1, incident.last_turn + 1):
+            mine = [e for e in events if e.turn == number]
+            if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
+                _show_turn(incident, number, events)
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
     if not readonly:
         _show_box(incident, events)

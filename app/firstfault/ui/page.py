@@ -51,7 +51,8 @@ def _admit(place: Place) -> None:
     show_sidebar(place)
     if notice := st.session_state.pop("notice", ""):
         st.toast(plain(notice))
-    offer_undo()
+    with st.container(key="notices"):
+        offer_undo()
     _show(place)
 
 
@@ -59,7 +60,10 @@ def _show(place: Place) -> None:
     if place.view is View.INCIDENT:
         incident = service().incident(place.id)
         events = read_incident_events(place.id)
-        draw_figures = show_incident(incident, events)
+        # each part stands in its own place: what grows above the box must not make a new box of it,
+        # which would lose what a person is typing, and the focus
+        with st.container(key="incident"):
+            draw_figures = show_incident(incident, events)
         show_conversation(incident, events, readonly=not may(Role.INVESTIGATE))
         draw_figures()
     elif place.view is View.WHAT_IF:

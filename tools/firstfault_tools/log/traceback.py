@@ -179,8 +179,8 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
             frames = []
             continue
         if _HEAD.search(stripped):
-            if out and not chained:
-                break
+            if (out or not (frames or box)) and not chained:
+                break  # what follows belongs to that head, which is followed itself
             continue
         frame = _FRAME.match(body)
         if frame is not None:
