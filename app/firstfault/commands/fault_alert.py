@@ -1,4 +1,4 @@
-"""Which line of a growing log is the first fault, and what is the verdict on what was written so far?"""
+"""Which line of growing logs is the first fault, and what is the verdict on what was written so far?"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KEPT_LINES = 20_000
 
 @dataclass
 class FaultWatch:
-    """Finds the first fault while lines come. path: the log; None for a stream, whose last lines are kept."""
+    """Finds the first fault while lines come. paths: the logs; none for a stream, whose last lines are kept."""
 
-    path: Path | None
+    paths: tuple[Path, ...]
     workspace: Workspace = field(default_factory=Workspace)
     found: Diagnosis | None = None
     tries: int = 0
@@ -34,13 +34,13 @@ class FaultWatch:
         """The verdict at the first lines that tell a fault; None before and after."""
         if self.found is not None or self.tries >= MOST_TRIES:
             return None
-        if self.path is None:
+        if not self.paths:
             self.kept = [*self.kept, *lines][-KEPT_LINES:]
         if not self._tells("\n".join(lines)):
             return None
         self.tries += 1
-        if self.path is not None:
-            diagnosis = self.workspace.diagnose_paths([self.path])
+        if self.paths:
+            diagnosis = self.workspace.diagnose_paths(list(self.paths))
         else:
             text = "\n".join(self.kept).encode(errors="replace")
             diagnosis = self.workspace.diagnose_text("stdin", text)
@@ -58,20 +58,25 @@ class FaultWatch:
         )
 
     def describe(self, diagnosis: Diagnosis) -> dict[str, Any]:
-        """The alert as a JSON-able mapping, schema firstfault.alert/1: headline, place and what to do next."""
-        card = make_card(diagnosis, self.workspace.knowledge.pages)
-        first = diagnosis.first_line
-        action = card.action
-        return {
-            "schema": "firstfault.alert/1",
-            "kind": "fault",
-            "title": redact(card.headline),
-            "level": "cause",
-            "category": diagnosis.category.value if diagnosis.category else None,
-            "confidence": diagnosis.confidence.value,
-            "rank": diagnosis.first_failing_rank,
-            "host": diagnosis.host,
-            "facts": dict(card.facts),
-            "next": {"what": action.what, "command": action.command} if action else None,
-            "evidence": [{"file": first.file, "line": first.line, "text": redact(first.text)}] if first else [],
-        }  # fmt: skip
+        """The alert, schema firstfault.alert/1."""
+        return describe_verdict(diagnosis, self.workspace)
+
+
+def describe_verdict(diagnosis: Diagnosis, workspace: Workspace) -> dict[str, Any]:
+    """A verdict as a JSON-able mapping, schema firstfault.alert/1: headline, place and what to do next."""
+    card = make_card(diagnosis, workspace.knowledge.pages)
+    first = diagnosis.first_line
+    action = card.action
+    return {
+        "schema": "firstfault.alert/1",
+        "kind": "fault",
+        "title": redact(card.headline),
+        "level": "cause",
+        "category": diagnosis.category.value if diagnosis.category else None,
+        "confidence": diagnosis.confidence.value,
+        "rank": diagnosis.first_failing_rank,
+        "host": diagnosis.host,
+        "facts": dict(card.facts),
+        "next": {"what": action.what, "command": action.command} if action else None,
+        "evidence": [{"file": first.file, "line": first.line, "text": redact(first.text)}] if first else [],
+    }  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read_run(path: str) -> StepSeries:
     """Step rows of a log file, or of standard input for '-'. Raises InputUnreadable."""
-    from firstfault.commands.watch import open_log, read_lines
+    from firstfault.commands._following import open_log, read_lines
     from firstfault_tools.metrics.monitor import COLOUR
     from firstfault_tools.metrics.sources.steps import parse_steps
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,25 @@ class Target:
     options: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be captured, where, and how."""
+
+    target: Target
+    steps: tuple[Step, ...]
+    options: Mapping[str, Any]
+
+
+def prepare_capture(arguments: Sequence[str]) -> Job:
+    """What `firstfault triage ARGUMENTS` would capture. Raises UsageError, click.UsageError."""
+    return _choose_job(COMMAND.make_context("triage", list(arguments)).params)
+
+
+def take_capture(job: Job) -> Path:
+    """Capture it; the folder. Raises CannotAnalyse, UsageError."""
+    return _capture(job)[1]
+
+
 def _show(text: str) -> None:
     click.echo(show_line(text), err=True)
 
@@ -95,22 +114,12 @@ def _show(text: str) -> None:
 )
 def COMMAND(plan_only: bool, as_json: bool, only: str, skip: str, **options: Any) -> None:
     """Plan or capture."""
-    try:
-        target = _choose_target(options)
-        steps = select_steps(target.transport.manager, _names(only), _names(skip))
-        if plan_only:
-            click.echo(
-                _plan_json(target, steps, options)
-                if as_json
-                else _plan_text(target, steps, options)
-            )
-            return
-        target = _find_hosts(target)
-    except InvalidParameter as error:
-        raise UsageError(f"--{error}") from error
-    except ToolError as error:
-        raise CannotAnalyse(str(error)) from error
-    capture, folder, redacted = _capture(target, steps, options)
+    job = _choose_job({**options, "only": only, "skip": skip})
+    if plan_only:
+        planned = _plan_json if as_json else _plan_text
+        click.echo(planned(job.target, job.steps, job.options))
+        return
+    capture, folder, redacted = _capture(job)
     question = options["question"] or _complain(capture)
     incident, diagnosis = _open_incident(folder, question, options["no_record"])
     doubts = _doubt(capture, diagnosis)
@@ -141,6 +150,15 @@ def COMMAND(plan_only: bool, as_json: bool, only: str, skip: str, **options: Any
             click.echo()
             render(shown)
     sys.exit(EXIT_CODES[shown.verdict] if shown else 4)
+
+
+def _choose_job(options: Mapping[str, Any]) -> Job:
+    try:
+        target = _choose_target(options)
+        steps = select_steps(target.transport.manager, _names(options["only"]), _names(options["skip"]))  # fmt: skip
+    except InvalidParameter as error:
+        raise UsageError(f"--{error}") from error
+    return Job(target, steps, options)
 
 
 def _complain(capture: Capture) -> str:
@@ -331,12 +349,17 @@ def _plan_text(target: Target, steps: Iterable[Step], options: Mapping[str, Any]
 # ---- the capture
 
 
-def _capture(
-    target: Target, steps: tuple[Step, ...], options: Mapping[str, Any]
-) -> tuple[Capture, Path, Mapping[str, int]]:
+def _capture(job: Job) -> tuple[Capture, Path, Mapping[str, int]]:
     from firstfault_tools.triage.bundle import Bundle
     from firstfault_tools.triage.capture import Capturing, Plan
 
+    steps, options = job.steps, job.options
+    try:
+        target = _find_hosts(job.target)
+    except InvalidParameter as error:
+        raise UsageError(f"--{error}") from error
+    except ToolError as error:
+        raise CannotAnalyse(str(error)) from error
     folder = options["out"] or Path(f"triage-{time.strftime('%Y%m%dT%H%M%S')}")
     try:
         bundle = Bundle(folder)

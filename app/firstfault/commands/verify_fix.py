@@ -8,8 +8,8 @@ import sys
 
 import click
 
+from firstfault.commands._following import open_log, read_lines
 from firstfault.commands.metrics import read_run
-from firstfault.commands.watch import open_log, read_lines
 from firstfault.plain_text import say_pattern_error
 from firstfault_tools.errors import ToolError
 

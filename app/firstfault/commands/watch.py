@@ -1,27 +1,49 @@
-"""`firstfault watch`: follow a growing log and say once what goes wrong."""
+"""`firstfault watch`: follow the growing logs of a job and say once what goes wrong."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from firstfault.errors import InputUnreadable
+from firstfault.commands._following import JobLogs, open_log, read_lines
+from firstfault.errors import CannotAnalyse, FirstfaultError
 from firstfault.plain_text import show_line, show_text
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Finding, Verdict
 from firstfault_tools.log.secrets import redact
 
-MAX_LINE = 64 * 1024
+if TYPE_CHECKING:
+    from firstfault.commands.fault_alert import FaultWatch
+    from firstfault.commands.triage import Job
+    from firstfault_tools.metrics.monitor import Monitor
+    from firstfault_tools.metrics.series import StepSeries
+
 POLL = 0.5
 CHUNK = 5_000
 WEBHOOK_TIMEOUT = 5.0
+HELP = """Alert on the first fault of growing logs, on bad metrics and on silence.
+
+\b
+LOGS are files and folders (all files in them, also those that come later) of one job, one a rank or
+one for all; '-' reads standard input. A log is silent when nothing came for longer than its own
+rhythm allows: ten usual gaps, and three of the pauses that it made twice.
+
+\b
+Examples:
+  firstfault watch train.log --webhook https://example.org/hook
+  firstfault watch logs/ --open-incident
+  firstfault watch logs/ --capture '--slurm 4711'      at the first alert: capture, incident, verdict
+  firstfault watch logs/ --capture ''                  the same from this node
+
+Once per condition; exit code 1 if there was an alert.
+"""
 
 
 def finding_object(finding: Finding) -> dict[str, Any]:
@@ -42,28 +64,6 @@ def finding_object(finding: Finding) -> dict[str, Any]:
     }
 
 
-def read_lines(stream: IO[bytes]) -> Iterator[str]:
-    """Lines of any bytes, without their ends; of an overlong one the first MAX_LINE bytes."""
-    while line := stream.readline(MAX_LINE):
-        rest = line
-        while rest and not rest.endswith(b"\n"):
-            rest = stream.readline(MAX_LINE)
-        yield line.rstrip(b"\r\n").decode("utf-8", errors="replace")
-
-
-def open_log(path: str) -> IO[bytes]:
-    """A log file, or standard input for '-'. Raises InputUnreadable."""
-    if path == "-":
-        return sys.stdin.buffer
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise InputUnreadable(f"{path}: not a regular file; name a log file, or pipe it to '-'")
-        return open(path, "rb")
-    except (OSError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise InputUnreadable(f"{path}: cannot be read ({reason}); name a log file") from error
-
-
 def post_alert(url: str, body: dict[str, Any]) -> str | None:
     """Send one alert; the reason where it failed. A dead receiver must not stop the watch."""
     import urllib.error
@@ -81,62 +81,134 @@ def post_alert(url: str, body: dict[str, Any]) -> str | None:
         return str(error)
 
 
-class Follower:
-    """Lines of a file that grows, is truncated or replaced. Holds one partial line at most."""
+class Watching:
+    """One watch: its logs, what was told, and what follows the first alert."""
 
-    def __init__(self, path: str, from_start: bool) -> None:
-        self.path = path
-        self.stream: IO[bytes] | None = None
-        self.inode = -1
-        self.rest = b""
-        self._open(0 if from_start else None)
+    def __init__(
+        self,
+        paths: Sequence[str],
+        healthy: StepSeries | None,
+        stall_after: float | None,
+        metrics_only: bool,
+        sink: Sink,
+        response: Response | None,
+    ) -> None:
+        from firstfault.commands.fault_alert import FaultWatch
+        from firstfault_tools.triage.silence import Silence
 
-    def _open(self, position: int | None) -> None:
-        try:
-            self.stream = open(self.path, "rb")  # noqa: SIM115 (closed on rotation)
-        except FileNotFoundError:
-            self.stream = None
+        self.healthy, self.sink, self.response = healthy, sink, response
+        self.monitors: dict[str, Monitor] = {}
+        self.told: set[tuple[str, int | None]] = set()
+        self.silence = Silence(stall_after)
+        files = tuple(Path(p) for p in paths if p != "-")
+        self.faults: FaultWatch | None = None if metrics_only else FaultWatch(files)
+        self.alerts = 0
+        self.ended = False
+
+    def take(self, name: str, lines: Sequence[str], now: float) -> None:
+        """Judge lines that came to one log."""
+        diagnosis = self.faults.feed(lines) if self.faults is not None else None
+        if self.faults is not None and diagnosis is not None:
+            self._alert(self.faults.describe(diagnosis))
+        monitor = self.monitors.get(name) or self._begin(name)
+        rows = monitor.feed(lines)
+        first = name not in self.silence.logs
+        self.silence.hear(name, lines, rows, now)
+        if first and rows:
+            self.silence.logs[name].rows.learn(monitor.times())
+        self._tell(monitor.check())
+
+    def listen(self, now: float) -> None:
+        """Judge what did not come."""
+        finding = self.silence.judge(now)
+        if finding is not None and not self._is_over(finding):
+            self._tell([finding])
+
+    def _begin(self, name: str) -> Monitor:
+        from firstfault_tools.metrics.monitor import Monitor
+
+        shown = "stdin" if name == "-" else name
+        self.monitors[name] = Monitor(shown, baseline=self.healthy, reported=self.told)
+        return self.monitors[name]
+
+    def _is_over(self, finding: Finding) -> bool:
+        """Silent because the job came to its end: the logs prove it, or it counts as a stall."""
+        if self.faults is None or self.faults.found is not None or not self.faults.paths:
+            return False
+        diagnosis = self.faults.workspace.diagnose_paths(list(self.faults.paths), finding.title)
+        self.ended = diagnosis.verdict is Verdict.HEALTHY
+        if self.ended:
+            click.echo(f"ended: {show_line(redact(diagnosis.root_cause))}", err=True)
+        return self.ended
+
+    def _tell(self, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            self._alert(finding_object(finding))
+
+    def _alert(self, body: dict[str, Any]) -> None:
+        self.alerts += 1
+        if self.response is None or self.response.incident is not None:
+            self.sink.send(body)
             return
-        self.inode = os.fstat(self.stream.fileno()).st_ino
-        self.stream.seek(0, os.SEEK_END if position is None else os.SEEK_SET)
-        self.rest = b""
+        self.response.open(_complain(body))
+        self.sink.send({**body, "incident": self.response.incident})
+        if self.response.job is not None:
+            self.sink.send(self.response.answer())
 
-    def _rotated(self) -> bool:
+
+class Sink:
+    """Where alerts go: standard output, and an address."""
+
+    def __init__(self, as_json: bool, webhook: str | None) -> None:
+        self.as_json, self.webhook = as_json, webhook
+
+    def send(self, body: dict[str, Any]) -> None:
+        """Say it; a receiver that is gone is named and survived."""
+        click.echo(json.dumps(body) if self.as_json else show_text(_say(body)))
+        if self.webhook is not None and (failed := post_alert(self.webhook, body)) is not None:
+            click.echo(f"webhook failed: {failed}", err=True)
+
+
+class Response:
+    """What the first alert sets off: the logs on record, then a capture of the job beside them, and a verdict."""
+
+    def __init__(self, paths: Sequence[str], job: Job | None) -> None:
+        self.paths, self.job = tuple(Path(p).resolve() for p in paths), job
+        self.incident: str | None = None
+
+    def open(self, complaint: str) -> None:
+        """Put the logs on record."""
+        from firstfault.service import NamedPath, NewIncident, open_service
+
+        with open_service(workers=False) as service:
+            self.incident = service.start(NewIncident(tuple(map(NamedPath, self.paths)), complaint))
+
+    def answer(self) -> dict[str, Any]:
+        """Capture, diagnose all of it together; schema firstfault.alert/1, kind `verdict`."""
+        from firstfault.commands.fault_alert import describe_verdict
+        from firstfault.commands.triage import take_capture
+        from firstfault.experiments.outcome import settle
+        from firstfault.service import NamedPath, open_service
+
+        incident = self.incident or ""
+        folder: Path | None = None
         try:
-            now = os.stat(self.path)
-        except FileNotFoundError:
-            return False  # between rename and re-creation: the old file may still be written to
-        if self.stream is None:
-            return True
-        return now.st_ino != self.inode or now.st_size < self.stream.tell()
-
-    def read(self) -> Iterator[str]:
-        """All whole lines that are there now."""
-        while True:
-            data = self.stream.read(1 << 20) if self.stream is not None else b""
-            if not data:
-                if not self._rotated():
-                    return
-                if self.stream is not None:
-                    self.stream.close()
-                self._open(0)
-                if self.stream is None:
-                    return
-                continue
-            *lines, self.rest = (self.rest + data).replace(b"\r\n", b"\n").split(b"\n")
-            if len(self.rest) > MAX_LINE:
-                self.rest = self.rest[:MAX_LINE]
-            for line in lines:
-                yield line[:MAX_LINE].decode("utf-8", errors="replace")
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.stream is not None:
-            self.stream.close()
+            folder = take_capture(self.job) if self.job is not None else None
+        except FirstfaultError as error:
+            click.echo(f"capture failed: {show_line(str(error))}", err=True)
+        with open_service(workers=False) as service:
+            if folder is not None:
+                service.add_evidence(incident, [NamedPath(folder / "captured")])
+            settle(service, incident)
+            diagnosis = service.diagnosis(incident)
+            if diagnosis is None:
+                raise CannotAnalyse(f"incident {incident} has no diagnosis; it is in the page")
+            body = describe_verdict(diagnosis, service.workspace)
+        return {**body, "kind": "verdict", "incident": incident, "capture": str(folder) if folder else None}  # fmt: skip
 
 
-@click.command("watch")
-@click.argument("path", metavar="FILE|-")
+@click.command("watch", help=HELP)
+@click.argument("paths", metavar="LOGS...", nargs=-1, required=True)
 @click.option(
     "--baseline", type=click.Path(exists=True, dir_okay=False), help="log of a healthy run"
 )
@@ -144,14 +216,19 @@ class Follower:
 @click.option("--once", is_flag=True, help="end at the first alert")
 @click.option("--from-start/--from-end", default=True, show_default=True, help="where to begin")
 @click.option("--stall-after", type=float, help="seconds of silence that count as a stall")
-@click.option("--until-idle", type=float, help="end when the file is silent for so many seconds")
+@click.option("--until-idle", type=float, help="end when all are silent for so many seconds")
 @click.option(
     "--metrics-only", is_flag=True, help="judge step lines only, not what else the log says"
 )
-@click.option("--open-incident", is_flag=True, help="put the log on record at the first fault")
+@click.option("--open-incident", is_flag=True, help="put the logs on record at the first alert")
+@click.option(
+    "--capture",
+    metavar="OPTIONS",
+    help="at the first alert run `firstfault triage OPTIONS`, add it to the incident and diagnose all",
+)
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
 def watch(
-    path: str,
+    paths: tuple[str, ...],
     baseline: str | None,
     webhook: str | None,
     once: bool,
@@ -160,114 +237,97 @@ def watch(
     until_idle: float | None,
     metrics_only: bool,
     open_incident: bool,
+    capture: str | None,
     as_json: bool,
 ) -> None:
-    """Alert on the first fault of a growing log, and on bad metrics.
-
-    Once per condition; exit code 1 if there was an alert.
-    """
-    from firstfault.commands.fault_alert import FaultWatch
-    from firstfault_tools.metrics.monitor import Monitor, watch_lines
+    """Check what was asked for, then follow."""
     from firstfault_tools.metrics.sources.steps import parse_steps
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise click.UsageError("--webhook: must begin with http:// or https://")
+    if "-" in paths and len(paths) > 1:
+        raise click.UsageError("'-' is standard input and stands alone; name files instead")
     healthy = None
     if baseline is not None:
         with open_log(baseline) as stream:
             healthy = parse_steps(enumerate(read_lines(stream), 1))
         if not len(healthy):
             raise click.UsageError(f"--baseline: {baseline} holds no step lines")
-    if open_incident and path == "-":
-        raise click.UsageError("--open-incident: needs a file, not standard input")
-    monitor = Monitor("stdin" if path == "-" else path, baseline=healthy, stall_after=stall_after)
-    alerts = 0
-
-    faults = None if metrics_only else FaultWatch(None if path == "-" else Path(path))
-
-    def alert(finding: Finding) -> bool:
-        return send(finding_object(finding), show_line(_line(finding)))
-
-    def look(lines: Sequence[str]) -> bool:
-        """Whether these lines hold the first fault, which is then told."""
-        diagnosis = faults.feed(lines) if faults is not None else None
-        if faults is None or diagnosis is None:
-            return False
-        body = faults.describe(diagnosis)
-        if open_incident:
-            body["incident"] = _open_incident(path)
-        return send(body, _say_fault(body))
-
-    def send(body: dict[str, Any], said: str) -> bool:
-        click.echo(json.dumps(body) if as_json else show_text(said))
-        if webhook is not None:
-            failed = post_alert(webhook, body)
-            if failed is not None:
-                click.echo(f"webhook failed: {failed}", err=True)
-        return True
-
-    if path == "-":
-        told = {"fault": False}
-
-        def looked(lines: Iterator[str]) -> Iterator[str]:
-            while chunk := list(itertools.islice(lines, CHUNK)):
-                told["fault"] = look(chunk) or told["fault"]
-                yield from chunk
-
-        alerts = watch_lines(monitor, looked(read_lines(sys.stdin.buffer)), alert)
-        sys.exit(1 if alerts or told["fault"] else 0)
-    open_log(path).close()
-    follower = Follower(path, from_start)
-    quiet_since = time.monotonic()
+    keeps = open_incident or capture is not None
+    if keeps and "-" in paths:
+        raise click.UsageError("--open-incident and --capture: need files, not standard input")
+    response = Response(paths, _prepare(capture)) if keeps else None
+    watching = Watching(paths, healthy, stall_after, metrics_only, Sink(as_json, webhook), response)
+    if paths == ("-",):
+        lines = read_lines(sys.stdin.buffer)
+        while chunk := list(itertools.islice(lines, CHUNK)):
+            watching.take("-", chunk, 0.0)
+        sys.exit(1 if watching.alerts else 0)
+    logs = JobLogs(paths, from_start)
     try:
-        while True:
-            more = follower.read()
-            while lines := list(itertools.islice(more, CHUNK)):
-                quiet_since = time.monotonic()
-                alerts += look(lines)
-                if once and alerts:
-                    break
-                monitor.feed(lines, quiet_since)
-                alerts += sum(1 for finding in monitor.check() if alert(finding))
-                if once and alerts:
-                    break
-            now = time.monotonic()
-            alerts += sum(1 for finding in monitor.check(now) if alert(finding))
-            if (once and alerts) or (until_idle is not None and now - quiet_since >= until_idle):
+        for _ in _follow(logs, watching, until_idle):
+            if (once and watching.alerts) or watching.ended:
                 break
-            time.sleep(min(POLL, until_idle or POLL))
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
     finally:
-        follower.close()
-    sys.exit(1 if alerts else 0)
+        logs.close()
+    sys.exit(1 if watching.alerts else 0)
 
 
-def _say_fault(body: dict[str, Any]) -> str:
-    """The verdict of an alert in few lines: what and where, how sure, and what to do."""
-    place = f"{body['evidence'][0]['file']}:{body['evidence'][0]['line']}" if body["evidence"] else ""  # fmt: skip
-    rows = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} fault ({body['confidence']}): {body['title']} [{place}]"]  # fmt: skip
-    if body["next"] is not None:
-        rows.append(f"  next: {body['next']['what']}")
-        rows += [f"    {line}" for line in body["next"]["command"].splitlines()]
-    if "incident" in body:
+def _prepare(capture: str | None) -> Job | None:
+    from firstfault.commands.triage import prepare_capture
+
+    try:
+        return prepare_capture(shlex.split(capture)) if capture is not None else None
+    except ValueError as error:
+        raise click.UsageError(f"--capture: {error}") from error
+
+
+def _follow(logs: JobLogs, watching: Watching, until_idle: float | None) -> Iterator[None]:
+    """One turn a chunk that was read and a look at the clock, until all are idle."""
+    quiet_since = time.monotonic()
+    while True:
+        for name in list(logs.followers):
+            more = logs.read(name)
+            while lines := list(itertools.islice(more, CHUNK)):
+                quiet_since = time.monotonic()
+                watching.take(name, lines, quiet_since)
+                yield
+        now = time.monotonic()
+        watching.listen(now)
+        yield
+        if until_idle is not None and now - quiet_since >= until_idle:
+            return
+        time.sleep(min(POLL, until_idle or POLL))
+        logs.look(now)
+
+
+def _complain(body: dict[str, Any]) -> str:
+    """What a person would say of it; a fault speaks for itself in the logs."""
+    if body["kind"] == "fault":
+        return ""
+    return f"The run hangs: {body['title']}" if body["kind"] == "metrics.stalled" else body["title"]
+
+
+def _say(body: dict[str, Any]) -> str:
+    """An alert in few lines: what and where, how sure, and what to do."""
+    lines = [e for e in body["evidence"] if e["line"]]
+    place = f" [{lines[0]['file']}:{','.join(str(e['line']) for e in lines[:4] if e['file'] == lines[0]['file'])}]" if lines else ""  # fmt: skip
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    if body["kind"] in ("fault", "verdict"):
+        rows = [f"{stamp} {body['kind']} ({body['confidence']}): {show_line(body['title'])}{place}"]
+    else:
+        rows = [f"{stamp} {body['level']} {body['kind']}: {show_line(body['title'])}{place}"]
+    following = body.get("next")
+    if following is not None:
+        rows.append(f"  next: {following['what']}")
+        rows += [f"    {line}" for line in (following["command"] or "").splitlines()]
+    if body.get("capture"):
+        rows.append(f"  captured in {body['capture']}")
+    if body.get("incident"):
         rows.append(f"  on record as incident {body['incident']}: firstfault chat opens it")
     return "\n".join(rows)
-
-
-def _open_incident(path: str) -> str:
-    """Put the log on record; the id, by which the page shows it."""
-    from firstfault.service import NamedPath, NewIncident, open_service
-
-    with open_service(workers=False) as service:
-        return service.start(NewIncident((NamedPath(Path(path).resolve()),)))
-
-
-def _line(finding: Finding) -> str:
-    lines = [e for e in finding.evidence if e.line]
-    place = f"{lines[0].file}:{','.join(str(e.line) for e in lines[:4])}" if lines else ""
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{stamp} {finding.level.value} {finding.kind}: {redact(finding.title)} [{place}]"
 
 
 COMMAND = watch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from firstfault.commands._following import MAX_LINE, read_lines
 from firstfault.commands.metrics import COMMAND as METRICS
 from firstfault.commands.verify_fix import COMMAND as VERIFY
-from firstfault.commands.watch import MAX_LINE, read_lines
 from firstfault.errors import InputUnreadable
 
 

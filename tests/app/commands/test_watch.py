@@ -3,16 +3,21 @@
 import http.server
 import json
 import re
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from evals.cases import find_case
+from tests.conftest import ROOT
+from tests.seeds.run_logs import write_log
 
 from firstfault.commands import watch
-from firstfault.commands.watch import COMMAND, Follower
-from firstfault.errors import InputUnreadable
+from firstfault.commands._following import Follower
+from firstfault.commands.watch import COMMAND
+from firstfault.errors import InputUnreadable, UsageError
+from firstfault.service import open_service
 
 
 def line(step: int, loss: str = "2.0000") -> str:
@@ -79,9 +84,17 @@ def test_usage_errors(tmp_path: Path) -> None:
     for arguments in (
         ["-", "--webhook", "file:///etc/passwd"],
         ["-", "--baseline", str(empty)],
+        ["-", str(empty)],
+        ["-", "--capture", ""],
+        [str(empty), "--capture", "--only nosuch"],
+        [str(empty), "--capture", "'"],
     ):
-        assert CliRunner().invoke(COMMAND, arguments, input="").exit_code == 2
-    for path in (tmp_path / "none.log", tmp_path):
+        done = CliRunner().invoke(COMMAND, arguments, input="")
+        code = (
+            done.exception.exit_code if isinstance(done.exception, UsageError) else done.exit_code
+        )
+        assert code == 2, arguments
+    for path in (tmp_path / "none.log", Path("/dev/null")):
         unread = CliRunner().invoke(COMMAND, [str(path)])
         assert isinstance(unread.exception, InputUnreadable)
 
@@ -157,3 +170,71 @@ def test_an_incident_is_opened_from_a_file_only(tmp_path: Path) -> None:
     log.write_text(FIRST_FAULT.read_text(encoding="utf-8"), encoding="utf-8")
     done = CliRunner().invoke(COMMAND, [str(log), "--once", "--open-incident", "--json"])
     assert len(json.loads(done.output.splitlines()[0])["incident"]) >= 16
+
+
+def test_logs_of_many_ranks_are_told_of_once(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for rank in range(4):
+        (logs / f"rank_{rank}.log").write_text(sick())
+    done = CliRunner().invoke(COMMAND, [str(logs), "--until-idle", "0.1", "--json"])
+    alerts = [json.loads(text) for text in done.output.splitlines()]
+    assert [a["kind"] for a in alerts].count("metrics.nan_loss") == 1
+
+
+def test_a_rank_that_falls_silent_is_captured_put_on_record_and_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks write while they are watched; rank 2 stops first, and the capture shows where it stands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIRSTFAULT_DATA", str(tmp_path / "data"))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    over = threading.Event()
+
+    def write() -> None:
+        for step in range(10_000):
+            for rank in range(4):
+                if rank != 2 or step < 20:
+                    with (logs / f"rank_{rank}.log").open("a") as stream:
+                        stream.write(line(step))
+            if over.wait(0.05):
+                return
+
+    stacks = ROOT / "tests" / "data" / "hung_run" / "gpu-a17"
+
+    def capture(_job: object) -> Path:
+        shutil.copytree(stacks, tmp_path / "triage" / "captured" / "gpu-a17")
+        return tmp_path / "triage"
+
+    monkeypatch.setattr("firstfault.commands.triage.take_capture", capture)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        done = CliRunner().invoke(
+            COMMAND, [str(logs), "--once", "--stall-after", "3", "--capture", "", "--json"]
+        )
+    finally:
+        over.set()
+        writer.join()
+    alert, verdict = (json.loads(text) for text in done.stdout.splitlines())
+    assert done.exit_code == 1
+    assert (alert["kind"], alert["rank"]) == ("metrics.stalled", 2)
+    assert "3 others go on" in alert["title"]
+    assert (verdict["kind"], verdict["incident"]) == ("verdict", alert["incident"])
+    assert verdict["capture"] == str(tmp_path / "triage")
+    with open_service(workers=False) as service:
+        names = {file.name for file in service.evidence(alert["incident"])}
+    assert {"rank_2.log", "gpu-a17/rank1-stacks.txt"} <= {n.removeprefix("logs/") for n in names}
+    assert "read_next_shard" in verdict["title"]
+
+
+def test_a_job_that_ended_is_not_silent(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    end = "{'train_runtime': 812.1, 'train_samples_per_second': 9.8, 'train_steps_per_second': 0.61, 'train_loss': 1.91, 'epoch': 3.0}"
+    log.write_text(
+        write_log({"form": "hugging face", "steps": [10, 500, 10], "tail": end}), encoding="utf-8"
+    )
+    done = CliRunner().invoke(COMMAND, [str(log), "--stall-after", "0.1"])
+    assert done.exit_code == 0
+    assert "ended: " in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.expressions import expression
@@ -24,8 +25,14 @@ class LastLine:
     text: str
 
 
+def find_step(lines: Sequence[str]) -> int | None:
+    """The last step that lines name."""
+    return next((int(m[1]) for line in reversed(lines) if (m := _STEP.search(line[:2000]))), None)
+
+
 def read_last_line(log: str, host: str, pid: int, rank: int | None) -> LastLine:
     """The last line that is not empty and the last step, from the end of a log."""
     lines = [line for line in log.splitlines() if line.strip()]
-    step = next((int(m[1]) for line in reversed(lines) if (m := _STEP.search(line[:2000]))), None)
-    return LastLine(host, pid, rank, step, redact(lines[-1].strip()[:SHOWN]) if lines else "")
+    return LastLine(
+        host, pid, rank, find_step(lines), redact(lines[-1].strip()[:SHOWN]) if lines else ""
+    )
