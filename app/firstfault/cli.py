@@ -38,7 +38,7 @@ Exit codes: 0 nothing wrong, 1 a fault or warning was found, 2 usage,
 
 
 GROUPS = (
-    ("Diagnose", ("diagnose", "triage", "compare", "watch", "metrics", "probe", "preflight")),
+    ("Diagnose", ("diagnose", "triage", "compare", "watch", "metrics", "probe", "preflight", "restart")),
     ("Ask and calculate", ("ask", "search", "memory", "bubble", "checkpoint", "slowdown", "experiment", "verify-fix")),
     ("Work with incidents", ("chat", "incidents", "postmortem")),
     ("Operate", ("doctor", "model", "worker", "mcp", "eval")),

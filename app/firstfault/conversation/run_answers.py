@@ -13,8 +13,16 @@ from statistics import median
 
 from firstfault.conversation.telling import Telling
 from firstfault.incidents.records import Related
+from firstfault.incidents.restart import (
+    ALONE_SOLVES,
+    FOLLOWS,
+    Pattern,
+    find_pattern,
+    starts_again,
+)
 from firstfault.incidents.verdicts import say_related
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.postmortem.attempts import count_meetings
 from firstfault.postmortem.lost_work import Onset
 from firstfault.postmortem.report import Loss, LossKind
 from firstfault_tools.checkpoint.saves import SaveEvent, SaveState
@@ -32,8 +40,6 @@ SHORT_GRACE = (
     "; that is shorter than a save, so a save begun by the signal is not finished: ask for a longer one, or a signal "
     "ahead (`sbatch --signal=B:USR1@300`), or save faster and locally."
 )
-ALONE_SOLVES = frozenset({Category.SCHEDULER})
-"""Kinds of faults after which the same job may simply be started again."""
 
 
 def clock(at: float) -> str:
@@ -199,27 +205,25 @@ def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:
 
 def tell_restart(t: Telling) -> str:
     """Whether the job may simply be started again, where, and from what; earlier attempts count."""
-    return _advise_restart(t) + say_attempts(t.question.related, t.diagnosis)
+    met = count_meetings(t.diagnosis, t.record.artefacts)
+    return _advise_restart(t) + say_attempts(t.question.related, t.diagnosis, met)
 
 
-FOLLOWS = 2
-"""Earlier incidents of the same fault on other hosts from which on it goes with the job and not with a node."""
-
-
-def say_attempts(related: Sequence[Related], diagnosis: Diagnosis) -> str:
-    """What earlier incidents add: leave the node out where the fault came back there, stop where it follows the job."""
+def say_attempts(related: Sequence[Related], diagnosis: Diagnosis, met_before: int = 0) -> str:
+    """What earlier attempts and incidents add: leave the node out where the fault came back there, stop where it follows the job."""
+    if met_before >= FOLLOWS:
+        return f" The same fault ended {met_before} attempts before within this log, so it goes with the job: stop and fix the cause first."
     seen = say_related(tuple(related), diagnosis)
     if not seen:
         return ""
-    again = any(r.same_host and r.same_signature for r in related)
-    elsewhere = sum(r.same_signature and not r.same_host for r in related)
-    if again:
+    pattern = find_pattern(related)
+    if pattern is Pattern.SAME_HOST:
         return (
             f" {seen} It came back there, so start without {diagnosis.host}, whatever else is done."
         )
-    if elsewhere >= FOLLOWS:
+    if pattern is Pattern.FOLLOWS_JOB:
         return f" {seen} It goes with the job from one place to the next, so other nodes do not help: stop and fix the cause first."
-    if any(r.same_host for r in related):
+    if pattern is Pattern.OTHER_FAULT:
         return f" {seen} Start without {diagnosis.host} where a spare is free."
     return f" {seen}"
 
@@ -243,7 +247,7 @@ def _advise_restart(t: Telling) -> str:
         return (
             f"Yes: the scheduler ended it, not a fault of the run. {t.cause} {t.main}.{start}{fix}"
         )
-    again = next((f for f in d.fixes[:2] if _AGAIN.search(f.text)), None)
+    again = next((f for f in d.fixes[:2] if starts_again(f)), None)
     if again is not None:
         return f"Yes, that is the first thing to do: {again.text} {t.sources.marks(again.citations, d)}{start} The fault: {t.cause} {t.main}."
     return f"No, not unchanged: a restart removes no cause, and it would stop there again. {t.cause} {t.main}.{fix}{start}"
@@ -275,11 +279,6 @@ def tell_resumed(t: Telling) -> str:
     if away is not None and away[0].time and away[1].time:
         gap = f" It was away for {(away[1].time - away[0].time) / 60:.0f} min, from {clock(away[0].time)} to {clock(away[1].time)} (UTC)."
     return f"Yes: it loaded the checkpoint of {load.name} at {clock(load.time or 0.0)} UTC, {at_event(t, load)}.{first}{gap}"
-
-
-_AGAIN = expression(
-    r"(?i)\b(?:start the job again|re-?start (?:it |the job |the run )?(?:from|with|and)|resume from|re-?submit|re-?run the job)"
-)
 
 
 def _say_onset(t: Telling, onset: Onset) -> str:

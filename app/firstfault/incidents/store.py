@@ -158,6 +158,14 @@ class IncidentStore:
         """One incident. Raises IncidentNotFound."""
         return self._one(select(incidents).where(incidents.c.id == incident), incident)
 
+    def numbered(self, prefix: str) -> tuple[tuple[int, Incident], ...]:
+        """Incidents whose key is `prefix` and a number, in order of it."""
+        wanted = select(incidents).where(incidents.c.key.startswith(prefix, autoescape=True))
+        with self.database.read() as connection:
+            rows = connection.execute(wanted).mappings().all()
+        found = ((str(row["key"])[len(prefix) :], _incident(row)) for row in rows)
+        return tuple(sorted(((int(n), i) for n, i in found if n.isdecimal()), key=lambda x: x[0]))
+
     def progress(self, wanted: Sequence[str]) -> dict[str, IncidentProgress]:
         """How far incidents are: the cheap question that followers ask again and again."""
         query = select(incidents.c.id, incidents.c.last_event, incidents.c.state)
