@@ -34,7 +34,7 @@ from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import read_query
 from firstfault.knowledge_base.search import POOL, Method, SearchIndex, open_index
 from firstfault.knowledge_base.shipping import index_file, read_shipped, write_shipped
-from firstfault.knowledge_base.store import Kind, VectorStore, open_client, text_key
+from firstfault.knowledge_base.store import Kind, VectorStore, text_key
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import WheelEmbedder, load_embedder
 from firstfault.paths import knowledge_folder
@@ -199,7 +199,7 @@ def time_first(folder: Path) -> float:
     import chromadb  # noqa: F401
 
     begin = time.perf_counter()
-    store = VectorStore(open_client(folder), WheelEmbedder.name)
+    store = VectorStore(open_embedded(folder), WheelEmbedder.name)
     store.nearest([1.0] * 384, POOL, Kind.PASSAGE)
     return (time.perf_counter() - begin) * 1000
 

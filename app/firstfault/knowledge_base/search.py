@@ -20,8 +20,9 @@ from firstfault.knowledge_base.recognition import Recogniser
 from firstfault.knowledge_base.rulings import Ruling, load_rulings
 from firstfault.knowledge_base.shipped_store import ShippedStore
 from firstfault.knowledge_base.shipping import index_file, read_shipped
+from firstfault.knowledge_base.snapshot import open_vectors
 from firstfault.knowledge_base.statements import Statement, cut_all
-from firstfault.knowledge_base.store import Entry, Kind, Progress, VectorStore, open_client
+from firstfault.knowledge_base.store import Entry, Kind, Progress, VectorStore
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
 from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
@@ -122,9 +123,14 @@ class SearchIndex:
             return None
         if self.in_memory:
             return ShippedStore(self.entries, self._read_shipped(name), name)
-        store = VectorStore(open_client(self.store_folder), name)
-        store.update(self.entries, _must_load, lambda: self._read_shipped(name), self.progress)
-        return store
+        return open_vectors(
+            self.store_folder,
+            name,
+            self.entries,
+            _must_load,
+            lambda: self._read_shipped(name),
+            self.progress,
+        )
 
     def _read_shipped(self, name: str) -> Mapping[str, list[float]]:
         return read_shipped(index_file(self.shipped_folder, name)) if self.shipped_folder else {}
@@ -285,7 +291,7 @@ def open_index(
     pages = load_pages(knowledge / "pages", cache_files / "pages.json")
     return SearchIndex(
         passages=cut_passages(pages.values()),
-        store_folder=cache_files / "chroma" if vectors else None,
+        store_folder=cache_files / "vectors" if vectors else None,
         progress=progress,
         vocabulary=load_vocabulary(knowledge / "search", cache_files / "vocabulary.json"),
         recogniser=Recogniser(knowledge / "signatures", cache_files / "signatures.json"),

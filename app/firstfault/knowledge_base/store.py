@@ -60,20 +60,27 @@ def text_key(text: str, embedder: str) -> str:
     return hashlib.sha256(f"{embedder}\x1f{text}".encode()).hexdigest()[:16]
 
 
-def open_client(folder: Path) -> Any:
-    """Chroma client: embedded below `folder`, or the server named by FIRSTFAULT_CHROMA_URL.
+def server_address() -> str:
+    """FIRSTFAULT_CHROMA_URL, empty where the store is embedded."""
+    return os.environ.get("FIRSTFAULT_CHROMA_URL", "")
 
-    Where `folder` cannot be written, vectors are kept in memory, for this process alone.
-    """
+
+def open_embedded(folder: Path | None) -> Any:
+    """Chroma in this process, kept below `folder`; in memory without one."""
     import chromadb
     from chromadb.config import Settings
 
     settings = Settings(anonymized_telemetry=False)
-    url = os.environ.get("FIRSTFAULT_CHROMA_URL")
-    if not url:
-        if not _make_writable(folder):
-            return chromadb.EphemeralClient(settings=settings)
-        return chromadb.PersistentClient(path=str(folder), settings=settings)
+    if folder is None:
+        return chromadb.EphemeralClient(settings=settings)
+    return chromadb.PersistentClient(path=str(folder), settings=settings)
+
+
+def open_server(url: str) -> Any:
+    """Client of a Chroma server that several processes share."""
+    import chromadb
+    from chromadb.config import Settings
+
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CannotAnalyse(f"FIRSTFAULT_CHROMA_URL={url}: expected http(s)://host[:port]")
@@ -82,20 +89,12 @@ def open_client(folder: Path) -> Any:
             host=parts.hostname,
             port=parts.port or (443 if parts.scheme == "https" else 8000),
             ssl=parts.scheme == "https",
-            settings=settings,
+            settings=Settings(anonymized_telemetry=False),
         )
     except ValueError as error:
         raise CannotAnalyse(
             f"no Chroma server answers at FIRSTFAULT_CHROMA_URL={url}; start it or unset the variable"
         ) from error
-
-
-def _make_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
 
 
 class VectorStore:

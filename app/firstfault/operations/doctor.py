@@ -164,16 +164,14 @@ def _check_embedder() -> Check:
 
 
 def _check_vectors() -> Check:
-    import os
+    from firstfault.knowledge_base.store import open_server, server_address
 
-    url = os.environ.get("FIRSTFAULT_CHROMA_URL")
+    url = server_address()
     if not url:
-        folder = cache_folder() / "chroma"
+        folder = cache_folder() / "vectors"
         state = "built" if folder.is_dir() else "built at the first search"
         return Check("vector store", State.OK, f"{folder}, {state}")
-    from firstfault.knowledge_base.store import open_client
-
-    open_client(cache_folder() / "chroma").heartbeat()
+    open_server(url).heartbeat()
     return Check("vector store", State.OK, url)
 
 

@@ -47,13 +47,14 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
 
 def _show_box(incident: Incident, events: Sequence[Event]) -> None:
     with st.container(key="ask", gap="small"):
-        if incident.state.is_final:
-            _show_choices(incident, events)
-            _show_suggestions(incident, events)
-        elif st.button("Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"):
-            require(Role.INVESTIGATE)
-            service().stop(incident.id)
-            st.rerun()
+        with st.container(key="beside-box", gap="small"):
+            if incident.state.is_final:
+                _show_choices(incident, events)
+                _show_suggestions(incident, events)
+            elif st.button("Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"):
+                require(Role.INVESTIGATE)
+                service().stop(incident.id)
+                st.rerun()
         given = st.chat_input(
             "Ask, or add more evidence   ( / )",
             accept_file="multiple",

@@ -147,7 +147,10 @@ def show_memory(diagnosis: Diagnosis) -> None:
     books = result.get("books")
     if not isinstance(books, dict) or not books.get("capacity_gib"):
         return
-    parts = [(name, float(books[key])) for key, name in BUCKETS if books.get(key, 0) >= LEAST_GIB]
+    # a message without process lines leaves parts unknown (None)
+    parts = [
+        (name, float(books[key])) for key, name in BUCKETS if (books.get(key) or 0) >= LEAST_GIB
+    ]
     st.html(
         '<h3 class="ff ff-title">Where the memory went<small>the books of the message, closed</small></h3>'
         f'<p class="ff" style="margin-top:.3rem">{escape(sentence(str(books["reason"])))}. '

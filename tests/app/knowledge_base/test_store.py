@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,14 @@ import pytest
 
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base import store as store_module
-from firstfault.knowledge_base.store import Entry, Kind, VectorStore, open_client, text_key
+from firstfault.knowledge_base.store import (
+    Entry,
+    Kind,
+    VectorStore,
+    open_embedded,
+    open_server,
+    text_key,
+)
 
 A = Entry("a#Summary", "a", Kind.PASSAGE, "disk is full")
 B = Entry("b#Summary", "b", Kind.PASSAGE, "loss is nan")
@@ -73,15 +79,13 @@ def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=["embedded", "server"])
-def client(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "server":
-        monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", request.getfixturevalue("chroma_server"))
-        opened = open_client(tmp_path)
+        opened = open_server(request.getfixturevalue("chroma_server"))
         for collection in opened.list_collections():
             opened.delete_collection(collection.name)
         return opened
-    monkeypatch.delenv("FIRSTFAULT_CHROMA_URL", raising=False)
-    return open_client(tmp_path / "chroma")
+    return open_embedded(tmp_path / "chroma")
 
 
 def test_only_what_changed_is_embedded(client: Any, hash_embedder: Any) -> None:
@@ -166,16 +170,11 @@ def test_kinds_are_asked_apart(client: Any, hash_embedder: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://"])
-def test_a_bad_server_address_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", url)
+def test_a_bad_server_address_is_named(url: str) -> None:
     with pytest.raises(CannotAnalyse, match="FIRSTFAULT_CHROMA_URL"):
-        open_client(tmp_path)
-    assert os.environ["FIRSTFAULT_CHROMA_URL"] == url
+        open_server(url)
 
 
-def test_a_silent_server_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIRSTFAULT_CHROMA_URL", "http://127.0.0.1:9")
+def test_a_silent_server_is_named() -> None:
     with pytest.raises(CannotAnalyse, match="no Chroma server"):
-        open_client(tmp_path)
+        open_server("http://127.0.0.1:9")
