@@ -34,7 +34,7 @@ from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import read_query
 from firstfault.knowledge_base.search import POOL, Method, SearchIndex, open_index
 from firstfault.knowledge_base.shipping import index_file, read_shipped, write_shipped
-from firstfault.knowledge_base.store import Kind, VectorStore, text_key
+from firstfault.knowledge_base.store import Kind, VectorStore, open_embedded, text_key
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import WheelEmbedder, load_embedder
 from firstfault.paths import knowledge_folder
