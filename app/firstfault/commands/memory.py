@@ -135,6 +135,14 @@ def show_memory(result: Mapping[str, Any]) -> None:
                 row["reason"], row["cost"], row["side_effects"],
             )  # fmt: skip
         console.print(table)
+    if result["plan"]:
+        table = Table("one after the other", "saves GiB", "then needs GiB", "fits", "cost", "flag")
+        for number, row in enumerate(result["plan"], 1):
+            table.add_row(
+                f"{number}. {row['change']}", f"{row['saved_gib']:.2f}", f"{row['needed_gib']:.2f}",
+                "yes" if row["fits"] else "no", row["cost"], row["flag"],
+            )  # fmt: skip
+        console.print(table)
     for line in result["assumptions"]:
         console.print(f"assumed: {line}")
 

@@ -16,6 +16,8 @@ from firstfault.conversation.accounts import (
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence_lines import answer_line, answer_words
+from firstfault.conversation.loss_answers import tell_trend
+from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
     TROUBLE,
     answer_named,
@@ -456,6 +458,10 @@ def _onset(t: Telling) -> str:
     return tell_onset(t) or _timeline(t)
 
 
+def _steps(t: Telling) -> str:
+    return tell_steps(t) or _next(t)
+
+
 def _lose_less(t: Telling) -> str:
     return tell_lose_less(t) or tell_postmortem(t)
 
@@ -465,6 +471,6 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
     "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
-    "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
+    "steps": _steps, "trend": tell_trend, "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
     "postmortem": tell_postmortem, "words": _words, "fact": _fact,
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from firstfault.conversation.asked import Asked
@@ -29,7 +30,23 @@ def shape_of(billions: float) -> tuple[dict[str, Any], str]:
     return fields, f"the shape of {row['like']}"
 
 
-def answer_memory(q: Quantities, asked: Asked) -> Reply:
+@dataclass(slots=True)
+class SetUp:
+    """A run as the memory calculator takes it. assumed: what nobody said, for people."""
+
+    name: str
+    shape: dict[str, Any]
+    knobs: dict[str, Any]
+    card: str
+    assumed: list[str]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {**self.shape, **self.knobs, "card": self.card}
+
+
+def set_up(q: Quantities, text: str) -> SetUp:
+    """The run that the quantities of a text describe."""
     assumed: list[str] = []
     shape: dict[str, Any] = {}
     if q.model is not None:
@@ -87,9 +104,16 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
     if q.offload:
         knobs["offload_optimizer"] = True
         if re.search(
-            r"(?i)\bparam\w*\b[^?\n]{0,12}\boffload|\boffload\w*[^?\n]{0,12}\bparam", asked.text
+            r"(?i)\bparam\w*\b[^?\n]{0,12}\boffload|\boffload\w*[^?\n]{0,12}\bparam", text
         ):
             knobs["offload_parameters"] = True
+    return SetUp(name, shape, knobs, card, assumed)
+
+
+def answer_memory(q: Quantities, asked: Asked) -> Reply:
+    run = set_up(q, asked.text)
+    name, shape, knobs, card, assumed = run.name, run.shape, run.knobs, run.card, run.assumed
+    gpus = knobs["world"]
     if _BEFORE_ACTIVATIONS.search(asked.text) and (states := _say_states(q, asked, name, gpus)):
         return states
     asks = _asks_of_memory(asked.text)

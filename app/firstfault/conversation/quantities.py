@@ -453,7 +453,9 @@ def _read_recompute(text: str) -> str | None:
     if re.search(r"(?i)\bselective\b", text):
         return "selective"
     if re.search(
-        r"(?i)\b(?:no|without) (?:gradient |activation )?(?:checkpointing|recompu\w{0,6})", text
+        r"(?i)\b(?:no|without) (?:gradient |activation )?(?:checkpointing|recompu\w{0,6})|"
+        r"\b(?:checkpointing|recomput\w{0,6})\s?(?:=|:|is)?\s?(?:disabled|off|false|no|none)\b",
+        text,
     ):
         return "none"
     found = re.search(

@@ -10,6 +10,7 @@ from firstfault_tools.memory.changes import rank_changes
 from firstfault_tools.memory.configuration import build_run
 from firstfault_tools.memory.estimate import GIB, Fit
 from firstfault_tools.memory.models import find_model
+from firstfault_tools.memory.plan import plan_changes
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
@@ -175,3 +176,23 @@ def test_impossible_observation_is_refused(observed):
 
 def test_implausible_factor_is_flagged():
     assert not calibrate(estimate_step(L8, EIGHT), 200.0).plausible
+
+
+def test_one_after_the_other_until_it_fits():
+    """Each step is weighed on top of those before, and what trains something else comes last."""
+    qlora = TrainingSetup(
+        attention=Attention.FLASH, sequence=2048, micro_batch=4, quantized_bits=4, lora_rank=16, precision=Precision.BF16
+    )  # fmt: skip
+    steps = plan_changes(L8, qlora, find_card("T4"))
+    assert [s.name for s in steps][:2] == [
+        "full activation recomputation",
+        "half the micro-batch, twice the accumulation",
+    ]
+    assert [s.fits for s in steps] == [False] * (len(steps) - 1) + [True]
+    assert not any(s.alters for s in steps)
+    for before, after in itertools.pairwise(steps):
+        assert before.needed_gib - after.needed_gib == pytest.approx(after.saved_gib, rel=0.25)
+    far = plan_changes(L70, SEVENTY, find_card("T4"))
+    alters = [s.alters for s in far]
+    assert alters == sorted(alters)
+    assert plan_changes(L8, EIGHT, None) == ()

@@ -42,14 +42,16 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
+    """A change before it is weighed. fields: of the setup, that it sets. alters: it trains something else."""
+
     name: str
     fields: Mapping[str, Any]
-    """Fields of the setup that it sets."""
     cost: str
     side_effects: str = ""
     throughput_cost: float | None = None
     flag: str = ""
+    alters: bool = False
 
 
 def rank_changes(
@@ -68,7 +70,7 @@ def rank_changes(
     peak = (step or estimate_step(shape, setup)).peak
     before = peak.total / GIB
     found: list[Change] = []
-    for candidate in _list_candidates(shape, setup):
+    for candidate in list_candidates(shape, setup):
         try:
             changed = setup.vary(candidate.fields)
             other = estimate_step(shape, changed)
@@ -108,16 +110,17 @@ def _explain_difference(before: Moment, after: Moment) -> str:
     return ", ".join(parts) + " GiB" + where
 
 
-def _list_candidates(shape: Architecture, setup: TrainingSetup) -> Iterator[_Candidate]:
+def list_candidates(shape: Architecture, setup: TrainingSetup) -> Iterator[Candidate]:
+    """Every change that applies to the setup."""
     yield from _list_activation_changes(setup)
     yield from _list_state_changes(setup)
     yield from _list_parallel_changes(shape, setup)
 
 
-def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
+def _list_activation_changes(setup: TrainingSetup) -> Iterator[Candidate]:
     megatron = setup.framework is Framework.MEGATRON
     if setup.recompute is not Recompute.FULL:
-        yield _Candidate(
+        yield Candidate(
             "full activation recomputation",
             {"recompute": Recompute.FULL},
             "one more forward: about +33 % compute",
@@ -129,7 +132,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
         )
     if setup.recompute is Recompute.NONE:
         flash = setup.attention is not Attention.EAGER
-        yield _Candidate(
+        yield Candidate(
             "selective recomputation of the attention core",
             {"recompute": Recompute.SELECTIVE},
             "a few percent of compute",
@@ -140,7 +143,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--recompute-granularity selective" if megatron else "",
         )
     if setup.attention is Attention.EAGER:
-        yield _Candidate(
+        yield Candidate(
             "flash attention instead of written-out scores",
             {"attention": Attention.SDPA},
             "none: faster",
@@ -149,7 +152,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--attention-backend flash" if megatron else "attn_implementation='sdpa'",
         )
     if setup.micro_batch > 1:
-        yield _Candidate(
+        yield Candidate(
             "half the micro-batch, twice the accumulation",
             {
                 "micro_batch": max(1, setup.micro_batch // 2),
@@ -161,7 +164,7 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--micro-batch-size" if megatron else "per_device_train_batch_size",
         )
     if not setup.loss_fused:
-        yield _Candidate(
+        yield Candidate(
             "fused or chunked cross-entropy",
             {"loss_fused": True, "loss_bytes": 0.0},
             "about none",
@@ -170,20 +173,21 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te" if megatron else "",
         )
     if setup.sequence >= 2048:
-        yield _Candidate(
+        yield Candidate(
             "half the sequence length",
             {"sequence": setup.sequence // 2},
             "none per token",
             "changes the training data: shorter context",
             0.0,
+            alters=True,
         )
 
 
-def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
+def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
     megatron = setup.framework is Framework.MEGATRON
     ranks = setup.data * setup.context
     if setup.states.step_lists:
-        yield _Candidate(
+        yield Candidate(
             "fused optimizer step",
             {"optimizer": "adamw_fused"},
             "none: faster",
@@ -192,16 +196,17 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "fused=True",
         )
     if setup.states.moments == 2 and not megatron:
-        yield _Candidate(
+        yield Candidate(
             "8-bit Adam moments",
             {"optimizer": "adamw_8bit"},
             "small",
             "quantised moments: watch the loss; checkpoints change format",
             0.02,
             "optim='adamw_bnb_8bit'",
+            alters=True,
         )
     if setup.states.moments and not setup.offload_optimizer:
-        yield _Candidate(
+        yield Candidate(
             "optimizer states in host memory",
             {"offload_optimizer": True},
             "large: a transfer of all states every step",
@@ -210,15 +215,16 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--optimizer-cpu-offload" if megatron else "offload_optimizer",
         )
     if setup.precision in (Precision.AMP, Precision.FP16_AMP) and not setup.lora_rank:
-        yield _Candidate(
+        yield Candidate(
             "bf16 weights and optimizer throughout",
             {"precision": Precision.BF16},
             "none: faster",
             "small updates are lost to rounding: convergence may suffer",
             0.0,
+            alters=True,
         )
     if megatron and ranks > 1 and not setup.distributed_optimizer:
-        yield _Candidate(
+        yield Candidate(
             "distributed optimizer",
             {"distributed_optimizer": True},
             "about none (reduce-scatter and all-gather replace the all-reduce)",
@@ -227,7 +233,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             "--use-distributed-optimizer",
         )
     if not megatron and ranks > 1 and setup.sharding in (Sharding.NONE, Sharding.DDP):
-        yield _Candidate(
+        yield Candidate(
             "ZeRO-1: optimizer states split over the data-parallel ranks",
             {"sharding": Sharding.ZERO1},
             "about none",
@@ -235,7 +241,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             0.02,
         )
     if ranks > 1 and setup.sharding not in (Sharding.FSDP, Sharding.ZERO3):
-        yield _Candidate(
+        yield Candidate(
             "FSDP (ZeRO-3): weights, gradients and states split over the data-parallel ranks",
             {"sharding": Sharding.FSDP, "distributed_optimizer": False},
             "weights gathered twice a step: little inside a node, more across",
@@ -243,30 +249,32 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[_Candidate]:
             0.1,
         )
     if not setup.lora_rank and setup.states.moments and not megatron:
-        yield _Candidate(
+        yield Candidate(
             "LoRA, rank 16 on all linear layers",
             {"lora_rank": 16},
             "none: faster",
             "trains adapters only: another result",
             0.0,
             "peft.LoraConfig",
+            alters=True,
         )
     if setup.lora_rank and not setup.quantized_bits:
-        yield _Candidate(
+        yield Candidate(
             "QLoRA: the frozen base in NF4",
             {"quantized_bits": 4},
             "dequantisation in every matmul",
             "base weights are rounded to 4 bits",
             0.3,
             "BitsAndBytesConfig(load_in_4bit=True)",
+            alters=True,
         )
 
 
-def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterator[_Candidate]:
+def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterator[Candidate]:
     megatron = setup.framework is Framework.MEGATRON
     more = "data-parallel size halves at the same number of GPUs"
     if megatron and setup.tensor > 1 and not setup.sequence_parallel:
-        yield _Candidate(
+        yield Candidate(
             "sequence parallelism",
             {"sequence_parallel": True},
             "none (all-gather and reduce-scatter replace the all-reduce)",
@@ -275,7 +283,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
             "--sequence-parallel",
         )
     if megatron and setup.data % 2 == 0:
-        yield _Candidate(
+        yield Candidate(
             f"tensor parallelism {setup.tensor * 2} with sequence parallelism",
             {
                 "tensor": setup.tensor * 2,
@@ -289,7 +297,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
             0.1,
             "--tensor-model-parallel-size",
         )
-        yield _Candidate(
+        yield Candidate(
             f"pipeline parallelism {setup.pipeline * 2}",
             {"pipeline": setup.pipeline * 2, "micro_batches": setup.micro_batches * 2},
             "pipeline bubble (p-1)/m grows",
@@ -299,7 +307,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
             "--pipeline-model-parallel-size",
         )
     if megatron and setup.pipeline > 1:
-        yield _Candidate(
+        yield Candidate(
             f"interleaved schedule, {setup.virtual * 2} chunks a stage",
             {"virtual": setup.virtual * 2},
             "smaller bubble: faster",
@@ -308,7 +316,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
             "--num-virtual-stages-per-pipeline-rank",
         )
     if setup.data % 2 == 0 and setup.sequence % 2 == 0 and megatron:
-        yield _Candidate(
+        yield Candidate(
             f"context parallelism {setup.context * 2}",
             {"context": setup.context * 2, "micro_batches": setup.micro_batches * 2},
             "key-value exchange in every attention",
@@ -317,7 +325,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
             "--context-parallel-size",
         )
     if shape.experts and setup.expert * 2 <= shape.experts:
-        yield _Candidate(
+        yield Candidate(
             f"expert parallelism {setup.expert * 2}",
             {"expert": setup.expert * 2},
             "all-to-all over more ranks",
@@ -327,7 +335,7 @@ def _list_parallel_changes(shape: Architecture, setup: TrainingSetup) -> Iterato
         )
     sharded = setup.distributed_optimizer or setup.sharding not in (Sharding.NONE, Sharding.DDP)
     if sharded:
-        yield _Candidate(
+        yield Candidate(
             "twice the data-parallel ranks (twice the GPUs)",
             {"world": setup.world * 2},
             "twice the GPUs",

@@ -15,6 +15,7 @@ from firstfault_tools.memory.changes import Change, rank_changes
 from firstfault_tools.memory.configuration import Draft, Run
 from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
 from firstfault_tools.memory.host import size_host, size_node
+from firstfault_tools.memory.plan import PlannedStep, plan_changes
 from firstfault_tools.memory.rollout import size_beside, size_phases, size_reference, write_phases
 from firstfault_tools.memory.setup import (
     LOW_BYTES,
@@ -63,7 +64,9 @@ def report_memory(
         beside = size_beside(run.shape, run.setup, run.rollout, step, capacity)
     verdict = judge(step.with_terms(beside), run.setup, card)
     ranked = rank_changes(run.shape, run.setup, card, factor, plain, beside) if changes else ()
-    return _describe(run, verdict, ranked, calibration, _size_rollout(run, step, verdict, card))
+    planned = plan_changes(run.shape, run.setup, card, factor, beside) if changes else ()
+    told = _describe(run, verdict, ranked, calibration, _size_rollout(run, step, verdict, card))
+    return {**told, "plan": [describe_step(planned_step) for planned_step in planned]}
 
 
 def _describe(
@@ -256,6 +259,20 @@ def describe_change(change: Change) -> dict[str, Json]:
         "side_effects": change.side_effects,
         "flag": change.flag,
         "reason": change.reason,
+    }
+
+
+def describe_step(step: PlannedStep) -> dict[str, Json]:
+    """One step of what to do first, second, third."""
+    return {
+        "change": step.name,
+        "saved_gib": _round(step.saved_gib),
+        "needed_gib": _round(step.needed_gib),
+        "fits": step.fits,
+        "cost": step.cost,
+        "side_effects": step.side_effects,
+        "flag": step.flag,
+        "alters_result": step.alters,
     }
 
 
