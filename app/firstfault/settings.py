@@ -148,7 +148,8 @@ class Settings(BaseSettings):
         description="Longest that `diagnose --json` waits for the model; then it prints without it.",
     )
     model_probe: bool = Field(
-        False, description="The model may propose to run `probe` here; a person approves each."
+        False,
+        description="The conversation, or its model, may offer to run `probe` here; a person approves each.",
     )
     model_price_in: float = Field(0.0, ge=0, description="Price of a million tokens sent.")
     model_price_out: float = Field(0.0, ge=0, description="Price of a million tokens received.")

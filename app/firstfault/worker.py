@@ -78,12 +78,15 @@ def name_worker() -> str:
 
 
 def choose_answerer(record: Record, search: PassageSearch = search_lexically) -> Answerer:
-    """The model of the settings where one is set up, else rules. Opens no connection."""
+    """The model of the settings where one is set up, else rules, with a probe where it is allowed. Opens no connection."""
     from firstfault.agent.endpoint import read_endpoint
 
-    if read_endpoint(record.settings) is None:
+    if read_endpoint(record.settings) is None and not record.settings.model_probe:
         return RuleAnswerer(search)
-    from firstfault.agent.opening import open_answerer
+    from firstfault.agent.opening import open_answerer, open_probing
+
+    if read_endpoint(record.settings) is None:
+        return open_probing(record, search)
 
     return open_answerer(record, search=search)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from firstfault.agent.approval import HOW, read_decision
 from firstfault.agent.assessment import AskedByModel, Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
 from firstfault.agent.exam.standing import read_standing
@@ -30,7 +31,6 @@ from firstfault.conversation.walk import ORDER, Said, Walk, follow, phase_questi
 from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
 from firstfault.investigation.diagnosis import Diagnosis, LedBy
-from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
     from firstfault.incidents.records import Related
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 History = Callable[[str, Diagnosis], "tuple[Related, ...]"]
 Part = AnswerPart | Progress | VerdictReached
-_REJECT = expression(r"(?is)^/?reject(?:\s*[:,]\s*(?P<reason>.{0,400}))?$")
 
 
 @dataclass
@@ -87,7 +86,7 @@ class AgentAnswerer:
 
     def answer(self, question: Question) -> Iterator[Part]:
         """Rules, then the model. Commands are exact words, so that no sentence is taken for one."""
-        decided = self._decision(question)
+        decided = read_decision(self.store, question)
         if decided is not None:
             yield from self._resume(question, *decided)
             return
@@ -131,21 +130,6 @@ class AgentAnswerer:
             return
         self.allow_sending(question.incident)
         yield from self._ask_model(question, "explain")
-
-    def _decision(self, question: Question) -> tuple[PendingProbe, Decision, str] | None:
-        rejected = _REJECT.match(question.text.strip())
-        reason = (rejected["reason"] or "") if rejected is not None else ""
-        earlier = self.store.decided_in(question.incident, question.turn)
-        if earlier is not None:
-            return (*earlier, reason)
-        approved = question.text.strip().lower() in ("/approve", "approve")
-        if not approved and rejected is None:
-            return None
-        probe = self.store.pending(question.incident)
-        decision = Decision.APPROVE if approved else Decision.REJECT
-        if probe is None or not self.store.decide(probe.thread, decision, question.turn):
-            return None
-        return probe, decision, reason
 
     def _resume(
         self, question: Question, probe: PendingProbe, decision: Decision, reason: str
@@ -195,8 +179,7 @@ class AgentAnswerer:
             self.store.ask_approval(question.incident, context.thread, outcome.waiting)
             yield Progress("approval", json.dumps(outcome.waiting))
             yield AnswerPart(
-                f"The model asks to measure this node: {describe_request(outcome.waiting['args'])}. "
-                "Nothing runs before you reply `/approve`; `/reject: reason` goes on without it.",
+                f"The model asks to measure this node: {describe_request(outcome.waiting['args'])}. {HOW}",
                 source="model",
             )
             return

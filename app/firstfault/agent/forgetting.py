@@ -19,7 +19,6 @@ from firstfault.agent.store import (
     open_store,
 )
 from firstfault.conversation.answerer import Answerer
-from firstfault.conversation.rules import RuleAnswerer
 from firstfault.settings import Settings
 
 
@@ -49,7 +48,7 @@ def forget_incident(settings: Settings, incident: str, answerer: Answerer | None
 @contextmanager
 def _find_store(settings: Settings, answerer: Answerer | None) -> Iterator[AgentStore | None]:
     """The store that the answerer holds, else one for this call; None where there never was one."""
-    held = None if answerer is None or isinstance(answerer, RuleAnswerer) else _store_of(answerer)
+    held = None if answerer is None else _store_of(answerer)
     if held is not None:
         yield held
     elif is_postgres(settings) or agent_file(settings).exists():
@@ -60,7 +59,5 @@ def _find_store(settings: Settings, answerer: Answerer | None) -> Iterator[Agent
 
 
 def _store_of(answerer: Answerer) -> AgentStore | None:
-    """Its store. The agent is imported here, since it takes long and who has a store has it already."""
-    from firstfault.agent.answerer import AgentAnswerer
-
-    return answerer.store if isinstance(answerer, AgentAnswerer) else None
+    store = getattr(answerer, "store", None)
+    return store if isinstance(store, AgentStore) else None

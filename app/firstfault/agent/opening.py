@@ -11,6 +11,7 @@ from firstfault.conversation.rules import RuleAnswerer, search_lexically
 if TYPE_CHECKING:
     from firstfault.agent.answerer import AgentAnswerer
     from firstfault.agent.model import Model
+    from firstfault.agent.probe_offer import ProbingRules
     from firstfault.incidents.record import Record
 
 
@@ -45,3 +46,12 @@ def open_answerer(
         history=history,
         run_probe=run_local_probe if settings.model_probe else None,
     )
+
+
+def open_probing(record: Record, search: PassageSearch = search_lexically) -> ProbingRules:
+    """Answers by rule that may measure this machine after an approval."""
+    from firstfault.agent.probe import run_local_probe
+    from firstfault.agent.probe_offer import ProbingRules
+    from firstfault.agent.store import open_store
+
+    return ProbingRules(open_store(record.settings), run_local_probe, RuleAnswerer(search))

@@ -40,6 +40,7 @@ from firstfault.conversation.run_answers import (
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of
+from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.postmortem.report import Cited
 from firstfault.postmortem.victims import ranks_in_trouble
@@ -471,6 +472,6 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
     "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
-    "steps": _steps, "trend": tell_trend, "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
-    "postmortem": tell_postmortem, "words": _words, "fact": _fact,
+    "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
+    "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
 }  # fmt: skip

@@ -22,6 +22,7 @@ from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, answer_lines
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
+from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
 from firstfault.conversation.run_answers import tell_before_stop
@@ -29,6 +30,7 @@ from firstfault.conversation.running import answer_running
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.statements import Moved, reply_to_statement
 from firstfault.conversation.telling import Telling
+from firstfault.conversation.triage_tree import reply_to_walk, walk_tree
 from firstfault.conversation.walk import (
     Said,
     Walk,
@@ -45,7 +47,7 @@ from firstfault.knowledge_base.search import Found, SearchIndex, open_index
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.findings import Category, Verdict
 
-NO_MODEL = "/preview, /send, /approve and /reject are for a model, and none is set (docs/model.md)."
+NO_MODEL = "/preview, /send, /approve and /reject are for a model or a probe, and none waits here (docs/model.md)."
 SUGGESTED = (
     "What does Xid 79 mean and what do I do?",
     "16 stages, 32 micro-batches: how large is the bubble?",
@@ -111,6 +113,12 @@ class RuleAnswerer:
     def _reply(
         self, question: Question, asked: Asked, sources: Sources, before: Walk, walk: Walk, board: Board
     ) -> Reply:  # fmt: skip
+        if (request := read_probe_request(question.text)) is not None:
+            return say_command(request)
+        if question.diagnosis is None and asked.family not in (Family.CALCULATOR, Family.RUNNING):
+            place = walk_tree([*(e.question for e in question.earlier), question.text])
+            if place is not None:
+                return reply_to_walk(place, question.knowledge, sources)
         if asked.family is Family.COURTESY:
             return _courtesy(asked, question.diagnosis)
         if asked.family is Family.CALCULATOR:

@@ -12,6 +12,7 @@ from firstfault.investigation.diagnosis import (
 )
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.place import FaultPlace
+from firstfault.investigation.run_stage import say_when
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.odd_ranks.silence import read_silence
 from firstfault_tools.findings import Category, Confidence, Level, Verdict
@@ -78,7 +79,11 @@ def _triage(examination: Examination, judgement: Judgement) -> Phase:
     seen = len(logs.ranks_seen)
     world = logs.world_size
     ranks = f" {_count(seen, 'rank')} seen" + (f" of {world}." if world else ".") if seen else ""
-    return Phase(PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{ranks}", tuple(symptoms))
+    when = say_when(examination, judgement.finding) if dead and judgement.finding else ""
+    stage = f" {when}." if when else ""
+    return Phase(
+        PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{stage}{ranks}", tuple(symptoms)
+    )
 
 
 def _localize(examination: Examination, judgement: Judgement, place: FaultPlace | None) -> Phase:

@@ -13,6 +13,7 @@ from firstfault.investigation.headline import capitalise, lower_first, shorten_c
 from firstfault.investigation.health import Ground, HealthProof
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.place import find_place
+from firstfault.investigation.run_stage import say_when
 from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement, is_quotation, quote_first
@@ -68,7 +69,9 @@ def explain(
 
     The lines of the evidence are not quoted again, only named by their marks.
     """
-    parts = [_say_deciding(finding, main), *_say_place(examination, finding, book)]
+    when = say_when(examination, finding)
+    parts = [_say_deciding(finding, main), f"{when}." if when else ""]
+    parts += _say_place(examination, finding, book)
     page = knowledge.pages.get(finding.page or "")
     if page is not None and page.summary:
         sentence = _first_sentence(page.summary)
