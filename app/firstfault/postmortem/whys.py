@@ -18,6 +18,8 @@ MOST = 5
 MOST_NAMED = 8
 FIRST = "Why did this become an incident?"
 _MARKS = expression(r"\s*\[\d+\]")
+_QUOTED = expression(r"`([^`]{3,200})`")
+_FIGURE = expression(r"\d+\.\d{2,}|\d{3,}")
 _PLACE = expression(r"^(?P<file>\S.*?)(?:, line |:)(?P<line>\d{1,9})$")
 
 
@@ -123,7 +125,7 @@ def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:
     assumed = not sure or not marks
     steps = [_Step(Cited(_sentence(headline), marks, assumed), "Why did that happen?")]
     if detail:
-        steps.append(_Step(Cited(_sentence(detail), marks[:1], assumed), "Why was that possible?"))
+        steps += _details(detail, main.for_, diagnosis, book, assumed)
     else:
         for citation in diagnosis.citations:
             if citation.kind is CitationKind.PAGE and f"[{citation.n}]" in diagnosis.explanation:
@@ -131,6 +133,31 @@ def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:
                 steps.append(_Step(because, "Why was that possible?"))
                 break
     return steps
+
+
+def _details(
+    detail: str, numbers: Sequence[int], diagnosis: Diagnosis, book: Book, assumed: bool
+) -> list[_Step]:
+    """What the cause says of itself: first what went on before it, then the settings that let it, each with its lines."""
+    clauses = [
+        c.strip() for c in detail.split("; ") if not c.lower().startswith("together with it")
+    ]
+    quotes = {c.n: c for c in diagnosis.citations}
+    steps = []
+    raised = ("Why was that possible?", "Why was it so?")
+    for said, raises in zip(("; ".join(clauses[:1]), "; ".join(clauses[1:])), raised, strict=True):
+        if said:
+            found = [n for n in numbers if n in quotes and _is_of(quotes[n].quote, said)]
+            marks = tuple(book.again(quotes[n]) for n in found or numbers[:1] if n in quotes)
+            steps.append(_Step(Cited(_sentence(said), marks, assumed), raises))
+    return steps
+
+
+def _is_of(quote: str, said: str) -> bool:
+    """The line is one that the clauses name: by the words they quote of it, or by a figure of theirs."""
+    flat = " ".join(quote.split())
+    named = _QUOTED.findall(said)
+    return any(" ".join(n.split()) in flat for n in named) or any(f in flat for f in _FIGURE.findall(_QUOTED.sub("", said)))  # fmt: skip
 
 
 def _sentence(text: str) -> str:
