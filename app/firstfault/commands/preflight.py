@@ -72,14 +72,15 @@ Exit codes: 0 nothing failed, 1 an item failed, 2 usage, 3 unreadable.
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Your own items.",
 )
-@click.option("--gpus", type=click.IntRange(1), help="GPUs of the job, with --grow-to.")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs of the job.")
 @click.option("--grow-to", type=click.IntRange(1), help="GPUs after growing: the scaling-up list.")
 @click.option("--tensor", type=click.IntRange(1), default=1)
 @click.option("--pipeline", type=click.IntRange(1), default=1)
 @click.option("--context", type=click.IntRange(1), default=1)
 @click.option("--micro-batch", type=click.IntRange(1), default=1)
 @click.option("--global-batch", type=click.IntRange(1))
-@click.option("--save-seconds", type=float)
+@click.option("--save-seconds", type=click.FloatRange(0.001), help="Longest pause for a save.")
+@click.option("--step-seconds", type=click.FloatRange(0.001), help="Usual length of a step.")
 @click.option("--learning-rate", type=float)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def preflight(files: tuple[Path, ...], own: tuple[Path, ...], as_json: bool, **options: Any) -> None:  # fmt: skip
@@ -121,6 +122,7 @@ def _gather(files: tuple[Path, ...], options: dict[str, Any]) -> Given:
     """What was given, read: the files also through every reader that knows them."""
     from firstfault.commands.checkpoint import list_folder
     from firstfault_tools.preflight.checks import Given
+    from firstfault_tools.preflight.plans import Planned
 
     findings, kinds = _examine(files)
     config: Path | None = options["config"]
@@ -136,6 +138,7 @@ def _gather(files: tuple[Path, ...], options: dict[str, Any]) -> Given:
         kinds=kinds,
         store=options["store"],
         load=None if options["load"] is None else list_folder(options["load"]),
+        planned=Planned(options["gpus"], options["save_seconds"], options["step_seconds"]),
     )
 
 

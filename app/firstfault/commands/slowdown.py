@@ -9,16 +9,19 @@ import click
 
 from firstfault.errors import CannotAnalyse, UsageError
 from firstfault.plain_text import show_line, write_json
-from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.errors import InvalidParameter, ToolError
 
 LARGEST = 64 * 1024 * 1024
 HELP = """What does a slow rank, host or pipeline stage cost, and what is the cheapest thing to do?
 
-LOG prints computation and waiting times by rank (a table, or one line a rank); '-' reads stdin.
+FILES tell the times of every rank: a table or one line a rank, Megatron's timers of all ranks, a
+torch.profiler trace a rank, or NCCL or RCCL Inspector records; '-' reads stdin.
 
 \b
 Examples:
   firstfault slowdown timers.log --gpus 512 --hours-left 72 --price 2.5
+  firstfault slowdown trace_rank_*.json.gz --gpus 64 --micro-batches 16
+  firstfault slowdown inspector/*.log --gpus 256 --price 2.5
   firstfault slowdown --stages 30,30,39,30 --micro-batches 32 --gpus 256
 
 Exit codes: 0 nothing to gain, 1 something costs, 2 usage, 3 unreadable, 4 no times in it.
@@ -26,7 +29,7 @@ Exit codes: 0 nothing to gain, 1 something costs, 2 usage, 3 unreadable, 4 no ti
 
 
 @click.command("slowdown", help=HELP)
-@click.argument("log", type=click.File("rb"), required=False)
+@click.argument("files", type=click.File("rb"), nargs=-1)
 @click.option("--stages", help="Milliseconds of one micro-batch on each stage, comma-separated.")
 @click.option("--schedule", type=click.Choice(["gpipe", "1f1b", "interleaved", "zb-h1"]), default="1f1b")  # fmt: skip
 @click.option("--micro-batches", type=click.IntRange(1), help="Of each rank and step.")
@@ -37,7 +40,9 @@ Exit codes: 0 nothing to gain, 1 something costs, 2 usage, 3 unreadable, 4 no ti
 @click.option("--swap-minutes", type=float, default=0.0, help="Until another node is at hand.")
 @click.option("--price", type=float, help="Of one GPU-hour.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def slowdown(log: IO[bytes] | None, stages: str | None, as_json: bool, **options: Any) -> None:
+def slowdown(
+    files: tuple[IO[bytes], ...], stages: str | None, as_json: bool, **options: Any
+) -> None:
     from firstfault_tools.slowdown.slowdown_calculator import run_slowdown
 
     given: dict[str, Any] = {
@@ -48,17 +53,19 @@ def slowdown(log: IO[bytes] | None, stages: str | None, as_json: bool, **options
     try:
         if stages is not None:
             given["stage_ms"] = [float(part) for part in stages.split(",")]
-        elif log is not None:
-            given["log"] = log.read(LARGEST).decode("utf-8", errors="replace")
+        elif files:
+            given["log"] = [(file.name, file.read(LARGEST)) for file in files]
         else:
-            raise UsageError("give a LOG with times by rank, or --stages")
+            raise UsageError("give FILES with times by rank, or --stages")
         result = run_slowdown(**given)
     except ValueError as error:
         raise UsageError(f"--stages {stages!r}: numbers separated by commas") from error
     except InvalidParameter as error:
-        if log is not None and stages is None:
+        if files and stages is None:
             raise CannotAnalyse(str(error)) from error
         raise UsageError(str(error)) from error
+    except ToolError as error:
+        raise CannotAnalyse(str(error)) from error
     if as_json:
         click.echo(write_json(result))
     else:

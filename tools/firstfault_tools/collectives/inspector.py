@@ -53,6 +53,8 @@ class Record:
     bus_gbs: float
     file: str
     line: int
+    time_us: float = 0.0
+    """When it was written; 0 where the record does not say."""
 
 
 def recognise(name: str, head: bytes) -> bool:
@@ -109,6 +111,7 @@ def parse_record(line: str, file: str, number: int) -> Record | None:
             bus_gbs=float(done.get("coll_busbw_gbs", 0.0)),
             file=file,
             line=number,
+            time_us=float(about.get("dump_timestamp_us") or 0.0),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

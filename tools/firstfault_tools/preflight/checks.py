@@ -1,7 +1,7 @@
 """Which items of the checklist before a start do tools answer, from what was given?
 
 Given: a configuration (memory, size of a checkpoint), probe records and nccl-tests tables (rates, health,
-versions, clocks), `nvidia-smi -q`, kernel logs, `pip freeze` of nodes, the checkpoint store, the load path.
+versions, clocks), what is planned (GPUs, seconds of a save and a step), `nvidia-smi -q`, kernel logs, `pip freeze` of nodes, the checkpoint store, the load path.
 What was not given is `unknown`, with the command that brings it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,12 @@ from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category, Finding, Json, Level
 from firstfault_tools.metrics.checklist import CheckState, checklist_items
 from firstfault_tools.preflight.items import Answer, State, check_room, check_writable
+from firstfault_tools.preflight.plans import (
+    Planned,
+    check_clocks,
+    check_interval,
+    check_timeouts,
+)
 from firstfault_tools.run_comparison.settings import Kind, normalise_value, read_settings
 
 HEADROOM = 0.10
@@ -45,6 +51,12 @@ class Given:
     """Readers that knew one of the files."""
     store: Path | None = None
     load: tuple[str, Mapping[str, str]] | None = None
+    planned: Planned = field(default_factory=Planned)
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The configuration and every file."""
+        return ((self.configuration,) if self.configuration is not None else ()) + self.files
 
 
 def run_preflight(given: Given, phase: str = "before_start") -> tuple[Answer, ...]:
@@ -175,6 +187,9 @@ CHECKS: Mapping[str, Callable[[Given], State]] = {
     "software-equal": _software_equal,
     "storage-room": _storage_room,
     "load-path": _load_path,
+    "timeouts-fit": lambda given: check_timeouts(given.planned, given.texts),
+    "interval-planned": lambda given: check_interval(given.planned, given.texts),
+    "clocks-agree": lambda given: check_clocks(given.files),
 }
 
 

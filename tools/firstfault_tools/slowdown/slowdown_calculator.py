@@ -8,6 +8,7 @@ from typing import Any
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Json
 from firstfault_tools.registry import Calculator
+from firstfault_tools.slowdown.sources import Times, read_times
 
 MOST_ROWS = 65_536
 _POSITIVE: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0}
@@ -20,7 +21,10 @@ PARAMETERS: dict[str, Any] = {
             "description": "one object a rank: name, host, compute_ms, wait_ms",
             "items": {"type": "object"},
         },
-        "log": {"type": "string", "description": "text with such times by rank, instead"},
+        "log": {
+            "type": "string",
+            "description": "instead: text with such times, timers of all ranks, or Inspector records",
+        },
         "stage_ms": {
             "type": "array",
             "items": _POSITIVE,
@@ -40,7 +44,7 @@ PARAMETERS: dict[str, Any] = {
 
 def run_slowdown(
     times: Sequence[Mapping[str, Any]] | None = None,
-    log: str | None = None,
+    log: str | Sequence[tuple[str, bytes]] | None = None,
     stage_ms: Sequence[float] | None = None,
     schedule: str = "1f1b",
     micro_batches: int = 0,
@@ -51,12 +55,13 @@ def run_slowdown(
     swap_minutes: float = 0.0,
     price_per_gpu_hour: float | None = None,
 ) -> Mapping[str, Json]:
-    """Losses by suspect and remedies by cost, in GPU-hours. Raises InvalidParameter."""
+    """Losses by suspect and remedies by cost, in GPU-hours. log: text, or files as name and content. Raises InvalidParameter."""
     from firstfault_tools.pipeline.times import Schedule, stage_times
     from firstfault_tools.slowdown.losses import find_losses, find_stage_losses
     from firstfault_tools.slowdown.remedies import Circumstances, find_break_even, weigh_remedies
 
-    workers = read_workers(times, log) if stage_ms is None else ()
+    told = read_workers(times, log) if stage_ms is None else Times(())
+    workers = told.workers
     if stage_ms is not None:
         if micro_batches < 1:
             raise InvalidParameter("micro_batches", "is needed with stage_ms")
@@ -93,37 +98,23 @@ def run_slowdown(
             f"{hours_left:g} h left to run: state them with --hours-left",
             f"a restart takes {restart_minutes:g} min and loses {unsaved_minutes:g} min of work: --restart-minutes, --unsaved-minutes",
             "every rank waits for the slowest; communication itself stays as it is",
+            *([told.note] if told.note else []),
         ],
         "losses": rows,
     }  # fmt: skip
 
 
-def read_workers(times: Sequence[Mapping[str, Any]] | None, log: str | None) -> tuple[Any, ...]:
-    """Workers of given rows, or of a log's times by rank. Raises InvalidParameter."""
-    from statistics import median
-
-    from firstfault_tools.metrics.pace.rank_times import OF_HOSTS, read_rank_times
-    from firstfault_tools.slowdown.losses import Worker
-
+def read_workers(
+    times: Sequence[Mapping[str, Any]] | None, log: str | Sequence[tuple[str, bytes]] | None
+) -> Times:
+    """Workers of given rows, or of what a log or files print. Raises InvalidParameter."""
     if times is not None:
-        return tuple(_worker(row, number) for number, row in enumerate(times[:MOST_ROWS]))
+        return Times(tuple(_worker(row, number) for number, row in enumerate(times[:MOST_ROWS])))
     if not log:
         raise InvalidParameter("times", "give times by rank, a log that prints them, or stage_ms")
-    lines = list(enumerate(log.splitlines(), 1))
-    read = read_rank_times(lines, frozenset(n for n, _ in lines))
-    if len(read) < 2:
-        raise InvalidParameter(
-            "log", "prints no computation and waiting times of two ranks; give times instead"
-        )
-    return tuple(
-        Worker(
-            f"rank {t.rank}" if t.rank < OF_HOSTS else str(t.host),
-            t.host,
-            median(t.compute),
-            median(t.wait),
-        )
-        for t in read
-    )
+    if isinstance(log, str):
+        return read_times([("log", log.encode())])
+    return read_times(log)
 
 
 def _worker(row: Mapping[str, Any], number: int) -> Any:

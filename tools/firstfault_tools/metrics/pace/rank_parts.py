@@ -246,6 +246,17 @@ def names_part(name: str) -> bool:
     return bool(said or _WHOLE.match(name))
 
 
+def waits(name: str) -> bool:
+    """The part is waiting or communication, or the whole step, and no work of the rank's own."""
+    return _FOR_DATA.search(name) is None and bool(_WAIT.search(name) or _WHOLE.match(name))
+
+
+def read_own_parts(lines: Sequence[tuple[int, str]]) -> list[RankParts]:
+    """Ranks with named parts of their step."""
+    places = _candidates(lines) if len(lines) >= LEAST else []
+    return read_parts(lines, places)[0]
+
+
 def kind_of(name: str) -> str | None:
     """What kind of work a part is by its name, None for computing, waiting and others."""
     if _FOR_DATA.search(name):
