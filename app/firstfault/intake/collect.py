@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from firstfault.errors import InputUnreadable
-from firstfault.intake import archive
+from firstfault.intake import archive, debug_pages
 from firstfault.plain_text import show_line
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
@@ -294,4 +294,19 @@ def _collect_plain(collector: _Collector, path: Path, name: str) -> None:
     if not head:
         collector.skip(name, "empty file")
         return
-    collector.add(name, path)
+    if not (debug_pages.is_page(head) and _collect_page(collector, path, name)):
+        collector.add(name, path)
+
+
+def _collect_page(collector: _Collector, path: Path, name: str) -> bool:
+    """The parts of all ranks of a page of torch's debug server; False where it has none."""
+    with path.open("rb") as stream:
+        text = stream.read(debug_pages.LIMIT).decode("utf-8", errors="replace")
+    parts = list(debug_pages.split_page(text))
+    for part in parts:
+        if part.failed or not part.text.strip():
+            collector.skip(part.name(name), part.failed or "the server shows nothing of this rank")
+            continue
+        data = part.text.encode("utf-8", "replace")
+        collector.add(part.name(name), spool_bytes(data, collector.spool))
+    return bool(parts)
