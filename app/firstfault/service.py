@@ -40,6 +40,7 @@ from firstfault.incidents.records import (
     Turn,
     TurnKind,
     title_of_files,
+    title_of_words,
 )
 from firstfault.incidents.verdicts import say_related
 from firstfault.incidents.watch import Watch
@@ -489,5 +490,4 @@ def _received(turn: TurnKind, text: str, accepted: Acceptance) -> Received:
 
 
 def _title(question: str, files: Sequence[EvidenceFile]) -> str:
-    first = next((line.strip() for line in question.splitlines() if line.strip()), "")
-    return first[:120] or title_of_files(files)
+    return title_of_words(question) or title_of_files(files)

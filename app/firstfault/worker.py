@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ from firstfault.incidents.records import (
     Turn,
     TurnKind,
     title_of_files,
+    title_of_words,
 )
 from firstfault.incidents.runs import LeaseLost
 from firstfault.incidents.verdicts import say_related
@@ -298,7 +299,7 @@ class _Execution:
         asked = self._question(self._own_words(), diagnosis, artefacts)
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
-            self._publish(connection, diagnosis, artefacts, title_of_files(files))
+            self._publish(connection, diagnosis, artefacts, self._titles(files))
         # what was asked above the log is answered by rule, whoever explains after it
         for number, part in enumerate(RuleAnswerer(self.worker.search).explain(asked)):
             self._tell(f"asked-{number}", part)
@@ -334,12 +335,16 @@ class _Execution:
         """What was said with the evidence of this very turn."""
         return next((t.text for t in self._turns() if t.number == self.run.turn), "")
 
+    def _titles(self, files: Sequence[EvidenceFile]) -> tuple[str, ...]:
+        """Titles that nobody chose: names of files, and what was asked."""
+        return (title_of_files(files), *(title_of_words(turn.text) for turn in self._turns()))
+
     def _publish(
         self,
         connection: Connection,
         diagnosis: Diagnosis,
         artefacts: dict[str, Path],
-        automatic_title: str,
+        automatic_titles: tuple[str, ...],
     ) -> None:
         phases = [
             (f"phase-{p.name.value}", PhaseReached(p.name, p.status, p.summary))
@@ -347,7 +352,7 @@ class _Execution:
         ]
         receipt, verdict = ReceiptWritten(diagnosis.input), VerdictReached(diagnosis)
         self._say(connection, ("receipt", receipt), *phases, ("verdict", verdict))
-        self.record.verdicts.save(connection, self.run, diagnosis, artefacts, automatic_title)
+        self.record.verdicts.save(connection, self.run, diagnosis, artefacts, automatic_titles)
         related = self.record.verdicts.related(connection, self.run.incident, diagnosis)
         if related:
             found = RelatedFound(say_related(related, diagnosis), related)
@@ -405,7 +410,7 @@ class _Execution:
             self.record.queue.hold(connection, self.run)
             self._say(connection, (key, reached))
             self.record.verdicts.save(
-                connection, self.run, reached.diagnosis, dict(asked.artefacts), ""
+                connection, self.run, reached.diagnosis, dict(asked.artefacts)
             )
 
     def _stamp(self, part: AnswerPart | Progress, repeatable: bool) -> AnswerPart | Progress:

@@ -151,6 +151,12 @@ def title_of_files(files: Sequence[EvidenceFile]) -> str:
     return names + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
+def title_of_words(question: str) -> str:
+    """Title of an incident that came with words, until its verdict gives it a better one."""
+    first = next((line.strip() for line in question.splitlines() if line.strip()), "")
+    return first[:120]
+
+
 def clean_text(text: str, limit: int) -> str:
     """Text that every database can hold: no NUL, no lone surrogates, at most `limit` characters."""
     return text[:limit].replace("\0", "").encode("utf-8", "replace").decode("utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from firstfault.incidents.plain import read_diagnosis, redact_plain
 from firstfault.incidents.records import Related, Run, clean_text
 from firstfault.incidents.schema import artefacts, diagnoses, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.headline import say_plainly
 
 MAX_RELATED = 20
+MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,13 @@ class VerdictStore:
         run: Run,
         diagnosis: Diagnosis,
         files: Mapping[str, Path],
-        automatic_title: str = "",
+        automatic_titles: Collection[str] = (),
     ) -> None:
         """Keep a run's diagnosis, its findings and the files it was read from. Idempotent.
 
-        automatic_title: a title that nobody chose; the root cause takes its place.
+        automatic_titles: titles that nobody chose; place and cause take their place, as those of an earlier verdict.
         """
+        before = self._name_before(connection, run)
         connection.execute(delete(diagnoses).where(diagnoses.c.run == run.id))
         connection.execute(
             diagnoses.insert().values(
@@ -59,12 +62,13 @@ class VerdictStore:
                 root_cause=clean_text(diagnosis.root_cause, 2_000),
             )
         )
-        if automatic_title:
-            connection.execute(
-                update(incidents)
-                .where(incidents.c.id == run.incident, incidents.c.title == automatic_title)
-                .values(title=clean_text(diagnosis.root_cause, 120))
+        connection.execute(
+            update(incidents)
+            .where(
+                incidents.c.id == run.incident, incidents.c.title.in_([*automatic_titles, *before])
             )
+            .values(title=_name(diagnosis))
+        )
         self._save_findings(connection, run.incident, diagnosis)
         connection.execute(delete(artefacts).where(artefacts.c.incident == run.incident))
         rows = [
@@ -73,6 +77,13 @@ class VerdictStore:
         ]
         if rows:
             connection.execute(artefacts.insert(), rows)
+
+    def _name_before(self, connection: Connection, run: Run) -> tuple[str, ...]:
+        """The title that the verdict before this one gave, where there is one."""
+        rows = connection.execute(
+            select(diagnoses.c.body).where(diagnoses.c.incident == run.incident).order_by(diagnoses.c.run.desc()).limit(1)
+        )  # fmt: skip
+        return tuple(_name(read_diagnosis(redact_plain(json.loads(row.body)))) for row in rows)
 
     def _save_findings(self, connection: Connection, incident: str, diagnosis: Diagnosis) -> None:
         connection.execute(delete(findings).where(findings.c.incident == incident))
@@ -178,3 +189,7 @@ def _related(row: Any, diagnosis: Diagnosis) -> Related:
 
 def _short(text: str | None, limit: int) -> str | None:
     return None if text is None else clean_text(text, limit)
+
+
+def _name(diagnosis: Diagnosis) -> str:
+    return clean_text(say_plainly(diagnosis)[0], MAX_NAME)

@@ -9,6 +9,7 @@ from pathlib import Path
 from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.activity import name_activity
 from firstfault.investigation.artefacts import choose_artefacts
+from firstfault.investigation.blanks import fill_commands
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
 from firstfault.investigation.diagnosis import (
@@ -242,7 +243,7 @@ def _assemble(
     phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
     links = _links(examination, judgement)
     first = finding.evidence[0] if finding is not None and finding.evidence else None
-    return Diagnosis(
+    diagnosis = Diagnosis(
         verdict=judgement.verdict,
         category=category,
         root_cause=cause,
@@ -264,6 +265,7 @@ def _assemble(
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
+    return fill_commands(diagnosis)
 
 
 def _wording(

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.diagnosis import Fix
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.headline import STEM
 from firstfault.investigation.knowledge import Knowledge
-from firstfault.investigation.stack import FrameworkTable, fits, read_frameworks
+from firstfault.investigation.stack import FrameworkTable, read_frameworks
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.knowledge.page import Fix as PageFix
 from firstfault_tools.knowledge.page import FixKind, Page
 
 MAX_IMMEDIATE, MAX_STRUCTURAL = 4, 3
+LEAST_SHARED, MUCH_MORE = 4, 4
+"""Words of its own that a fix must share with the finding, and how many times more than the first of the page. Of
+1,099 dev cases the first fix changes in 23: in 19 for the better, in 3 for the worse."""
+
+MOST_COMPARED = 300
+_WORD = expression(r"[A-Za-z][A-Za-z_]{3,}")
+_COMMON = expression(
+    r"(?i)(?:ranks?|with|from|that|this|which|than|same|have|been|where|other|between|before|after|until|every|into|each|"
+    r"must|only|then|when|data|model|train|training|while|their|there|them|does|node|host|start|again)$"
+)
+"""Words that are in most fixes and tell nothing of a cause."""
 
 
 def choose_fixes(
@@ -32,7 +46,8 @@ def choose_fixes(
     out: list[Fix] = []
     counts = {FixKind.IMMEDIATE: 0, FixKind.STRUCTURAL: 0}
     limits = {FixKind.IMMEDIATE: MAX_IMMEDIATE, FixKind.STRUCTURAL: MAX_STRUCTURAL}
-    for fix in _fitting(page.fixes, examination, finding, knowledge.frameworks):
+    fitting = list(_fitting(page.fixes, examination, finding, knowledge.frameworks))
+    for fix in put_named_first(fitting, finding):
         if counts[fix.kind] >= limits[fix.kind]:
             continue
         if objections(fix.text, fix.command, knowledge.variables):
@@ -57,10 +72,36 @@ def choose_fixes(
 def _fitting(
     fixes: Sequence[PageFix], examination: Examination, finding: Finding, table: FrameworkTable
 ) -> Iterator[PageFix]:
-    """Those of no framework or of the run's own, in the order of the page."""
+    """Those of no framework or of the run's own, in the order of the page; what is of a fabric or framework that
+    nothing shows comes after what holds on any."""
     owners = [table.owners(f"{fix.text}\n{fix.command or ''}") for fix in fixes]
     used = read_frameworks(examination, finding.evidence, table) if any(owners) else frozenset()
-    yield from (fix for fix, of in zip(fixes, owners, strict=True) if fits(of, used))
+    fitting = [(fix, of) for fix, of in zip(fixes, owners, strict=True) if table.fits(of, used)]
+    fitting.sort(key=lambda pair: bool(pair[1]) and not pair[1] & used)
+    yield from (fix for fix, _ in fitting)
+
+
+def put_named_first(fixes: Sequence[PageFix], finding: Finding) -> list[PageFix]:
+    """The fixes with that one first which speaks of what was found, in words that no other of the page uses.
+
+    A page holds fixes for several causes of one kind; its order tells which is the commonest, not which is this one.
+    """
+    now = [fix for fix in fixes if fix.kind is FixKind.IMMEDIATE]
+    told = [_stems(fix.text) for fix in now]
+    found = _stems(
+        f"{finding.title} {finding.evidence[0].text[:MOST_COMPARED] if finding.evidence else ''}"
+    )
+    uses = Counter(word for words in told for word in words)
+    shares = [sum(1 for word in words & found if uses[word] == 1) for words in told]
+    if not shares or max(shares) < LEAST_SHARED or max(shares) < MUCH_MORE * shares[0]:
+        return list(fixes)
+    named = now[shares.index(max(shares))]
+    return [named, *(fix for fix in fixes if fix is not named)]
+
+
+def _stems(text: str) -> set[str]:
+    words = (word for token in _WORD.findall(text) for word in token.split("_"))
+    return {w.lower()[:STEM] for w in words if len(w) >= STEM - 2 and not _COMMON.match(w)}
 
 
 def _quotable(quote: str, page: Page, heading: str) -> str:

@@ -7,6 +7,7 @@ decide it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from firstfault.investigation.diagnosis import Diagnosis, NextArtefact
@@ -37,7 +38,17 @@ STRETCH = 45
 """Characters by which the sentence may be longer where it then ends with a clause and not within one."""
 
 _DETAIL = expression(r",? (?:raised in|called (?:by|from)) \S.*$")
-_BREAK = expression(r"; |(?<=[a-z)]{2})\. (?=[A-Z])|: ")
+_BREAK = expression(r"; |(?<=[a-z)]{2})\. (?=[A-Z])| \((?=[^()]{36,}\)$)|: ")
+_QUOTED = expression(r"`[^`]*`|(?<!\w)\x27[^\x27]{0,300}\x27(?!\w)")
+_OPEN_QUOTE = expression(r"(?<!\w)\x27\w")
+_TYPE = expression(r"\w(?:Error|Exception|Exit|Interrupt)$")
+_VERB = expression(
+    r"(?i)\b(?:is|are|was|were|has|have|had|could|cannot|can|did|does|never|ran|went|grew|fell|lost|left|died|"
+    r"took|\w{3,}ed|holds?|stands?|differs?|waits?|finds?|computes?|stays?)\b"
+)
+"""What makes words before a colon a sentence of their own."""
+
+_COMMA = expression(r", (?!(?:which|so|or|and|but|as|whose|the others?)\b)")
 _RANK = expression(r"(?i)\branks? \d")
 _EXCEPTION = expression(
     r"(?:^|[\s|:])(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Exit|Interrupt))(?:\(\w{1,40}\))?: (?P<message>\S.*)"
@@ -48,6 +59,8 @@ _HEAD = expression(
 )
 """Stamps, levels and places in the source before the words of a line."""
 
+_LINE_SAYS = expression(r"; the line says: .*?(?=; together with it: |; the work of |$)")
+_BESIDE = expression(r"^[Tt]ogether with it: ")
 _WORD = expression(r"[A-Za-z_]{4,}|\d{2,}")
 _FIRST_SENTENCE = expression(r".{20,400}?[\w)\x27\"`][.;!](?=\s|$)")
 
@@ -73,11 +86,38 @@ def name_open(seen: str, next_artefacts: Sequence[NextArtefact]) -> str:
 
 
 def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
-    """(place and cause in one plain sentence, the rest of what the cause says)."""
+    """(place and cause in one plain sentence, the rest of what the cause says).
+
+    What the deciding line says is not said again: the line stands with the evidence.
+    """
     cause, _, _ = diagnosis.root_cause.strip().partition("; what would decide it: ")
-    head, rest = _part(cause.removeprefix("Not decided: "), MOST_PLAIN)
+    told = _LINE_SAYS.sub("", cause.removeprefix("Not decided: ")) if diagnosis.citations else cause
+    head, rest = _part(told, MOST_PLAIN)
     place = _place(diagnosis, head)
-    return place + (lower_first(head) if place else capitalise(head)), capitalise(rest)
+    if place and diagnosis.host:
+        head, rest = (_drop_host(text, diagnosis.host) for text in (head, rest))
+    return place + (lower_first(head) if place else capitalise(head)), _say_rest(rest)
+
+
+def _drop_host(text: str, host: str) -> str:
+    """The text without a host that the place before it has named."""
+    return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:.,]))", "", text)
+
+
+def _say_rest(rest: str) -> str:
+    """Clauses as sentences."""
+    out, begun = [], ""
+    for clause in rest.split("; "):
+        begun = f"{begun}; {clause}" if begun else clause
+        if _is_whole(begun):
+            beside = _BESIDE.match(begun)
+            words = (
+                f"Also seen: {lower_first(begun[beside.end() :])}" if beside is not None else begun
+            )
+            out.append(capitalise(words))
+            begun = ""
+    out += [begun] if begun else []
+    return ". ".join(part.rstrip(".") for part in out if part)
 
 
 def shorten_clause(title: str, most: int = MOST_PLAIN) -> str:
@@ -90,28 +130,55 @@ def _part(text: str, most: int) -> tuple[str, str]:
     text = text.rstrip(". ")
     if len(text) <= most:
         return text, ""
-    cuts = [m for m in _BREAK.finditer(text) if _is_whole(text[: m.start()])]
-    fitting = [m for m in cuts if LEAST_CLAUSE <= m.start() <= most]
-    fitting = fitting or [m for m in cuts if most < m.start() <= most + STRETCH][:1]
-    detail = _DETAIL.search(text)
-    if detail is not None and LEAST_CLAUSE <= detail.start() <= most and not fitting:
-        return text[: detail.start()], text[detail.start() :].lstrip(", ")
-    strong = [m for m in fitting if m[0] != ": "] or fitting
-    if strong:
-        cut = strong[-1] if strong[-1][0] != ": " else strong[0]
-        return text[: cut.start()], text[cut.end() :]
-    comma = text.rfind(", ", most // 2, most)
-    if comma > 0 and _is_whole(text[:comma]):
-        return text[:comma], text[comma + 2 :]
+    found = _choose_cut(text, most)
+    if found is not None:
+        at, end = found
+        rest = text[end:]
+        return text[:at], rest.removesuffix(")") if text[at:end] == " (" else rest
+    if len(text) <= most + STRETCH:
+        return text, ""
     at = text.rfind(" ", LEAST_CLAUSE, most)
     at = at if at > 0 else most
     return text[:at].rstrip(",;: ") + " …", "… " + text[at:].strip()
 
 
+def _choose_cut(text: str, most: int) -> tuple[int, int] | None:
+    """(end of the first part, begin of the rest), the best that there is: where a sentence or a clause ends, where
+    one that has a verb goes on after a colon, a little later than wished, before a comma, at any colon."""
+    cuts = [
+        m.span()
+        for m in _BREAK.finditer(text)
+        if m.start() >= LEAST_CLAUSE and _is_whole(text[: m.start()])
+    ]
+    cuts = [
+        c for c in cuts if c[0] <= most + STRETCH and not _TYPE.search(text[: c[0]].split(": ")[0])
+    ]
+    strong = [c for c in cuts if text[slice(*c)] != ": "]
+    colons = [c for c in cuts if text[slice(*c)] == ": "]
+    detail = [
+        m.span()
+        for m in [_DETAIL.search(text)]
+        if m and LEAST_CLAUSE <= m.start() <= most + STRETCH
+    ]
+    detail = [(at, at + (2 if text[at] == "," else 1)) for at, _ in detail]
+    commas = [m.span() for m in _COMMA.finditer(text[:most]) if m.start() >= most // 2]
+    order = (
+        [c for c in reversed(strong) if c[0] <= most],
+        [c for c in detail if c[0] <= most],
+        [c for c in colons if c[0] <= most and _VERB.search(text[: c[0]])],
+        strong,
+        detail,
+        [c for c in reversed(commas) if _is_whole(text[: c[0]])],
+        list(reversed(colons)),
+    )
+    return next((cuts[0] for cuts in order if cuts), None)
+
+
 def _is_whole(text: str) -> bool:
-    """Nothing that was opened is still open: a bracket, a quotation, code."""
+    """Nothing that was opened is still open: a bracket, a quotation, code. What is quoted may hold anything."""
+    text = _QUOTED.sub("", text)
     pairs = all(text.count(a) == text.count(b) for a, b in ("()", "[]", "{}", "«»"))
-    return pairs and not text.count("`") % 2
+    return pairs and "`" not in text and not _OPEN_QUOTE.search(text)
 
 
 def _place(diagnosis: Diagnosis, said: str) -> str:
@@ -122,7 +189,11 @@ def _place(diagnosis: Diagnosis, said: str) -> str:
     if diagnosis.first_failing_rank is not None and not _RANK.search(said):
         place = f"Rank {diagnosis.first_failing_rank}" + (f" on {host}" if host else "")
         return f"{place}: "
-    if diagnosis.first_failing_rank is None and host and host not in said:
+    if (
+        diagnosis.first_failing_rank is None
+        and host
+        and host not in said.replace(f"(host {host})", "")
+    ):
         return f"On {host}: "
     return ""
 

@@ -1,6 +1,6 @@
-"""Which frameworks does the run use, and whose option is a piece of advice?
+"""Which frameworks and fabric does the run use, and whose option is a piece of advice?
 
-An option of one framework is no advice for a run of another. What shows a framework, and what belongs to it alone,
+An option of one framework is no advice for a run of another, nor a RoCE setting for InfiniBand. What shows a framework, and what belongs to it alone,
 is data: knowledge/tables/frameworks.yaml. Where the logs show no framework nothing is left out, and advice that
 names none comes first.
 """
@@ -29,6 +29,8 @@ class Framework:
     shown: re.Pattern[str]
     owns: re.Pattern[str]
     brings: tuple[str, ...]
+    group: str
+    """Advice is weighed within a group: which fabric is used tells nothing of the trainer."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,15 @@ class FrameworkTable:
     @cached_property
     def frameworks(self) -> tuple[Framework, ...]:
         return tuple(
-            Framework(n, expression(r["shown"]), expression(r["owns"]), tuple(r["brings"]))
+            Framework(
+                n, expression(r["shown"]), expression(r["owns"]), tuple(r["brings"]), r.get("group", "framework")
+            )
             for n, r in self.rows.items()
-        )
+        )  # fmt: skip
+
+    @cached_property
+    def _groups(self) -> Mapping[str, str]:
+        return {f.name: f.group for f in self.frameworks}
 
     def owners(self, advice: str) -> frozenset[str]:
         """Frameworks whose options or names the advice holds."""
@@ -53,10 +61,13 @@ class FrameworkTable:
         found = [f for f in self.frameworks if f.shown.search(text)]
         return frozenset(name for f in found for name in (f.name, *f.brings))
 
-
-def fits(owners: Collection[str], used: Collection[str]) -> bool:
-    """Advice fits a run unless it is of other frameworks than those that the run is known to use."""
-    return not owners or not used or bool(set(owners) & set(used))
+    def fits(self, owners: Collection[str], used: Collection[str]) -> bool:
+        """Advice fits a run unless it is of others than those of their group that the run is known to use."""
+        for group in {self._groups[name] for name in owners}:
+            known = {name for name in used if self._groups.get(name) == group}
+            if known and not known & set(owners):
+                return False
+        return True
 
 
 def read_frameworks(examination: Examination, evidence: Collection[Evidence], table: FrameworkTable) -> frozenset[str]:  # fmt: skip

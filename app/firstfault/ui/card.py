@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, LedBy
 from firstfault.investigation.headline import capitalise, say_plainly
 from firstfault.ui.leading import say_condition
-from firstfault.ui.words import CONFIDENCE, HEALTHY_CONFIDENCE, name_category
+from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.knowledge.page import Page, bullets
 from firstfault_tools.log.clock import read_time
@@ -24,9 +26,14 @@ GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 """Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
 
+NO_PLACE = "no single rank or host (none is named in what was read)"
 LEAST_IDLE_S = 60.0
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
 
+_WAITED = expression(
+    r"(?i)\bran for (?P<ms>\d{4,9}) milliseconds|"
+    r"(?:timed out (?:after|waiting)|blocked for more than|no (?:output|progress|response) for) (?P<s>\d{2,6}) ?s(?:ec(?:onds?)?)?\b"
+)
 _COMMAND = re.compile(r"```\w*\n(.{1,800}?)\n\s*```", re.S)
 
 
@@ -43,6 +50,8 @@ class Action:
     changes_state: bool = False
     citations: tuple[int, ...] = ()
     settles: bool = False
+    blanks: tuple[str, ...] = ()
+    """What the person has to put into the command: `NODE, the name of the node`."""
 
     @property
     def title(self) -> str:
@@ -68,10 +77,17 @@ def make_card(diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None) -> 
     headline, detail = say_plainly(diagnosis)
     healthy = diagnosis.verdict is Verdict.HEALTHY
     reason = HEALTHY_CONFIDENCE if healthy else CONFIDENCE[diagnosis.confidence]
+    certainty = HEALTHY_CERTAINTY if healthy else diagnosis.confidence.value.capitalize()
+    action = None if healthy else choose_action(diagnosis, pages or {})
     return Card(
-        headline, detail, _facts(diagnosis), diagnosis.confidence.value.capitalize(), reason,
-        _say_leader(diagnosis), None if healthy else choose_action(diagnosis, pages or {}),
+        headline, detail, _facts(diagnosis), certainty, reason, _say_leader(diagnosis),
+        _fill(action, diagnosis) if action is not None else None,
     )  # fmt: skip
+
+
+def _fill(action: Action, diagnosis: Diagnosis) -> Action:
+    command, blanks = fill_command(action.command, diagnosis)
+    return replace(action, command=command, blanks=blanks)
 
 
 def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
@@ -112,19 +128,22 @@ def _collect(diagnosis: Diagnosis) -> Action | None:
 
 
 def _find_check(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
-    """The first check with a command on the page that the verdict rests on."""
+    """A check with a command on the page that the verdict rests on: the first whose names are all known, else the
+    first."""
     for citation in diagnosis.citations:
         page = pages.get(citation.page or "") if citation.kind is CitationKind.PAGE else None
         section = page.section("How to confirm") if page is not None else None
+        found_here = []
         for item in bullets(section.text) if section is not None else ():
             text = "\n".join(item)
             found = _COMMAND.search(text)
             if found is not None:
                 words = " ".join(text[: found.start()].split()).rstrip(":.")
                 command = "\n".join(line.strip() for line in found[1].split("\n"))
-                return Action(words, "", command, citations=(citation.n,), settles=True)
+                found_here.append(Action(words, "", command, citations=(citation.n,), settles=True))
         if page is not None:
-            return None
+            filled = [a for a in found_here if not fill_command(a.command, diagnosis)[1]]
+            return next(iter((*filled, *found_here)), None)
     return None
 
 
@@ -140,6 +159,8 @@ def _say_leader(diagnosis: Diagnosis) -> str:
 def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     at, about = time_of_fault(diagnosis)
     since = f"{'about ' if about else ''}{datetime.fromtimestamp(at, UTC):%d %b %Y, %H:%M:%S} UTC" if at else ""  # fmt: skip
+    if since and (waited := read_wait(diagnosis)):
+        since += f" (reported {say_duration(waited)} later)"
     first = diagnosis.first_line
     line = (f"{first.file}:{first.line}" if first.line else first.file) if first else ""
     rows = [
@@ -155,14 +176,17 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 
 def say_where(diagnosis: Diagnosis) -> str:
-    """`rank 11 (local 3, gpu-a17), GPU 3`, as far as it is known."""
+    """`rank 11 (local 3, gpu-a17), GPU 3`, as far as it is known; what is not known is said."""
     place = diagnosis.place
     if place and place == diagnosis.host:
         place = f"host {place}"
     gpu = diagnosis.gpu or ""
     if gpu and not gpu.upper().startswith(("GPU", "PCI")):
         gpu = f"GPU {gpu}"
-    return ", ".join(p for p in (place, gpu) if p)
+    where = ", ".join(p for p in (place, gpu) if p)
+    if diagnosis.verdict is Verdict.HEALTHY or diagnosis.host or diagnosis.first_line is None:
+        return where
+    return f"{where} (host not named in what was read)" if where else NO_PLACE
 
 
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
@@ -173,13 +197,29 @@ def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
         return None, False
     year = int(span[0][:4])
     if (at := read_time(first.text, year)) is not None:
-        return at, False
+        return at - read_wait(diagnosis), False
     near = [
         (abs(link.line - first.line), at)
         for link in diagnosis.cascade
         if link.file == first.file and (at := read_time(link.text, year)) is not None
     ]
     return (min(near)[1], True) if near else (None, False)
+
+
+def read_wait(diagnosis: Diagnosis) -> float:
+    """Seconds for which the deciding line says that it has waited when it was written; 0 where it says none.
+
+    A watchdog reports a collective only when its time is over: the run has stood still since it was enqueued.
+    """
+    found = _WAITED.search(diagnosis.first_line.text) if diagnosis.first_line is not None else None
+    if found is None:
+        return 0.0
+    return float(found["ms"]) / 1000 if found["ms"] else float(found["s"])
+
+
+def say_duration(seconds: float) -> str:
+    """`30 min`, `45 s`."""
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def say_idle(diagnosis: Diagnosis, since: float | None) -> str:

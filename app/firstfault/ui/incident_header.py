@@ -10,14 +10,20 @@ import streamlit as st
 from firstfault.access import Role
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
-from firstfault.investigation.headline import capitalise, shorten_clause
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.headline import capitalise, say_plainly, shorten_clause
 from firstfault.ui.door import service
 from firstfault.ui.navigation import Place, View, set_place
+from firstfault.ui.receipt import write_receipt
 from firstfault.ui.report_menu import show_report_menu
 from firstfault.ui.visitor import may, require
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Verdict
 
 MAX_TITLE = 110
+AS_SAID = 60
+"""Characters by which a title and the card's sentence are the same."""
+
 _FILE = expression(r"\S*(?: and \d+ more)?")
 
 
@@ -31,13 +37,21 @@ def name_incident(incident: Incident) -> str:
     return shorten(title, MAX_TITLE, placeholder=" …") if title else "Untitled"
 
 
-def show_header(incident: Incident) -> None:
-    """Title and actions in one row."""
+def write_title(incident: Incident, diagnosis: Diagnosis | None) -> str:
+    """Title and what was read, as HTML. The card says the fault: a title that is the same is not shown twice."""
+    name = name_incident(incident)
+    said = diagnosis is not None and name[:AS_SAID] == say_plainly(diagnosis)[0][:AS_SAID]
+    title = f'<h1 class="ff ff-name{" ff-hidden" if said else ""}">{escape(name)}</h1>'
+    return title + (write_receipt(diagnosis.input) if diagnosis is not None else "")
+
+
+def show_header(incident: Incident, diagnosis: Diagnosis | None) -> None:
+    """Title, what was read, and actions in one row."""
     with st.container(
         key="incident-header", horizontal=True, vertical_alignment="center", gap="small"
     ):
-        st.html(f'<h1 class="ff ff-name">{escape(name_incident(incident))}</h1>', width="stretch")
-        if incident.verdict is not None:
+        st.html(write_title(incident, diagnosis), width="stretch")
+        if incident.verdict not in (None, Verdict.HEALTHY):
             show_report_menu(incident)
         if may(Role.INVESTIGATE):
             _show_share(incident)

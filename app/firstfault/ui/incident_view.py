@@ -39,7 +39,7 @@ from firstfault.ui.marks import icon, plain
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.next_step import show_collecting
 from firstfault.ui.phases import say_phases, write_opened, write_phases
-from firstfault.ui.receipt import show_receipt
+from firstfault.ui.receipt import show_receipt, show_skipped
 from firstfault.ui.sources import show_sources
 from firstfault.ui.verdict_card import show_card
 from firstfault.ui.visitor import may
@@ -53,21 +53,21 @@ Rest = Callable[[], None]
 
 def show_incident(incident: Incident, events: Sequence[Event]) -> Rest:
     """Everything of an incident above its conversation; the figures are drawn by what is returned."""
-    show_header(incident)
-    draw_figures = show_answer(incident, events)
+    diagnosis = service().diagnosis(incident.id)
+    show_header(incident, diagnosis)
+    draw_figures = show_answer(incident, events, diagnosis)
     if incident.verdict is not None and incident.state.is_final and may(Role.INVESTIGATE):
         show_feedback(incident)
     return draw_figures
 
 
-def show_answer(incident: Incident, events: Sequence[Event]) -> Rest:
+def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosis | None) -> Rest:
     """The card, and folds for all that supports it; or how far the worker is."""
-    diagnosis = service().diagnosis(incident.id)
     if diagnosis is None:
         _show_without_verdict(incident, events, not incident.state.is_final)
         return lambda: None
     card = make_card(diagnosis, service().workspace.knowledge.pages)
-    show_receipt(diagnosis.input)
+    show_skipped(diagnosis.input)
     show_card(diagnosis, card)
     _show_related(incident, events)
     _show_phases(_phases_now(events) or diagnosis.phases, diagnosis)

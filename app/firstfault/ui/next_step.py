@@ -30,6 +30,8 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
     else:
         effect = marks
         said = f'<p class="ff-muted">{escape(sentence(action.why))}</p>' if action.why else ""
+    if action.blanks:
+        said += f'<p class="ff-muted">Put in: {escape("; ".join(action.blanks))}.</p>'
     st.html(
         f'<section class="ff ff-action" aria-label="{action.title}"><h3 class="ff-title">{action.title}'
         f"{effect}</h3>{said}</section>"

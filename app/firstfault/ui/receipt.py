@@ -41,6 +41,11 @@ def write_receipt(receipt: InputReceipt) -> str:
 def show_receipt(receipt: InputReceipt) -> None:
     """Draw it; reasons for what was skipped fold out."""
     st.html(write_receipt(receipt))
+    show_skipped(receipt)
+
+
+def show_skipped(receipt: InputReceipt) -> None:
+    """What was not read and why, in a fold; nothing where all was read."""
     if receipt.skipped:
         with st.expander(f"Not read: {len(receipt.skipped)}", icon=":material/block:"):
             rows = "".join(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import streamlit as st
 
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
-from firstfault.ui.incident_header import name_incident
+from firstfault.ui.incident_header import write_title
 from firstfault.ui.incident_view import read_incident_events, show_answer
 from firstfault.ui.theme import write_brand
 
@@ -17,10 +15,11 @@ def show_shared(token: str) -> None:
     """The read-only view."""
     incident = service().shared(token)
     events = read_incident_events(incident.id)
+    diagnosis = service().diagnosis(incident.id)
     st.html(write_brand())
     st.html(
-        f'<h1 class="ff ff-name">{escape(name_incident(incident))}</h1>'
-        '<p class="ff ff-muted">Read-only link. Whoever has it can read this incident.</p>'
+        write_title(incident, diagnosis)
+        + '<p class="ff ff-muted">Read-only link. Whoever has it can read this incident.</p>'
     )
-    show_answer(incident, events)()
+    show_answer(incident, events, diagnosis)()
     show_conversation(incident, events, readonly=True)

@@ -133,6 +133,8 @@ def _action(action: Action | None) -> list[Row]:
     marks = "".join(f"[{n}]" for n in action.citations)
     state = "  (changes state)" if action.changes_state else ""
     out = [_head(action.title), _say(f"{said}{state} {marks}".rstrip())]
+    if action.blanks:
+        out.append(_say(f"Put in: {'; '.join(action.blanks)}.", "dim"))
     if action.command:
         out.append(_command(action.command))
     return [*out, GAP]

@@ -65,6 +65,7 @@ CONFIDENCE = {
     Confidence.POSSIBLE: "only a pattern or a similar page fits; take it as a lead, not as a fact",
     Confidence.UNKNOWN: "the evidence does not reach as far as a cause",
 }
+HEALTHY_CERTAINTY = "By what was read"
 HEALTHY_CONFIDENCE = "no failure is reported in what was read, and the run goes on or ended well"
 
 

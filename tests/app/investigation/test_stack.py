@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstfault.investigation.knowledge import load_knowledge
-from firstfault.investigation.stack import FrameworkTable, fits
+from firstfault.investigation.stack import FrameworkTable
 from firstfault.paths import knowledge_folder
 
 
@@ -25,9 +25,12 @@ def table() -> FrameworkTable:
         ("python -m verl.trainer.main_ppo", "Lower actor_rollout_ref.rollout.n of verl.", True),
         ("python -m verl.trainer.main_ppo", "Use `--recompute-granularity full`.", True),
         ("DeepSpeed info: version=0.16", "Set torchtitan `comm.init_timeout_seconds`.", False),
+        ("NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]", "Choose the RoCE v2 entry.", False),
+        ("NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]", "Choose the RoCE v2 entry.", True),
+        ("NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]", "Use `--recompute-granularity full`.", True),
         # nothing shows the framework: nothing is left out
         ("step 10 loss 3.1", "Use `--recompute-granularity full`.", True),
     ],
 )  # fmt: skip
 def test_advice_fits(table: FrameworkTable, line: str, advice: str, given: bool) -> None:
-    assert fits(table.owners(advice), table.shown(line)) is given
+    assert table.fits(table.owners(advice), table.shown(line)) is given

@@ -20,6 +20,7 @@ from firstfault.incidents.events import (
 )
 from firstfault.incidents.records import IncidentState, Origin
 from firstfault.investigation.diagnosis import CitationKind
+from firstfault.investigation.headline import say_plainly
 from firstfault.service import NamedPath, NewIncident, PastedText, Service, Upload, open_service
 from firstfault.settings import WorkerMode
 from firstfault_tools.findings import Category, Verdict
@@ -323,5 +324,10 @@ def test_a_title_that_nobody_chose_becomes_the_cause(service: Service) -> None:
     settle(service, asked)
     diagnosis = service.diagnosis(plain)
     assert diagnosis is not None
-    assert service.incident(plain).title == diagnosis.root_cause[:120]
-    assert service.incident(asked).title == "Why did rank 3 die?"
+    told = say_plainly(diagnosis)[0]
+    assert service.incident(plain).title == service.incident(asked).title == told
+    service.rename(asked, "The 3 AM one")
+    for incident in (plain, asked):
+        service.diagnose_again(incident)
+        settle(service, incident)
+    assert (service.incident(plain).title, service.incident(asked).title) == (told, "The 3 AM one")

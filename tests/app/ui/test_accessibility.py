@@ -63,7 +63,7 @@ def test_report_and_conversation(open_page: Open, theme: str) -> None:
     page = open_page(theme=theme)
     page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Out of memory")).click()
     page.locator(".ff-verdict").wait_for()
-    page.get_by_test_id("stChatInputTextArea").fill("How do I fix it?")
+    page.get_by_role("textbox", name=re.compile("^Ask, or add")).fill("How do I fix it?")
     page.keyboard.press("Enter")
     page.locator(".ff-answer").first.wait_for()
     page.wait_for_timeout(1500)

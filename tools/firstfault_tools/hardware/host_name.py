@@ -21,6 +21,9 @@ _TOOL = (
 )
 _TOOL_AT_START = expression(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
 _TOOL_AT_END = expression(rf"(?i)[-_.]+(?:{_TOOL})$")
+_GPU_HOST = expression(r"(?i)^gpu-[a-z]")
+"""`gpu-a17` is a host's own name once the tool has been cut off, `gpu-query` is what was saved."""
+
 _HOST = expression(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*|\d{1,3}(?:\.\d{1,3}){3}")
 _ADDRESS = expression(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\d)")
 _NO_HOST = expression(
@@ -38,7 +41,7 @@ def name_host(file: str) -> str | None:
         return address[0]
     stem = _ENDINGS.sub("", parts[-1])
     bare, changed = stem, False
-    while True:
+    while not (changed and _GPU_HOST.match(bare) and _looks_like_host(bare)):
         cut = _TOOL_AT_END.sub("", _TOOL_AT_START.sub("", bare))
         if cut == bare:
             break

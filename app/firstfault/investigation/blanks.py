@@ -1,0 +1,121 @@
+"""Which blanks of a command does the evidence fill, and which are left for the person?
+
+Pages write `NODE`, `PCI` or `<pid>` where every incident has a name of its own. What the evidence names is put in;
+what it does not name is listed, so that nobody runs a command with a placeholder in it. An adapter that a page names as
+an example becomes the one that the log names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from firstfault.investigation.diagnosis import CitationKind, Diagnosis
+from firstfault_tools.expressions import expression
+
+MOST_READ = 60
+"""Quoted lines that are looked at for a name: those of the verdict come first."""
+
+PASTED = "pasted.txt"
+"""Name of what was pasted: no file that a command could read."""
+
+_ADAPTER = expression(r"\bmlx5_\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """A name that a command leaves open: how pages spell it, where its value stands, and how a person is asked."""
+
+    name: str
+    words: tuple[str, ...]
+    field: str
+    find: tuple[str, ...]
+    say: str
+
+    @property
+    def spelled(self) -> re.Pattern[str]:
+        """The words as they stand for themselves: no variable, no part of a pattern or of a longer name."""
+        return re.compile(
+            rf"(?<![\w$/|.{{'-])(?:{'|'.join(map(re.escape, self.words))})(?![\w=|}}-])"
+        )
+
+
+@lru_cache(maxsize=1)
+def _blanks() -> tuple[Blank, ...]:
+    rows = json.loads(Path(__file__).with_name("blanks.json").read_text(encoding="utf-8"))
+    return tuple(
+        Blank(r["name"], tuple(r["spelled"]), r["field"], tuple(r["find"]), r["say"]) for r in rows
+    )
+
+
+def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ...]]:
+    """(the command with what the evidence names, what is left to be put in: `NODE, the name of the node`)."""
+    if not command:
+        return command, ()
+    left = []
+    for blank in _blanks():
+        # expressions are compiled where a command holds the words, which few do
+        found = blank.spelled.search(command) if any(w in command for w in blank.words) else None
+        if found is None:
+            continue
+        value = _value(blank, diagnosis)
+        if value:
+            command = blank.spelled.sub(lambda _, v=value: v, command)  # type: ignore[misc]
+        else:
+            left.append(f"{found[0]}, {blank.say}")
+    return _name_adapter(command, diagnosis), tuple(left)
+
+
+def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with the blanks of its fixes and of what to collect filled in."""
+    return replace(
+        diagnosis,
+        fixes=tuple(
+            replace(f, command=fill_command(f.command, diagnosis)[0]) if f.command else f for f in diagnosis.fixes
+        ),
+        next_artefacts=tuple(
+            replace(a, command=fill_command(a.command, diagnosis)[0]) for a in diagnosis.next_artefacts
+        ),
+    )  # fmt: skip
+
+
+def _name_adapter(command: str, diagnosis: Diagnosis) -> str:
+    """The one adapter that a page names as an example becomes the one of the evidence."""
+    if len(set(_ADAPTER.findall(command))) != 1:
+        return command
+    named = next((m[0] for text in _told(diagnosis) if (m := _ADAPTER.search(text))), "")
+    return _ADAPTER.sub(named, command) if named else command
+
+
+def _value(blank: Blank, diagnosis: Diagnosis) -> str:
+    known = {"host": diagnosis.host or "", "gpu": diagnosis.gpu or "", "log": _log(diagnosis)}
+    if blank.field in known and not blank.find:
+        value = known[blank.field]
+        return "" if value == "localhost" else value
+    texts = [known[blank.field]] if blank.field in known else []
+    if not (blank.field and texts[0].startswith("GPU")):
+        texts += _told(diagnosis)
+    for text in texts:
+        for pattern in blank.find:
+            if found := re.search(pattern, text):
+                return found[1]
+    return ""
+
+
+def _told(diagnosis: Diagnosis) -> list[str]:
+    """What the verdict's own sentence and the quoted lines say, the deciding line first."""
+    quotes = {c.n: c.quote for c in diagnosis.citations if c.kind is not CitationKind.PAGE}
+    main = [quotes[n] for h in diagnosis.hypotheses[:1] for n in h.for_ if n in quotes]
+    first = [diagnosis.first_line.text] if diagnosis.first_line is not None else []
+    return [*first, diagnosis.root_cause, *main, *quotes.values(), *diagnosis.input.files][:MOST_READ]  # fmt: skip
+
+
+def _log(diagnosis: Diagnosis) -> str:
+    """The file that the verdict rests on, where it was given as a file."""
+    files = diagnosis.input.files
+    first = diagnosis.first_line
+    name = first.file if first is not None else (files[0] if files else "")
+    return name if "." in name and " " not in name and name != PASTED else ""
