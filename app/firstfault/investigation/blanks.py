@@ -39,7 +39,7 @@ class Blank:
     def spelled(self) -> re.Pattern[str]:
         """The words as they stand for themselves: no variable, no part of a pattern or of a longer name."""
         return re.compile(
-            rf"(?<![\w$/|.{{'-])(?:{'|'.join(map(re.escape, self.words))})(?![\w=|}}-])"
+            rf"(?<![\w$/|.{{-])(?:{'|'.join(map(re.escape, self.words))})(?![\w=|}}-])"
         )
 
 

@@ -92,7 +92,9 @@ def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
     """
     cause, _, _ = diagnosis.root_cause.strip().partition("; what would decide it: ")
     told = _LINE_SAYS.sub("", cause.removeprefix("Not decided: ")) if diagnosis.citations else cause
+    told, joint, beside = told.partition("; together with it: ")
     head, rest = _part(told, MOST_PLAIN)
+    rest = "; ".join(part for part in (rest, joint[2:] + beside) if part)
     place = _place(diagnosis, head)
     if place and diagnosis.host:
         head, rest = (_drop_host(text, diagnosis.host) for text in (head, rest))

@@ -50,6 +50,8 @@ class Action:
     changes_state: bool = False
     citations: tuple[int, ...] = ()
     settles: bool = False
+    then: str = ""
+    """The first fix, to be done where the check bears the verdict out."""
     blanks: tuple[str, ...] = ()
     """What the person has to put into the command: `NODE, the name of the node`."""
 
@@ -106,7 +108,11 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
     if diagnosis.confidence is Confidence.LIKELY:
         checks.reverse()
     check = checks[0] or checks[1]
-    return check or (_fix(fixes[0]) if fixes else _collect(diagnosis))
+    if check is None:
+        return _fix(fixes[0]) if fixes else _collect(diagnosis)
+    holds = [fix.text for fix in fixes if not fix.condition]
+    likely = diagnosis.confidence is Confidence.LIKELY
+    return replace(check, then=holds[0] if holds and likely else "")
 
 
 def _ask_for(diagnosis: Diagnosis) -> Action | None:
@@ -176,17 +182,19 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 
 def say_where(diagnosis: Diagnosis) -> str:
-    """`rank 11 (local 3, gpu-a17), GPU 3`, as far as it is known; what is not known is said."""
-    place = diagnosis.place
-    if place and place == diagnosis.host:
-        place = f"host {place}"
-    gpu = diagnosis.gpu or ""
+    """`rank 11 on gpu-a17, GPU 3 (local rank 3)`, as far as it is known; what is not known is said."""
+    rank, host, gpu = diagnosis.first_failing_rank, diagnosis.host, diagnosis.gpu or ""
     if gpu and not gpu.upper().startswith(("GPU", "PCI")):
         gpu = f"GPU {gpu}"
+    of_host = f" on {host}" if rank is not None else f"host {host}"
+    place = ("" if rank is None else f"rank {rank}") + (of_host if host else "")
     where = ", ".join(p for p in (place, gpu) if p)
-    if diagnosis.verdict is Verdict.HEALTHY or diagnosis.host or diagnosis.first_line is None:
+    if diagnosis.verdict is Verdict.HEALTHY or (not where and diagnosis.first_line is None):
         return where
-    return f"{where} (host not named in what was read)" if where else NO_PLACE
+    unknown = [] if host else ["host not named in what was read"]
+    local = [] if diagnosis.local_rank is None else [f"local rank {diagnosis.local_rank}"]
+    notes = "; ".join([*local, *unknown])
+    return f"{where}{f' ({notes})' if notes else ''}" if where else NO_PLACE
 
 
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
@@ -233,7 +241,7 @@ def say_idle(diagnosis: Diagnosis, since: float | None) -> str:
     several = "s" if gpus > 1 else ""
     assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
     if not LEAST_IDLE_S <= seconds < 30 * 86_400:
-        return f"{gpus} GPU-hour{several} each hour it stays down ({assumed})"
+        return f"{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
     return f"{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
 
 

@@ -39,6 +39,10 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
     # words have the copy button of a code block, but not its letters
     with st.container(key="action-command" if action.command else "action-words"):
         st.code(action.command or action.what.replace("`", ""), language=None, wrap_lines=True)
+    if action.then:
+        st.html(
+            f'<p class="ff ff-then"><b>If it holds:</b> {mark_text(sentence(action.then), citations)}</p>'
+        )
 
 
 def show_collecting(diagnosis: Diagnosis, above: Action | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis, Fix
 from firstfault.plain_text import show_line, show_text
 from firstfault.ui.card import Action, Card, make_card
 from firstfault.ui.leading import say_condition, say_leading
@@ -137,6 +137,8 @@ def _action(action: Action | None) -> list[Row]:
         out.append(_say(f"Put in: {'; '.join(action.blanks)}.", "dim"))
     if action.command:
         out.append(_command(action.command))
+    if action.then:
+        out.append(_say(f"If it holds: {action.then}"))
     return [*out, GAP]
 
 
@@ -167,8 +169,7 @@ def _place(citation: Citation) -> str:
 def _fixes(diagnosis: Diagnosis, above: Action | None) -> list[Row]:
     out: list[Row] = []
     for kind, title in (("immediate", "Fix now"), ("structural", "Fix for good")):
-        said = above.what if above is not None else None
-        fixes = [f for f in diagnosis.fixes if f.kind == kind and f.text != said]
+        fixes = [f for f in diagnosis.fixes if f.kind == kind and not _is_said(f, above)]
         if not fixes:
             continue
         out.append(_head(title))
@@ -182,6 +183,13 @@ def _fixes(diagnosis: Diagnosis, above: Action | None) -> list[Row]:
                 out.append(_command(fix.command))
         out.append(GAP)
     return out
+
+
+def _is_said(fix: Fix, above: Action | None) -> bool:
+    """The card has it: as the one action, or whole as what comes after the check."""
+    return above is not None and (
+        fix.text == above.what or (fix.text == above.then and not fix.command)
+    )
 
 
 def _next(diagnosis: Diagnosis, above: Action | None) -> list[Row]:

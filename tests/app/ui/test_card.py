@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from evals.cases import find_case
 from rich.console import Console
 
-from firstfault.investigation.diagnosis import Diagnosis, InputReceipt
+from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
-from firstfault.ui.card import make_card, say_idle, time_of_fault
+from firstfault.ui.card import NO_PLACE, make_card, say_idle, say_where, time_of_fault
 from firstfault.ui.details import order_events, write_chain
 from firstfault.ui.phases import say_phases, write_opened
 from firstfault.ui.terminal import render
+from firstfault.ui.words import HEALTHY_CERTAINTY
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category, Confidence, Verdict
 
@@ -37,6 +39,14 @@ def eight() -> Diagnosis:
         (None, "localhost", "mlx5_0 is down", "mlx5_0 is down", ""),
         (None, None, "Not decided: it ended; what would decide it: dmesg", "It ended", ""),
         (3, None, "x" * 40 + " y; " + "z" * 90, "Rank 3: " + "x" * 40 + " y", "Z" + "z" * 89),
+        # the host of the place is not said again, and what the line says stands with the evidence
+        (None, "gpu-a17", "the link of mlx5_3 went down (host gpu-a17)", "On gpu-a17: the link of mlx5_3 went down", ""),
+        (None, None, "the token expired; the line says: ExpiredToken; together with it: The save failed", "The token expired", "Also seen: the save failed"),
+        # a quotation is not cut, nor an exception within its message
+        (6, None, "Rank 6 has 'clip INFO node_split: 25 shards of all the shards that there are', the other ranks have '26 shards': its loader ends earlier than theirs",
+            "Rank 6 has 'clip INFO node_split: 25 shards of all the shards that there are', the other ranks have '26 shards'", "Its loader ends earlier than theirs"),
+        (8, None, "PipeliningShapeError: Stage 1 forward inputs: expected Size([1, 8192, 4096]) actual Size([1, 5376, 4096]), raised in validate (utils.py:71), called by main",
+            "Rank 8: PipeliningShapeError: Stage 1 forward inputs: expected Size([1, 8192, 4096]) actual Size([1, 5376, 4096])", "Raised in validate (utils.py:71), called by main"),
     ],
 )  # fmt: skip
 def test_the_headline_is_place_and_cause(
@@ -95,7 +105,7 @@ def receipt(eight: Diagnosis, **changes: object) -> InputReceipt:
     [
         (16, "2026-06-08T20:40:06Z", Category.COMMUNICATION, "16.0 GPU-hours to the last line (16 GPUs, one a rank)"),
         (None, "2026-06-08T19:50:06Z", Category.COMMUNICATION, "1.3 GPU-hours to the last line (8 GPUs, one a rank seen)"),
-        (16, "2026-06-08T19:40:07Z", Category.OOM, "16 GPU-hours each hour it stays down (16 GPUs, one a rank)"),
+        (16, "2026-06-08T19:40:07Z", Category.OOM, "16 GPU-hours an hour (while it stays down; 16 GPUs, one a rank)"),
         (16, "2026-06-08T20:40:06Z", Category.PERFORMANCE, ""),
     ],
 )  # fmt: skip
@@ -141,3 +151,47 @@ def test_phases_open_into_their_reasons(eight: Diagnosis) -> None:
     for wanted in ("Question", "For", "Would change it", "Would separate them"):
         assert f"<dt>{wanted}</dt>" in shown, wanted
     assert "of 5 answered" in say_phases(eight.phases)
+
+
+@pytest.mark.parametrize(
+    ("rank", "host", "local", "gpu", "told"),
+    [
+        (11, "gpu-a17", 3, "3", "rank 11 on gpu-a17, GPU 3 (local rank 3)"),
+        (11, None, None, None, "rank 11 (host not named in what was read)"),
+        (None, "gpu-a17", None, None, "host gpu-a17"),
+        (None, None, None, None, NO_PLACE),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_the_place_is_said(
+    eight: Diagnosis, rank: int | None, host: str | None, local: int | None, gpu: str | None, told: str
+) -> None:  # fmt: skip
+    assert (
+        say_where(replace(eight, first_failing_rank=rank, host=host, local_rank=local, gpu=gpu))
+        == told
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "waited"),
+    [
+        ("Watchdog caught collective operation timeout: WorkNCCL(Timeout(ms)=600000) ran for 600034 milliseconds", 600.034),
+        ("INFO: task python3:4711 blocked for more than 122 seconds.", 122.0),
+        ("RuntimeError: CUDA out of memory", 0.0),
+    ],
+)  # fmt: skip
+def test_a_fault_that_a_watchdog_reports_is_as_old_as_its_wait(
+    eight: Diagnosis, words: str, waited: float
+) -> None:
+    line = FirstLine("log.txt", 3, f"2026-02-18 03:20:00 {words}")
+    told = replace(eight, first_line=line, input=receipt(eight, time_range=("2026-02-18T01:00:00Z", "2026-02-18T03:30:00Z")))  # fmt: skip
+    at, about = time_of_fault(told)
+    assert at is not None
+    assert not about
+    assert at + waited == pytest.approx(datetime(2026, 2, 18, 3, 20, tzinfo=UTC).timestamp())
+    since = dict(make_card(told).facts)["Since"]
+    assert ("later)" in since) is (waited > 0)
+
+
+def test_a_healthy_card_is_not_graded_and_asks_for_nothing(eight: Diagnosis) -> None:
+    card = make_card(replace(eight, verdict=Verdict.HEALTHY, confidence=Confidence.LIKELY))
+    assert (card.certainty, card.action) == (HEALTHY_CERTAINTY, None)
