@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,27 @@ def test_the_seeds_own_files_reach_the_switch_port(
     # 80 min on 256 GPUs are 341 GPU-hours; the run went on at 63 %
     assert made.impact.gpu_hours == pytest.approx(126.4, abs=1.5)
     assert "as stated in the evidence" in write_markdown(made)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["from the log", "start and end by a person"])
+def test_a_run_that_went_on_slowly_costs_its_lost_share(tmp_path: Path, given: bool) -> None:
+    """80 minutes at 11.19 s a step instead of 7.0 s on 256 GPUs: 127.8 GPU-hours, not 341."""
+    begin, slow, end = (seconds(f"2026-03-10T0{at}:00Z") for at in ("1:47", "2:47", "4:07"))
+    rows, at, step = ["using world size: 256, data-parallel size: 32"], begin, 47_000
+    while at < end:
+        took = 7.0 if at < slow else 11.19
+        at, step = at + 10 * took, step + 10
+        stamp = datetime.fromtimestamp(at, UTC)
+        rows.append(
+            f" [{stamp:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/  500000 | consumed samples: {step * 1024:12d} | "
+            f"elapsed time per iteration (ms): {took * 1000:.1f} | global batch size:  1024 | lm loss: 2.134000E+00 |"
+        )
+    files = write(tmp_path, {"train.log": "\n".join(rows) + "\n"})
+    diagnosis = WORKSPACE.diagnose_paths(list(files.values()), "Throughput fell at 02:47. Why?")
+    figures = GivenFigures(start=slow, end=end) if given else GivenFigures()
+    made = report(diagnosis, files, figures)
+    assert made.impact.gpu_hours == pytest.approx(127.8, abs=0.6)
+    assert [x.kind for x in made.impact.losses] == [LossKind.SLOW]
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def eight() -> Diagnosis:
         # a quotation is not cut, nor an exception within its message
         (6, None, "Rank 6 has 'clip INFO node_split: 25 shards of all the shards that there are', the other ranks have '26 shards': its loader ends earlier than theirs",
             "Rank 6 has 'clip INFO node_split: 25 shards of all the shards that there are', the other ranks have '26 shards'", "Its loader ends earlier than theirs"),
-        (8, None, "PipeliningShapeError: Stage 1 forward inputs: expected Size([1, 8192, 4096]) actual Size([1, 5376, 4096]), raised in validate (utils.py:71), called by main",
-            "Rank 8: PipeliningShapeError: Stage 1 forward inputs: expected Size([1, 8192, 4096]) actual Size([1, 5376, 4096])", "Raised in validate (utils.py:71), called by main"),
+        (8, None, "PipeliningShapeError: Stage 1 forward inputs: expected [1, 8192, 4096] but actual [1, 5376, 4096], raised in validate (utils.py:71), called by main",
+            "Rank 8: PipeliningShapeError: Stage 1 forward inputs: expected [1, 8192, 4096] but actual [1, 5376, 4096]", "Raised in validate (utils.py:71), called by main"),
     ],
 )  # fmt: skip
 def test_the_headline_is_place_and_cause(
