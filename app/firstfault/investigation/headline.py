@@ -28,6 +28,9 @@ MOST_DECIDING = 2
 STEM = 6
 """Letters by which `allocate` and `allocated` are one word."""
 
+REPEATED, STEP = 48, 8
+"""Characters in a row that make a clause a quotation of the deciding line, and how far apart they are looked for."""
+
 MOST_PLAIN = 120
 """Characters of the plain sentence; a longer one is cut between two clauses, or at a word."""
 
@@ -98,7 +101,12 @@ def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
     place = _place(diagnosis, head)
     if place and diagnosis.host:
         head, rest = (_drop_host(text, diagnosis.host) for text in (head, rest))
-    return place + (lower_first(head) if place else capitalise(head)), _say_rest(rest)
+    line = (
+        diagnosis.first_line.text
+        if diagnosis.first_line is not None and diagnosis.citations
+        else ""
+    )
+    return place + (lower_first(head) if place else capitalise(head)), _say_rest(rest, line)
 
 
 def _drop_host(text: str, host: str) -> str:
@@ -106,12 +114,17 @@ def _drop_host(text: str, host: str) -> str:
     return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:.,]))", "", text)
 
 
-def _say_rest(rest: str) -> str:
-    """Clauses as sentences."""
+def _say_rest(rest: str, line: str) -> str:
+    """Clauses as sentences, without one that repeats the deciding line."""
     out, begun = [], ""
     for clause in rest.split("; "):
         begun = f"{begun}; {clause}" if begun else clause
         if _is_whole(begun):
+            if any(
+                begun[at : at + REPEATED] in line for at in range(0, len(begun) - REPEATED, STEP)
+            ):
+                begun = ""
+                continue
             beside = _BESIDE.match(begun)
             words = (
                 f"Also seen: {lower_first(begun[beside.end() :])}" if beside is not None else begun
