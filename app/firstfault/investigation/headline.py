@@ -45,6 +45,9 @@ _BREAK = expression(r"; |(?<=[a-z)]{2})\. (?=[A-Z])| \((?=[^()]{36,}\)$)|: ")
 _QUOTED = expression(r"`[^`]*`|(?<!\w)\x27[^\x27]{0,300}\x27(?!\w)")
 _OPEN_QUOTE = expression(r"(?<!\w)\x27\w")
 _TYPE = expression(r"\w(?:Error|Exception|Exit|Interrupt)$")
+_NAMED = expression(r"\w*(?:Error|Exception|Exit|Interrupt): ")
+"""The message of an exception is what the cause is called, and stays."""
+
 _VERB = expression(
     r"(?i)\b(?:is|are|was|were|has|have|had|could|cannot|can|did|does|never|ran|went|grew|fell|lost|left|died|"
     r"took|\w{3,}ed|holds?|stands?|differs?|waits?|finds?|computes?|stays?)\b"
@@ -115,14 +118,13 @@ def _drop_host(text: str, host: str) -> str:
 
 
 def _say_rest(rest: str, line: str) -> str:
-    """Clauses as sentences, without one that repeats the deciding line."""
+    """Clauses as sentences, without one that repeats the deciding line; an exception's own message stays."""
     out, begun = [], ""
     for clause in rest.split("; "):
         begun = f"{begun}; {clause}" if begun else clause
         if _is_whole(begun):
-            if any(
-                begun[at : at + REPEATED] in line for at in range(0, len(begun) - REPEATED, STEP)
-            ):
+            windows = range(0, len(begun) - REPEATED, STEP)
+            if not _NAMED.match(begun) and any(begun[at : at + REPEATED] in line for at in windows):
                 begun = ""
                 continue
             beside = _BESIDE.match(begun)
