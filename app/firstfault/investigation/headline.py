@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import Diagnosis, NextArtefact
 from firstfault_tools.expressions import expression
@@ -66,7 +67,6 @@ _HEAD = expression(
 """Stamps, levels and places in the source before the words of a line."""
 
 _LINE_SAYS = expression(r"; the line says: .*?(?=; together with it: |; the work of |$)")
-_BESIDE = expression(r"^[Tt]ogether with it: ")
 _WORD = expression(r"[A-Za-z_]{4,}|\d{2,}")
 _FIRST_SENTENCE = expression(r".{20,400}?[\w)\x27\"`][.;!](?=\s|$)")
 
@@ -92,24 +92,36 @@ def name_open(seen: str, next_artefacts: Sequence[NextArtefact]) -> str:
 
 
 def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
-    """(place and cause in one plain sentence, the rest of what the cause says).
+    """(place and cause in one plain sentence, the rest of what the cause says, as sentences)."""
+    plain = read_cause(diagnosis)
+    beside = (
+        (f"Also seen: {lower_first(plain.beside[0])}", *plain.beside[1:]) if plain.beside else ()
+    )
+    return plain.headline, ". ".join(capitalise(c).rstrip(".") for c in (*plain.clauses, *beside))
 
-    What the deciding line says is not said again: the line stands with the evidence.
-    """
+
+@dataclass(frozen=True, slots=True)
+class PlainCause:
+    """headline: place and cause. clauses: what else the cause says of itself. beside: what was seen with it."""
+
+    headline: str
+    clauses: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+def read_cause(diagnosis: Diagnosis) -> PlainCause:
+    """The parts of a cause. What the deciding line says is not said again: the line stands with the evidence."""
     cause, _, _ = diagnosis.root_cause.strip().partition("; what would decide it: ")
     told = _LINE_SAYS.sub("", cause.removeprefix("Not decided: ")) if diagnosis.citations else cause
-    told, joint, beside = told.partition("; together with it: ")
+    told, _, beside = told.partition("; together with it: ")
     head, rest = _part(told, MOST_PLAIN)
-    rest = "; ".join(part for part in (rest, joint[2:] + beside) if part)
     place = _place(diagnosis, head)
     if place and diagnosis.host:
-        head, rest = (_drop_host(text, diagnosis.host) for text in (head, rest))
-    line = (
-        diagnosis.first_line.text
-        if diagnosis.first_line is not None and diagnosis.citations
-        else ""
-    )
-    return place + (lower_first(head) if place else capitalise(head)), _say_rest(rest, line)
+        head, rest, beside = (_drop_host(text, diagnosis.host) for text in (head, rest, beside))
+    first = diagnosis.first_line
+    line = first.text if first is not None and diagnosis.citations else ""
+    headline = place + (lower_first(head) if place else capitalise(head))
+    return PlainCause(headline, _clauses(rest, line), _clauses(beside, line))
 
 
 def _drop_host(text: str, host: str) -> str:
@@ -117,24 +129,17 @@ def _drop_host(text: str, host: str) -> str:
     return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:.,]))", "", text)
 
 
-def _say_rest(rest: str, line: str) -> str:
-    """Clauses as sentences, without one that repeats the deciding line; an exception's own message stays."""
+def _clauses(text: str, line: str) -> tuple[str, ...]:
+    """Whole clauses, without one that repeats the deciding line; an exception's own message stays."""
     out, begun = [], ""
-    for clause in rest.split("; "):
+    for clause in text.split("; "):
         begun = f"{begun}; {clause}" if begun else clause
         if _is_whole(begun):
             windows = range(0, len(begun) - REPEATED, STEP)
-            if not _NAMED.match(begun) and any(begun[at : at + REPEATED] in line for at in windows):
-                begun = ""
-                continue
-            beside = _BESIDE.match(begun)
-            words = (
-                f"Also seen: {lower_first(begun[beside.end() :])}" if beside is not None else begun
-            )
-            out.append(capitalise(words))
+            said = any(begun[at : at + REPEATED] in line for at in windows)
+            out += [] if said and not _NAMED.match(begun) else [begun]
             begun = ""
-    out += [begun] if begun else []
-    return ". ".join(part.rstrip(".") for part in out if part)
+    return tuple(part for part in (*out, begun) if part)
 
 
 def shorten_clause(title: str, most: int = MOST_PLAIN) -> str:

@@ -258,7 +258,10 @@ class RunRecord:
         return Stretch(start, end, line, ends)
 
     def _first_before(self, end: float) -> TimedLine | None:
-        timed = [(x.time, x) for x in self.artefacts.lines if x.time is not None and x.time <= end]
+        """The first line of the run: of a log with steps, where there is one; a kernel's log begins with its host."""
+        own = {s.file for s in self.steps}
+        lines = [x for x in self.artefacts.lines if not own or x.file in own]
+        timed = [(x.time, x) for x in lines if x.time is not None and x.time <= end]
         return min(timed, key=lambda p: p[0])[1] if timed else None
 
     @property

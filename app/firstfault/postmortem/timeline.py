@@ -19,7 +19,7 @@ _ALERT = expression(
 )
 _ACTION = expression(
     r"(?i)\b(?:acknowledged|paus(?:ed|ing)|resum(?:ed|ing)|restart(?:ed|ing)|rolled back|drained|cordoned|"
-    r"(?<!is )disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
+    r"(?<!is )(?<!entered )disabled|rerouted|replaced|rebooted|stop requested|launch(?:ed)?:|checkpoint: (?:saved|loaded)|requeued|"
     r"asked the|took [\w-]+ out)\b"
 )
 _SHAPE = expression(r"[\d.:,]+")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import ChainLink, ChainRole, CitationKind, Diagnosis
-from firstfault.investigation.headline import capitalise, say_plainly
+from firstfault.investigation.headline import capitalise, read_cause
 from firstfault.postmortem.evidence import Artefacts, Book
 from firstfault.postmortem.report import Cited, Why
 from firstfault.postmortem.victims import ranks_in_trouble
@@ -121,11 +121,11 @@ def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:
     main = diagnosis.hypotheses[0]
     marks = tuple(book.again(quotes[n]) for n in main.for_[:3] if n in quotes)
     sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    headline, detail = say_plainly(diagnosis)
+    plain = read_cause(diagnosis)
     assumed = not sure or not marks
-    steps = [_Step(Cited(_sentence(headline), marks, assumed), "Why did that happen?")]
-    if detail:
-        steps += _details(detail, main.for_, diagnosis, book, assumed)
+    steps = [_Step(Cited(_sentence(plain.headline), marks, assumed), "Why did that happen?")]
+    if plain.clauses:
+        steps += _details(plain.clauses, main.for_, diagnosis, book, assumed)
     else:
         for citation in diagnosis.citations:
             if citation.kind is CitationKind.PAGE and f"[{citation.n}]" in diagnosis.explanation:
@@ -136,12 +136,9 @@ def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:
 
 
 def _details(
-    detail: str, numbers: Sequence[int], diagnosis: Diagnosis, book: Book, assumed: bool
+    clauses: Sequence[str], numbers: Sequence[int], diagnosis: Diagnosis, book: Book, assumed: bool
 ) -> list[_Step]:
     """What the cause says of itself: first what went on before it, then the settings that let it, each with its lines."""
-    clauses = [
-        c.strip() for c in detail.split("; ") if not c.lower().startswith("together with it")
-    ]
     quotes = {c.n: c for c in diagnosis.citations}
     steps = []
     raised = ("Why was that possible?", "Why was it so?")

@@ -14,6 +14,7 @@ from firstfault.investigation.diagnosis import (
 )
 from firstfault.ui.marks import icon, link_marks, mark_text, sentence
 from firstfault.ui.words import PHASE_STATES, PHASES, QUESTIONS
+from firstfault_tools.findings import Verdict
 
 MOST_FINDINGS = 6
 
@@ -58,6 +59,7 @@ def _fold(phase: Phase, diagnosis: Diagnosis, citations: Mapping[int, Citation])
         ("Answer", mark_text(sentence(phase.summary), citations)),
         ("Seen", "<br>".join(escape(sentence(f)) for f in phase.findings[:MOST_FINDINGS])),
         *_evidence(phase.name, diagnosis, citations),
+        ("Would change it", _say_change(phase.name, diagnosis, citations)),
     ]
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)
     return (
@@ -70,26 +72,61 @@ def _fold(phase: Phase, diagnosis: Diagnosis, citations: Mapping[int, Citation])
 def _evidence(
     name: PhaseName, diagnosis: Diagnosis, citations: Mapping[int, Citation]
 ) -> list[tuple[str, str]]:
-    """What speaks for and against the answer of a phase, and what would change it."""
+    """What speaks for and against the answer of a phase."""
     lead = diagnosis.hypotheses[0] if diagnosis.hypotheses else None
-    if lead is None or not diagnosis.disproof:
+    if lead is None or diagnosis.verdict is Verdict.HEALTHY:
         return []
     for_, against = link_marks(lead.for_, citations), link_marks(lead.against, citations)
     others = [h for h in diagnosis.hypotheses[1:] if h.for_]
     rivals = "<br>".join(
         f"{escape(sentence(h.root_cause))} {link_marks(h.for_, citations)}" for h in others
     )
-    change = mark_text(sentence(diagnosis.disproof), citations)
     if name is PhaseName.LOCALIZE:
-        return [("For", for_), ("Would change it", "A line of another rank or host before the deciding one.")]  # fmt: skip
+        return [("For", for_)]
     if name is PhaseName.ISOLATE:
         test = "; ".join(escape(a.what) for a in diagnosis.next_artefacts)
-        return [("For another cause", rivals), ("Would separate them", test)]
+        return [("For another cause", rivals), ("Would separate them", test if others else "")]
     if name is PhaseName.ROOT_CAUSE:
-        return [("For", for_), ("Against", against or rivals), ("Would change it", change)]
-    if name is PhaseName.RESOLVE:
-        return [("Would change it", "The run fails again past the step where it failed.")]
+        return [("For", for_), ("Against", against or rivals)]
     return []
+
+
+def _say_change(name: PhaseName, diagnosis: Diagnosis, citations: Mapping[int, Citation]) -> str:
+    """What would change the answer of a phase, named from this incident as far as it goes."""
+    first, got = diagnosis.first_line, diagnosis.input
+    healthy = diagnosis.verdict is Verdict.HEALTHY
+    wanted = "; ".join(a.what for a in diagnosis.next_artefacts[:2])
+    if name is PhaseName.TRIAGE:
+        end = (
+            f" after {got.time_range[1].replace('T', ' ').removesuffix('Z')} UTC"
+            if got.time_range
+            else ""
+        )
+        told = (
+            f"an error line{end}, or a file that was not given"
+            if healthy
+            else f"a step line{end}: the run went on"
+        )
+        return escape(sentence(told))
+    if name is PhaseName.LOCALIZE:
+        missing = (got.world_size or 0) - len(got.ranks_seen)
+        before = (
+            f" before line {first.line} of {first.file}" if first is not None and first.line else ""
+        )
+        logs = (
+            f"an earlier fault in the logs of the {missing} ranks that were not read"
+            if missing > 0
+            else ""
+        )
+        return escape(
+            sentence(logs or f"a line of another rank or host{before} that reports the same")
+        )
+    if name is PhaseName.ISOLATE:
+        return escape(sentence(wanted or "a line that none of the explanations accounts for"))
+    if name is PhaseName.ROOT_CAUSE:
+        told = diagnosis.disproof or wanted
+        return mark_text(sentence(told), citations) if told else ""
+    return "" if healthy else "The run fails again past the step where it failed."
 
 
 def _item(name: PhaseName, status: PhaseStatus, summary: str) -> str:

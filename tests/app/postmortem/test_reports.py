@@ -23,7 +23,7 @@ from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.markdown import escape, write_markdown
 from firstfault.postmortem.pdf import write_pdf
 from firstfault.postmortem.rendering import ReportFormat, format_of
-from firstfault.postmortem.report import Report
+from firstfault.postmortem.report import LossKind, Report
 from firstfault.postmortem.summary import write_summary
 from firstfault.postmortem.timeline import is_action, is_alert
 from firstfault.postmortem.web import write_html
@@ -220,3 +220,24 @@ def test_the_command_writes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_an_alert_is_told_from_the_word(text: str, alerted: bool) -> None:
     assert is_alert(TimedLine("a.log", 1, text, None)) is alerted
+
+
+@pytest.mark.parametrize(
+    ("text", "done"),
+    [
+        ("network team: switch-04 port 17 disabled, rerouted", True),
+        ("docker0: port 2(veth324c6a) entered disabled state", False),
+    ],
+)
+def test_a_state_that_a_kernel_reports_is_nobodys_action(text: str, done: bool) -> None:
+    assert is_action(TimedLine("a.log", 1, text, None)) is done
+
+
+def test_work_is_lost_since_the_run_began_and_not_since_its_host_did(workspace: Workspace) -> None:
+    folder = find_case("s3-64-gpu-megatron-job-dies-with-nccl-status-12")
+    files = {p.name: p for p in folder.iterdir() if p.name != "case.yaml"}
+    diagnosis = workspace.diagnose_paths(list(files.values()))
+    made = draft_report(Draft("", "ID", diagnosis, files, workspace.knowledge_path))
+    repeated = [x for x in made.impact.losses if x.kind is LossKind.REPEATED]
+    sources = {c.n: c.file for c in made.citations}
+    assert all(sources[n] == "train.log" for loss in repeated for n in loss.citations)

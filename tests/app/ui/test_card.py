@@ -147,6 +147,12 @@ def test_phases_open_into_their_reasons(eight: Diagnosis) -> None:
     assert shown.count("<details") == 5
     for wanted in ("Question", "For", "Would change it", "Would separate them"):
         assert f"<dt>{wanted}</dt>" in shown, wanted
+    for phase in shown.split("<details")[1:]:
+        names = re.findall("<dt>(.*?)</dt>", phase)
+        assert len(names) == len(set(names))
+        assert "Would change it" in names
+    healthy = replace(eight, verdict=Verdict.HEALTHY, disproof="", next_artefacts=())
+    assert write_opened(healthy.phases, healthy).count("Would change it") >= 3
     assert "of 5 answered" in say_phases(eight.phases)
 
 
