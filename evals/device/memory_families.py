@@ -118,11 +118,22 @@ class Fp8Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         low, weight = ctx.saved_tensors
         gradient = grads[0].reshape(-1, grads[0].shape[-1])
-        return (gradient @ weight).view(ctx.shape), gradient.t() @ low.to(gradient.dtype)
+        back = (gradient @ weight.to(gradient.dtype)).view(ctx.shape)
+        return back, gradient.t() @ low.to(gradient.dtype)
 
 
-def use_fp8(model: torch.nn.Module) -> None:
-    """Every linear layer but the head runs its forward in fp8."""
+def use_fp8(model: torch.nn.Module, how: object) -> None:
+    """Every linear layer but the head runs its forward in fp8: by hand, or as torchao's training recipe."""
+    if how == "torchao":
+        from torchao.float8 import convert_to_float8_training
+
+        convert_to_float8_training(
+            model,
+            module_filter_fn=lambda part, name: (
+                isinstance(part, torch.nn.Linear) and "head" not in name
+            ),
+        )
+        return
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and "head" not in name:
             module.forward = lambda x, m=module: Fp8Linear.apply(x, m.weight)
@@ -229,6 +240,13 @@ def make_latents(row: Json, device: str, dtype: torch.dtype) -> Json:
             "txt_ids": torch.zeros(text, 3, device=device, dtype=dtype),
         }
     side = int(seq**0.5)
+    if config["_class_name"] == "QwenImageTransformer2DModel":
+        return {
+            "hidden_states": noise(size, seq, config["in_channels"]),
+            "encoder_hidden_states": noise(size, text, config["joint_attention_dim"]),
+            "timestep": torch.full((size,), 0.5, device=device, dtype=dtype),
+            "img_shapes": [[(1, side, side)]] * size,
+        }
     if config["_class_name"] == "SD3Transformer2DModel":
         return {
             "hidden_states": noise(size, config["in_channels"], 2 * side, 2 * side),
@@ -277,7 +295,9 @@ def measure_row(row: Json, device: str, meter: Meter) -> Json:
             if "visual" in name or "vision" in name:
                 weight.requires_grad_(False)
     if row.get("fp8"):
-        use_fp8(model)
+        use_fp8(model, row["fp8"])
+    if row.get("compile") is True:
+        model.compile()
     model.train()
     gc.collect()
     measured = {"params": meter.now() - base}

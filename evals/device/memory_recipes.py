@@ -6,6 +6,7 @@ prints the allocator's peak, what is reserved, what nvidia-smi shows and what th
 
 Usage: python3 memory_recipes.py OUT.jsonl single [--part I/N]
        torchrun --nproc-per-node 2 memory_recipes.py OUT.jsonl pair
+       torchrun --nproc-per-node 1 memory_recipes.py OUT.jsonl alone --part I/N     (a process a row)
 """
 
 from __future__ import annotations
@@ -350,7 +351,7 @@ def measure_pair(row: Json, rank: int, device: str) -> Json:
     measured = watch.close(rank)
     measured["host_rss_growth"] = round(peak_host["rss"] - host["rss"], 3)
     measured["node_growth"] = round(peak_host["used"] - host["used"], 3)
-    result = {**row, "world": 2, "rank": rank, "params": params, "measured": measured,
+    result = {**row, "world": dist.get_world_size(), "rank": rank, "params": params, "measured": measured,
               "loss": round(loss.item(), 3)}  # fmt: skip
     if engine:
         engine.destroy()
@@ -360,7 +361,7 @@ def measure_pair(row: Json, rank: int, device: str) -> Json:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
-    parser.add_argument("kind", choices=("single", "pair"))
+    parser.add_argument("kind", choices=("single", "pair", "alone"))
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--seconds", type=float, default=240.0)
     given = parser.parse_args()
@@ -376,7 +377,7 @@ def main() -> None:
     }
     index, parts = (int(x) for x in given.part.split("/"))
     rows = read_rows(given.kind)[index::parts]
-    if given.kind == "pair":
+    if given.kind != "single":
         import torch.distributed as dist
 
         dist.init_process_group("nccl", device_id=torch.device(device))

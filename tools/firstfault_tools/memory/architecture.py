@@ -148,6 +148,35 @@ class Tower:
     gated: bool = True
 
 
+class DiffusionKind(StrEnum):
+    """Whose blocks a diffusion transformer has."""
+
+    FLUX = "flux"
+    SD3 = "sd3"
+    WAN = "wan"
+    QWEN_IMAGE = "qwen image"
+
+
+@dataclass(frozen=True, slots=True)
+class Diffusion:
+    """A diffusion transformer's blocks. singles: FLUX's with latents and text in one stream. dual: SD3.5's
+    with a second attention. patch, channels: values of a latent token out and in. text_width: of the text
+    encoder's states. buffer: elements of a position table that is no weight.
+    """
+
+    kind: DiffusionKind
+    patch: int
+    channels: int
+    text_width: int
+    singles: int = 0
+    dual: int = 0
+    head_norm: bool = True
+    cross_norm: bool = True
+    buffer: int = 0
+    block: int = 0
+    """Elements of a block, where its kinds differ of the mean one."""
+
+
 @dataclass(frozen=True)
 class Architecture:
     """Shape of one decoder-only transformer. Sizes are element counts.
@@ -197,6 +226,7 @@ class Architecture:
     expert_bias: bool = False
     query_scaled: bool = False
     joined_rotary: bool = False
+    diffusion: Diffusion | None = None
     state_space: StateSpace | None = None
     hybrid: Hybrid | None = None
     tower: Tower | None = None
@@ -350,6 +380,8 @@ class Architecture:
     @cached_property
     def dense_layer_parameters(self) -> int:
         """Elements of one layer with a dense MLP."""
+        if self.diffusion is not None:
+            return self.diffusion.block
         if self.state_space is not None:
             weights = sum(self.state_space.list_weights(self.hidden)) + self.state_space.small
             return weights + self.norm_parameters

@@ -19,7 +19,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
-from firstfault_tools.memory.verdict import estimate_step, judge
+from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +69,22 @@ def rank_changes(
     """
     peak = (step or estimate_step(shape, setup)).peak
     before = peak.total / GIB
+    standing = sum(beside.values())
     found: list[Change] = []
     for candidate in list_candidates(shape, setup):
         try:
             changed = setup.vary(candidate.fields)
-            other = estimate_step(shape, changed)
+            other = estimate_step(shape, changed, peak_only=True)
         except InvalidParameter:
             continue
-        verdict = judge(other.with_terms(beside), changed, card)
+        _, needed, _ = size_need(other, changed, standing)
         after = other.peak.total / GIB
         found.append(
             Change(
                 name=candidate.name,
                 saved_gib=(before - after) * scale,
-                needed_gib=verdict.needed.expected,
-                fits=verdict.fit in (Fit.FITS, Fit.TIGHT) if card else False,
+                needed_gib=needed.expected,
+                fits=choose_fit(needed, card) in (Fit.FITS, Fit.TIGHT),
                 throughput_cost=candidate.throughput_cost,
                 cost=candidate.cost,
                 side_effects=candidate.side_effects,

@@ -181,6 +181,8 @@ def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("image_patches"):
         # Rows tell the side of a square image.
         setup["image_patches"] = read_int("image_patches", row["image_patches"]) ** 2
+    if "_class_name" in (row.get("config") or {}):
+        setup["text_tokens"] = read_int("text", row.get("text", 512))
     if row.get("freeze_vision"):
         setup["tower_frozen"] = True
     if row.get("experts") == "eager":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
@@ -100,13 +101,10 @@ def build_run(draft: Draft) -> Run:
     if unknown:
         raise InvalidParameter(sorted(unknown)[0], "is no field of a model or a setup")
     whole = draft.extra.get("parameters")
-    built = Architecture(
-        **_enums(shape, {"norm": Norm, "activation": Activation, "norm_place": NormPlace})
+    fields_of_shape = _enums(
+        shape, {"norm": Norm, "activation": Activation, "norm_place": NormPlace}
     )
-    if whole:
-        built = replace(
-            built, extra_parameters=int(whole) - built.parameters + built.extra_parameters
-        )
+    built = _build_shape(tuple(sorted(fields_of_shape.items())), int(whole or 0))
     if setup.get("prediction") and built.prediction_layers and built.hybrid is None:
         built = _add_prediction(built)
     if built.tower is not None and (setup.get("image_patches") or setup.get("tower_frozen")):
@@ -132,6 +130,16 @@ def build_run(draft: Draft) -> Run:
         draft.extra.get("rollout"),
         bool(draft.extra.get("reference")),
     )
+
+
+@lru_cache(maxsize=64)
+def _build_shape(named: tuple[tuple[str, Any], ...], whole: int) -> Architecture:
+    """The architecture of these fields, which holds `whole` elements if that is known. Kept: what it derives
+    from its sizes is asked for again with every setup."""
+    built = Architecture(**dict(named))
+    if not whole:
+        return built
+    return replace(built, extra_parameters=whole - built.parameters + built.extra_parameters)
 
 
 PREDICTION = (

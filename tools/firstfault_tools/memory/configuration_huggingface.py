@@ -13,6 +13,7 @@ from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.memory.architecture import Latent, StateSpace
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.configuration_diffusion import read_diffusion
 from firstfault_tools.memory.hybrids import read_hybrid, read_searched
 from firstfault_tools.memory.tally import list_tables, tally
 from firstfault_tools.memory.towers import count_tower, read_tower
@@ -322,34 +323,6 @@ def _read_vision(
         shape["unspelled"] = count or 0
     if tower := read_tower(outer, vision):
         shape["tower"] = tower
-
-
-def read_diffusion(config: Mapping[str, Any], source: str) -> Draft:
-    """A diffusion transformer's config.json: exact count, activations as a range.
-
-    The sequence is latent plus text tokens. Raises InvalidParameter for a class that is not known.
-    """
-    kind = str(config["_class_name"])
-    heads = read_int("num_attention_heads", config.get("num_attention_heads"))
-    width = heads * read_int("attention_head_dim", config.get("attention_head_dim"))
-    layers = read_int("num_layers", config.get("num_layers"))
-    layers += read_int("num_single_layers", config.get("num_single_layers") or 0)
-    ffn = read_int("ffn_dim", config.get("ffn_dim") or 4 * width)
-    shape: dict[str, Any] = {
-        "hidden": width, "heads": heads, "layers": layers, "ffn": ffn, "vocab": 1, "tied": True,
-        "gated": False, "activation": "gelu", "norm": "layer", "qk_norm": True, "family": kind,
-        "partial": "modulation and joint attention of a diffusion transformer are priced as a plain layer",
-    }  # fmt: skip
-    assumed = [
-        "frozen text encoders and VAE stand elsewhere: FLUX's T5-XXL encoder takes 9.5 GB in bf16, "
-        "CLIP 0.25 GB, the VAE 0.17 GB where they share this GPU",
-    ]
-    extra: dict[str, Any] = {"max_positions": 4608}
-    if kind in list_tables():
-        extra["parameters"] = tally(kind, config)
-    else:
-        shape["partial"] += "; parameters are those of plain layers"
-    return Draft(shape, {}, tuple(assumed), source, extra)
 
 
 def _read_special(config: Mapping[str, Any], family: str, shape: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ autograd records them; docs/memory.md lists them. T below is tokens, b x s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from firstfault_tools.memory.architecture import Activation, Architecture, Norm, NormPlace
 from firstfault_tools.memory.compiled_block import replay_compiled_head, replay_compiled_layer
@@ -16,8 +16,7 @@ from firstfault_tools.memory.setup import Attention, LayerSetup
 from firstfault_tools.memory.tape import Span, Tape
 
 
-@dataclass(frozen=True, slots=True)
-class EagerTypes:
+class EagerTypes(NamedTuple):
     """Element widths of one eager step, in bytes.
 
     weight: stored weights as the layer sees them. compute: matmul inputs. residual: hidden states.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from firstfault_tools.memory.architecture import StateSpace
@@ -52,7 +51,7 @@ def encoder_block(block: EagerBlock) -> EagerBlock:
     length = block.shape.encoder_tokens
     if not length:
         return block
-    return EagerBlock(block.shape, replace(block.setup, sequence=length), block.types)
+    return EagerBlock(block.shape, block.setup._replace(sequence=length), block.types)
 
 
 def replay_pair_layer(block: EagerBlock, *, decoder: bool) -> Span:

@@ -10,6 +10,12 @@ from functools import lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.eager_block import EagerBlock, EagerTypes
+from firstfault_tools.memory.eager_diffusion import (
+    count_text,
+    replay_diffusion,
+    replay_diffusion_head,
+    size_inputs,
+)
 from firstfault_tools.memory.eager_hybrid import replay_hybrid_layers
 from firstfault_tools.memory.eager_special import (
     encoder_block,
@@ -18,6 +24,7 @@ from firstfault_tools.memory.eager_special import (
 )
 from firstfault_tools.memory.eager_tower import replay_tower_layer
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
+from firstfault_tools.memory.scaling import Groups, SpanLaw, find_laws
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
@@ -39,10 +46,12 @@ LIVE_PARAMETERS = 1_000_000_000
 deepspeed/runtime/zero/config.py); below it nothing is released between forward and backward."""
 
 
-def estimate_eager(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+def estimate_eager(
+    shape: Architecture, setup: TrainingSetup, *, peak_only: bool = False
+) -> StepMemory:
     """Bytes over one step. Raises InvalidParameter where shape and setup do not fit each other."""
     setup.check(shape)
-    return _Step(shape, setup).walk()
+    return _Step(shape, setup).walk(peak_only=peak_only)
 
 
 def gathers_weights(setup: TrainingSetup) -> bool:
@@ -82,11 +91,49 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
     )
 
 
+@lru_cache(maxsize=256)
+def _find_laws(
+    shape: Architecture, layer: LayerSetup, types: EagerTypes, single: bool
+) -> tuple[tuple[SpanLaw, int], ...] | None:
+    """How the layers of a model grow, and its head as the last; `layer` stands for every length and batch."""
+
+    def replay(sequence: int, batch: int) -> Groups:
+        sized = layer._replace(sequence=sequence, micro_batch=batch)
+        head = _replay_head(shape, sized, types)
+        return (*_replay_layers(shape, sized, types), (head, 1))
+
+    return find_laws(replay, single=single)
+
+
 @lru_cache(maxsize=64)
-def _replay_layers(
-    shape: Architecture, layer: LayerSetup, types: EagerTypes
-) -> tuple[tuple[Span, int], ...]:
-    """Runs of like layers in order. Kept: most single changes leave every layer's tensors alone."""
+def list_spans(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> tuple[Groups, Span]:
+    """Runs of like layers in order, and the head, by their laws where they have some.
+
+    Kept: most single changes leave every layer's tensors alone.
+    """
+    laws = None
+    if layer.sequence % chunk_of(shape) == 0:
+        laws = _find_laws(shape, layer.without_tokens, types, layer.micro_batch == 1)
+    if laws is None:
+        return _replay_layers(shape, layer, types), _replay_head(shape, layer, types)
+    tokens, batch = layer.sequence * layer.micro_batch, layer.micro_batch
+    spans = {id(law): law.at(tokens, batch) for law in {id(law): law for law, _ in laws}.values()}
+    *groups, (head, _) = ((spans[id(law)], count) for law, count in laws)
+    return tuple(groups), head
+
+
+def chunk_of(shape: Architecture) -> int:
+    """Tokens of a chunk of state-space layers, which need not divide the sequence."""
+    hybrid = shape.hybrid
+    if hybrid is None:
+        return 1
+    return max((part.chunk for part in (hybrid.scan, hybrid.delta) if part is not None), default=1)
+
+
+def _replay_layers(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> Groups:
+    """Runs of like layers in order, tensor by tensor."""
+    if shape.diffusion is not None:
+        return tuple(replay_diffusion(shape, layer, types))
     block = EagerBlock(shape, layer, types)
     groups: list[tuple[Span, int]] = []
     if shape.encoder_layers:
@@ -104,11 +151,12 @@ def _replay_layers(
     return tuple(groups)
 
 
-@lru_cache(maxsize=64)
-def _replay_head(
-    shape: Architecture, layer: LayerSetup, types: EagerTypes, fused: bool, eager: bool
-) -> Span:
-    return EagerBlock(shape, layer, types).replay_head(fused=fused, eager=eager)
+def _replay_head(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> Span:
+    if shape.diffusion is not None:
+        return replay_diffusion_head(shape, layer, types)
+    return EagerBlock(shape, layer, types).replay_head(
+        fused=layer.loss_fused, eager=layer.loss_eager
+    )
 
 
 class _Step:
@@ -141,12 +189,14 @@ class _Step:
             length = setup.sequence // setup.context
             self.mask = setup.micro_batch * length * length * self.types.residual
         self.stream = tokens * shape.hidden * self.types.residual
+        if shape.diffusion is not None:
+            tokens += setup.micro_batch * count_text(shape.diffusion, setup.text_tokens)
+            self.stream = tokens * shape.hidden * self.types.compute
         layer = setup.layer
-        self.groups = _replay_layers(shape, layer, self.types)
+        self.groups, self.head = list_spans(shape, layer, self.types)
         if shape.tower is not None and setup.image_patches and not setup.tower_frozen:
             tower = replay_tower_layer(EagerBlock(shape, layer, self.types), shape.tower)
             self.groups = ((tower, shape.tower.layers), *self.groups)
-        self.head = _replay_head(shape, layer, self.types, setup.loss_fused, setup.loss_eager)
         self.attention_kept = 0
         if setup.recompute is Recompute.SELECTIVE and setup.attention is Attention.EAGER:
             scores = tokens * (setup.sequence // setup.context) * shape.heads
@@ -197,6 +247,7 @@ class _Step:
             "optimizer": states.moments,
             "gradient buckets": states.buckets,
             "workspace": WORKSPACE,
+            "inputs": size_inputs(self.shape, self.setup),
         }
         return {name: size for name, size in terms.items() if size}
 
@@ -206,41 +257,47 @@ class _Step:
         if phase not in self.highest or total > self.highest[phase][0]:
             self.highest[phase] = total, terms
 
-    def list_moments(self, base: dict[str, int]) -> tuple[Moment, ...]:
-        """One moment a phase, with its terms by name."""
+    def list_moments(self, base: dict[str, int], peak_only: bool) -> tuple[Moment, ...]:
+        """One moment a phase, with its terms by name; or the highest alone."""
+        found = self.highest
+        if peak_only:
+            top = max(found, key=lambda phase: found[phase][0])
+            found = {top: found[top]}
         return tuple(
             Moment(
                 phase,
                 base | {name.replace("_", " "): size for name, size in terms.items() if size},
             )
-            for phase, (_, terms) in self.highest.items()
+            for phase, (_, terms) in found.items()
         )
 
-    def walk(self) -> StepMemory:
+    def walk(self, *, peak_only: bool = False) -> StepMemory:
         """All phases in order."""
         setup, states, head = self.setup, self.states, self.head
         base = self.base()
         resident = sum(base.values())
         full = setup.recompute is Recompute.FULL
         held = states.gradients if setup.micro_batches > 1 else 0
-        activations = sum(self.kept_by(span) * count for span, count in self.groups)
-        casts = sum(span.cast * count for span, count in self.groups)
+        runs = self.list_runs(full)
+        activations = sum(kept * count for _, count, kept, _ in runs)
+        casts = sum(span.cast * count for span, count in self.groups) if full else 0
         # Autocast's cache holds every cast weight until the context ends; without recomputation the
         # same copies are kept by autograd anyway.
         cache = casts if full and not self.types.frozen else 0
         spare = self.spare
-        stood = 0
-        for span, count in self.groups:
-            stood += self.kept_by(span) * count
+        stood = highest = 0
+        for span, count, kept, _ in runs:
+            stood += kept * count
             inside = span.transient_peak if full else span.forward_peak
-            self.add(
-                Phase.FORWARD,
-                gradients=held,
-                unsharded_weights=self.root + self.unit + self.prefetch + spare,
-                cast_weights=cache,
-                activations=stood - self.kept_by(span) + self.stream + inside,
-                attention_mask=self.mask,
-            )
+            highest = max(highest, stood - kept + inside)
+        self.add(
+            Phase.FORWARD,
+            gradients=held,
+            unsharded_weights=self.root + self.unit + self.prefetch + spare,
+            cast_weights=cache,
+            activations=highest + self.stream,
+            attention_mask=self.mask,
+        )
         # Checkpointing keeps the mask with its arguments; otherwise it dies with the decoder.
         mask = self.mask if full else 0
         self.add(
@@ -262,14 +319,14 @@ class _Step:
             logits_and_loss=head.backward_peak,
             attention_mask=mask,
         )
-        self.walk_backward(activations, held)
+        self.walk_backward(runs, activations, held)
         after_backward = resident + states.gradients
         self.step()
         if setup.resume:
             # torch.load with map_location on the device: the read states stand beside their copies.
             self.add(Phase.LOAD, loaded_states=states.moments + states.master)
         return StepMemory(
-            moments=self.list_moments(base),
+            moments=self.list_moments(base, peak_only),
             weights=states.weights + states.rounding + states.buckets + states.master,
             after_forward=after_forward,
             after_backward=after_backward,
@@ -279,7 +336,24 @@ class _Step:
             ),
         )
 
-    def walk_backward(self, activations: int, held: int) -> None:
+    def list_runs(self, full: bool) -> list[tuple[Span, int, int, int]]:
+        """Runs of like layers with what one keeps, and how high its backward rises above what others keep."""
+        found: dict[int, tuple[int, int]] = {}
+        for span, _ in self.groups:
+            if id(span) in found:
+                continue
+            inside = span.backward_peak
+            if full:
+                missing = 0 if self.keeps_input(span) else self.stream
+                inside = max(inside, self.stream + span.forward_peak) + missing
+            elif self.attention_kept or self.every_other:
+                inside = max(inside, span.forward_peak + self.stream)
+            found[id(span)] = self.kept_by(span), inside
+        return [(span, count, *found[id(span)]) for span, count in self.groups]
+
+    def walk_backward(
+        self, runs: list[tuple[Span, int, int, int]], activations: int, held: int
+    ) -> None:
         """Backward through the layers: the first and the last of each kind bound the rest."""
         setup, states, head, shape = self.setup, self.states, self.head, self.shape
         full = setup.recompute is Recompute.FULL
@@ -293,35 +367,40 @@ class _Step:
         bucket = 0
         if setup.framework is Framework.DEEPSPEED:
             bucket = min(REDUCE_BUCKET, shape.parameters) * self.types.gradient
-        phase = Phase.BACKWARD_START
-        for span, count in reversed(self.groups):
-            kept = self.kept_by(span)
-            inside = span.backward_peak
-            if full:
-                missing = 0 if self.keeps_input(span) else self.stream
-                inside = max(inside, self.stream + span.forward_peak) + missing
-            elif self.attention_kept or self.every_other:
-                inside = max(inside, span.forward_peak + self.stream)
+        start: tuple[int, ...] = ()
+        end: tuple[int, ...] = ()
+        split = self.wrapped or setup.sharding is Sharding.ZERO2
+        whole = max(1, shape.parameters * self.types.gradient)
+        for span, count, kept, inside in reversed(runs):
             gradient = 0 if held else span.weight_gradients
             shard = 0
-            if self.wrapped or setup.sharding is Sharding.ZERO2:
-                whole = max(1, shape.parameters * self.types.gradient)
+            if split:
                 shard = states.gradients * span.weight_gradients // whole
                 gradient = 0
-            for position in sorted({0, count - 1}):
-                done = position
-                self.add(
-                    phase,
-                    gradients=held + produced + done * gradient + sharded + done * shard,
-                    unsharded_weights=unsharded - (done * self.unit if self.spare else 0),
-                    reduce_scatter=(reduce if done else 0) + bucket,
-                    activations=remaining - kept * (done + 1) + inside,
-                    attention_mask=self.mask if full else 0,
+            for done in (0, count - 1) if count > 1 else (0,):
+                sizes: tuple[int, ...] = (
+                    held + produced + done * gradient + sharded + done * shard,
+                    unsharded - (done * self.unit if self.spare else 0),
+                    (reduce if done else 0) + bucket,
+                    remaining - kept * (done + 1) + inside,
                 )
-                phase = Phase.BACKWARD_END
+                if not start:
+                    start = sizes
+                elif not end or sum(sizes) > sum(end):
+                    end = sizes
             remaining -= kept * count
             produced += count * gradient
             sharded += count * shard
+        for phase, parts in ((Phase.BACKWARD_START, start), (Phase.BACKWARD_END, end)):
+            if parts:
+                self.add(
+                    phase,
+                    gradients=parts[0],
+                    unsharded_weights=parts[1],
+                    reduce_scatter=parts[2],
+                    activations=parts[3],
+                    attention_mask=self.mask if full else 0,
+                )
         table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
         total = held or states.gradients
         if self.wrapped:

@@ -25,7 +25,7 @@ def replay_tower_layer(block: EagerBlock, tower: Tower) -> Span:
         head_dim=tower.hidden // tower.heads, gated=tower.gated, tower=None,
         norm=Norm.RMS if tower.gated else Norm.LAYER,
     )  # fmt: skip
-    inner = EagerBlock(shape, replace(block.setup, sequence=block.setup.image_patches), block.types)
+    inner = EagerBlock(shape, block.setup._replace(sequence=block.setup.image_patches), block.types)
     types, tokens, h = block.types, inner.tokens, tower.hidden
     stream, part = tokens * h * types.residual, tokens * h * types.compute
     inner.tape = tape = Tape(stream, "patches")

@@ -47,8 +47,13 @@ def find_model(name: str) -> Draft:
             f"unknown {name[:60]!r}{hint}; give its config.json instead: it stands beside the weights, "
             f"https://huggingface.co/{repository}/resolve/main/config.json",
         )
-    found = read_huggingface(models[key]["config"], key)
-    return found.merge(Draft(models[key].get("shape", {})))
+    return _draft_model(key)
+
+
+@cache
+def _draft_model(key: str) -> Draft:
+    model = list_models()[key]
+    return read_huggingface(model["config"], key).merge(Draft(model.get("shape", {})))
 
 
 @cache

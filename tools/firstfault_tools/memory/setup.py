@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
@@ -122,8 +122,7 @@ evals/results/device-2026-11-28/memory.json). 8-bit states carry an
 fp32 scale for each block of 256, 4-bit ones (torchao/optim) of 128."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSetup:
+class LayerSetup(NamedTuple):
     """The choices that a layer's tensors depend on, all else left out: two setups that agree here keep
     the same tensors in a layer. tokens a sequence: after context parallelism split it."""
 
@@ -137,6 +136,14 @@ class LayerSetup:
     dora: bool
     experts_loop: bool
     image_patches: int
+    text_tokens: int
+    loss_fused: bool
+    loss_eager: bool
+
+    @property
+    def without_tokens(self) -> LayerSetup:
+        """The same choices for any length and batch."""
+        return self._replace(sequence=0, micro_batch=0)
 
 
 @dataclass(frozen=True)
@@ -203,6 +210,8 @@ class TrainingSetup:
     experts_loop: bool = False
     image_patches: int = 0
     """Patches of a sequence's images, before they are merged."""
+    text_tokens: int = 512
+    """Of the text beside a diffusion transformer's latents: what FLUX's and Wan's pipelines pad to."""
     tower_frozen: bool = False
 
     def __post_init__(self) -> None:
@@ -251,11 +260,11 @@ class TrainingSetup:
 
         Raises InvalidParameter.
         """
-        changed = copy(self)
-        for name, value in changes.items():
+        for name in changes:
             if name not in self.__dict__:
                 raise InvalidParameter(name, "is no field of a setup")
-            object.__setattr__(changed, name, value)
+        changed = object.__new__(TrainingSetup)
+        changed.__dict__.update(self.__dict__, **changes)
         changed.__post_init__()
         return changed
 
@@ -300,19 +309,16 @@ class TrainingSetup:
             dora=self.dora,
             experts_loop=self.experts_loop,
             image_patches=self.image_patches,
+            text_tokens=self.text_tokens,
+            loss_fused=self.loss_fused,
+            loss_eager=self.loss_eager,
         )
 
-    def split_layers(self, shape: Architecture) -> list[int]:
-        """Layers of each stage: those stated for the ends, the rest as even as can be, more of them first."""
-        first, last = self.first_stage_layers, self.last_stage_layers
-        if self.pipeline == 1:
-            return [shape.layers]
-        inner = self.pipeline - bool(first) - bool(last)
-        rest = shape.layers - first - last
-        if inner < 1:
-            return [first, last]
-        even = [rest // inner + (stage < rest % inner) for stage in range(inner)]
-        return [*([first] if first else []), *even, *([last] if last else [])]
+    def split_layers(self, shape: Architecture) -> tuple[int, ...]:
+        """Layers of each stage."""
+        return _split_layers(
+            shape.layers, self.pipeline, self.first_stage_layers, self.last_stage_layers
+        )
 
     @property
     def data(self) -> int:
@@ -343,3 +349,16 @@ class TrainingSetup:
     def states(self) -> Optimizer:
         """The optimizer's entry."""
         return OPTIMIZERS[self.optimizer]
+
+
+@lru_cache(maxsize=256)
+def _split_layers(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
+    """Those stated for the ends, the rest as even as can be, more of them first."""
+    if stages == 1:
+        return (layers,)
+    inner = stages - bool(first) - bool(last)
+    rest = layers - first - last
+    if inner < 1:
+        return first, last
+    even = [rest // inner + (stage < rest % inner) for stage in range(inner)]
+    return (*([first] if first else []), *even, *([last] if last else []))

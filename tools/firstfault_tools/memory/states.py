@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firstfault_tools.memory.architecture import Architecture
+from firstfault_tools.memory.eager_diffusion import is_adapted, list_matrices
 from firstfault_tools.memory.setup import Framework, Precision, Sharding, TrainingSetup
 
 MIB = 1024**2
@@ -53,6 +54,12 @@ def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
     rank = setup.lora_rank
     if not rank:
         return 0
+    if shape.diffusion is not None:
+        return rank * sum(
+            count * (matrix.inside + matrix.outside)
+            for matrix, count in list_matrices(shape)
+            if is_adapted(setup.lora_targets, matrix.name)
+        )
     h, q, k, f = shape.hidden, shape.query_width, shape.kv_width, shape.ffn
     pairs = {
         "q": h + q,
@@ -113,6 +120,8 @@ def count_quantized(shape: Architecture, setup: TrainingSetup) -> int:
 
 def round_weights(shape: Architecture, width: int) -> int:
     """Allocator rounding of freshly placed weights that counts as allocated."""
+    if shape.diffusion is not None:
+        return int(sum(n * _waste(m.inside * m.outside * width) for m, n in list_matrices(shape)))
     matrices = list(shape.attention_weights)
     if shape.experts:
         inner = shape.mlp_matrices - 1
@@ -171,6 +180,8 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     if setup.states.paged:
         moments = 0
     weights = width * count // shard
+    if shape.diffusion is not None:
+        weights += width * shape.diffusion.buffer
     if offloads_whole_step(setup):
         weights = master = moments = gradients = 0
     elif setup.offload_optimizer:
@@ -204,13 +215,18 @@ def _size_adapter_states(shape: Architecture, setup: TrainingSetup, shard: int) 
         base = count_quantized(shape, setup)
     else:
         base = setup.weight_bytes * shape.parameters
-    states = setup.states
+    states, width, rounding = setup.states, 4, 0
+    if shape.diffusion is not None:
+        # diffusers puts adapters in the base's type, and its position table is no weight.
+        width = setup.weight_bytes
+        base += width * shape.diffusion.buffer
+        rounding = round_weights(shape, width) if shard == 1 else 0
     return States(
-        weights=base // shard + 4 * adapter,
+        weights=base // shard + width * adapter,
         master=0,
-        moments=0 if states.paged else int((states.moments * 4 + states.state_bytes) * adapter),
-        gradients=4 * adapter,
+        moments=0 if states.paged else int((states.moments * width + states.state_bytes) * adapter),
+        gradients=width * adapter,
         buckets=0,
-        rounding=0,
+        rounding=rounding,
         trained=adapter,
     )

@@ -9,9 +9,19 @@ place, a weight's gradient stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The heights of which a span tells the highest, moment by moment, in the order of the tape."""
+
+    forward: list[int]
+    transient: list[int]
+    backward: list[int]
+    saved: list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class Span:
     weight_gradients: int
     output: int
     largest: tuple[str, int]
+    levels: Levels | None = field(default=None, compare=False, repr=False)
 
 
 class Tape:
@@ -98,53 +109,50 @@ class Tape:
                 uses[tensor] += 1
         output = nodes[-1][1]
         last[output] = len(nodes)
-        peak, transient, extras = self._replay_forward(last, uses)
-        kept = extras
-        largest = 0
-        for tensor in range(count):
-            if uses[tensor]:
-                kept += sizes[tensor]
-                if sizes[tensor] > sizes[largest] or not uses[largest]:
-                    largest = tensor
-        weights, back = self._replay_backward(uses, kept, upstream)
+        forward, transient, extras = self._replay_forward(last, uses)
+        saved = [(self._names[n], sizes[n]) for n in range(count) if uses[n]]
+        kept = extras + sum(size for _, size in saved)
+        weights, backward = self._replay_backward(uses, kept, upstream)
         return Span(
             kept=kept,
             cast=self._cast,
-            forward_peak=peak,
-            transient_peak=transient - self._cast,
-            backward_peak=back,
+            forward_peak=max(forward),
+            transient_peak=max(transient) - self._cast,
+            backward_peak=max(backward),
             weight_gradients=weights,
             output=sizes[output],
-            largest=(self._names[largest], sizes[largest] if uses[largest] else 0),
+            largest=max(saved, key=lambda row: row[1], default=(self._names[0], 0)),
+            levels=Levels(forward, transient, backward, saved),
         )
 
-    def _replay_forward(self, last: list[int], uses: list[int]) -> tuple[int, int, int]:
-        """Peak with everything kept for backward, peak where nothing is, extras kept with the nodes."""
+    def _replay_forward(self, last: list[int], uses: list[int]) -> tuple[list[int], list[int], int]:
+        """Heights with everything kept for backward and where nothing is, extras kept with the nodes."""
         sizes = self._sizes
-        live = peak = sizes[0]
-        kept = extras = transient = 0
+        live = sizes[0]
+        kept = extras = 0
+        whole, bare = [live], [live]
         for index, (inputs, out, _, saved, scratch, _, _, _) in enumerate(self._nodes):
             live += sizes[out] + saved
             extras += saved
             high = live + scratch
-            if high > transient:
-                transient = high
-            if high + kept > peak:
-                peak = high + kept
+            bare.append(high)
+            whole.append(high + kept)
             for tensor in set(inputs) if len(inputs) > 1 else inputs:
                 if last[tensor] == index:
                     live -= sizes[tensor]
                     if uses[tensor]:
                         kept += sizes[tensor]
-        return peak, max(transient, sizes[0]), extras
+        return whole, bare, extras
 
-    def _replay_backward(self, uses: list[int], kept: int, upstream: int | None) -> tuple[int, int]:
+    def _replay_backward(
+        self, uses: list[int], kept: int, upstream: int | None
+    ) -> tuple[int, list[int]]:
         sizes, nodes = self._sizes, self._nodes
         gradient = [_NONE] * len(sizes)
         output = nodes[-1][1]
         gradient[output] = sizes[output] if upstream is None else upstream
         live = kept + gradient[output]
-        peak = live
+        heights = [live]
         weights = 0
         for inputs, out, saved, extra, _, scratch, weight, passes in reversed(nodes):
             incoming = gradient[out]
@@ -166,12 +174,11 @@ class Tape:
                     gradient[tensor] = arriving
                 else:
                     duplicate += arriving
-            if live + scratch > peak:
-                peak = live + scratch
+            heights.append(live + scratch)
             live -= duplicate + extra + (incoming if incoming > 0 else 0)
             gradient[out] = _NONE
             for tensor in saved:
                 uses[tensor] -= 1
                 if not uses[tensor]:
                     live -= sizes[tensor]
-        return weights, peak
+        return weights, heights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
@@ -52,13 +53,15 @@ class Verdict:
     step: StepMemory
 
 
-def estimate_step(shape: Architecture, setup: TrainingSetup) -> StepMemory:
-    """The step by the model that fits the run: fused and split, or eager."""
+def estimate_step(
+    shape: Architecture, setup: TrainingSetup, *, peak_only: bool = False
+) -> StepMemory:
+    """The step by the model that fits the run: fused and split, or eager. peak_only: its worst moment alone."""
     split = setup.tensor > 1 or setup.pipeline > 1 or setup.expert > 1
     if setup.framework is Framework.MEGATRON or split:
         step = estimate_megatron(shape, setup)
     else:
-        step = estimate_eager(shape, setup)
+        step = estimate_eager(shape, setup, peak_only=peak_only and not shape.partial)
     if not shape.partial:
         return step
     # A tower keeps what its share of the model may keep: the decoder beside it is known to the tensor.
@@ -99,43 +102,63 @@ def count_communicators(setup: TrainingSetup) -> int:
     return max(1, sum(axes))
 
 
-def judge(step: StepMemory, setup: TrainingSetup, card: Card | None = None) -> Verdict:
-    """Compare a step with a card."""
-    peak = step.peak
-    allocated = peak.total / GIB
+def size_need(
+    step: StepMemory, setup: TrainingSetup, beside: int = 0
+) -> tuple[Range, Range, Range]:
+    """Allocated, needed and outside PyTorch. beside: bytes that stand there through the whole step."""
+    allocated = (step.peak.total + beside) / GIB
     shifting = setup.recompute is Recompute.FULL or setup.sharding not in (
         Sharding.NONE,
         Sharding.DDP,
     )
-    cache = CACHE_SHIFTING if shifting else CACHE_STEADY
+    overhead = CACHE_SHIFTING if shifting else CACHE_STEADY
     groups = count_communicators(setup)
-    outside = [
-        context + (first + (groups - 1) * further if groups else 0.0)
-        for context, first, further in zip(
-            CONTEXT_GIB, FIRST_COMMUNICATOR_GIB, NEXT_COMMUNICATOR_GIB, strict=True
-        )
-    ]
+    outside = _size_outside(groups)
     spread = step.relative_error
     above = step.upward_error or spread
-    tensors = (allocated * (1 - spread), allocated, allocated * (1 + above))
-    needed = [
-        size * overhead + extra
-        for size, overhead, extra in zip(tensors, cache, outside, strict=True)
-    ]
-    fit = Fit.UNKNOWN
-    if card is not None:
-        if needed[2] <= card.total_gib:
-            fit = Fit.FITS
-        elif needed[0] <= card.total_gib and needed[1] <= card.total_gib * 1.02:
-            fit = Fit.TIGHT
-        else:
-            fit = Fit.NO
+    tensors = Range(allocated * (1 - spread), allocated, allocated * (1 + above))
+    needed = Range(
+        tensors.low * overhead[0] + outside.low,
+        tensors.expected * overhead[1] + outside.expected,
+        tensors.high * overhead[2] + outside.high,
+    )
+    return tensors, needed, outside
+
+
+@cache
+def _size_outside(groups: int) -> Range:
+    """The context and the buffers of so many communicators."""
+    return Range(
+        *(
+            context + (first + (groups - 1) * further if groups else 0.0)
+            for context, first, further in zip(
+                CONTEXT_GIB, FIRST_COMMUNICATOR_GIB, NEXT_COMMUNICATOR_GIB, strict=True
+            )
+        )
+    )
+
+
+def choose_fit(needed: Range, card: Card | None) -> Fit:
+    """Whether it fits the card: even the high end, the expected need, or not."""
+    if card is None:
+        return Fit.UNKNOWN
+    if needed.high <= card.total_gib:
+        return Fit.FITS
+    if needed.low <= card.total_gib and needed.expected <= card.total_gib * 1.02:
+        return Fit.TIGHT
+    return Fit.NO
+
+
+def judge(step: StepMemory, setup: TrainingSetup, card: Card | None = None) -> Verdict:
+    """Compare a step with a card."""
+    peak = step.peak
+    allocated, needed, outside = size_need(step, setup)
     terms = {name: size / GIB for name, size in peak.terms.items()}
     return Verdict(
-        allocated=Range(*tensors),
-        needed=Range(*needed),
-        outside=Range(*outside),
-        fit=fit,
+        allocated=allocated,
+        needed=needed,
+        outside=outside,
+        fit=choose_fit(needed, card),
         capacity=card.total_gib if card else None,
         card=card.name if card else None,
         phase=str(peak.phase),
