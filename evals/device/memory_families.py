@@ -122,6 +122,43 @@ class Fp8Linear(torch.autograd.Function):
         return back, gradient.t() @ low.to(gradient.dtype)
 
 
+class RmsNorm(torch.autograd.Function):
+    """What torch.nn.RMSNorm's fused kernel keeps (input, one rate a row), in plain operations over slices.
+
+    The fused kernel's backward faults on FLUX's rows of one head each (PyTorch 2.11, CUDA 13, H200).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        rate = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
+        ctx.save_for_backward(x, rate, weight)
+        return (x * rate).to(x.dtype) * weight
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        x, rate, weight = ctx.saved_tensors
+        out, width = torch.empty_like(x), x.shape[-1]
+        trained = torch.zeros(width, device=x.device) if ctx.needs_input_grad[1] else None
+        rows = zip(
+            grads[0].reshape(-1, width).split(8192), x.reshape(-1, width).split(8192),
+            rate.reshape(-1, 1).split(8192), out.view(-1, width).split(8192), strict=True,
+        )  # fmt: skip
+        for gradient, part, scale, place in rows:
+            normed = part.float() * scale
+            inner = gradient.float() * weight
+            place.copy_(scale * (inner - normed * (inner * normed).mean(-1, keepdim=True)))
+            if trained is not None:
+                trained += (gradient.float() * normed).sum(0)
+        return out, None if trained is None else trained.to(weight.dtype), None
+
+
+def replace_norms(model: torch.nn.Module) -> None:
+    """Every torch.nn.RMSNorm by the plain one."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.RMSNorm):
+            module.forward = lambda x, m=module: RmsNorm.apply(x, m.weight, m.eps or 1e-6)
+
+
 def use_fp8(model: torch.nn.Module, how: object) -> None:
     """Every linear layer but the head runs its forward in fp8: by hand, or as torchao's training recipe."""
     if how == "torchao":
@@ -294,6 +331,8 @@ def measure_row(row: Json, device: str, meter: Meter) -> Json:
         for name, weight in model.named_parameters():
             if "visual" in name or "vision" in name:
                 weight.requires_grad_(False)
+    if row.get("plain_norms"):
+        replace_norms(model)
     if row.get("fp8"):
         use_fp8(model, row["fp8"])
     if row.get("compile") is True:

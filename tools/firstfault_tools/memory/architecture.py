@@ -23,6 +23,8 @@ class Norm(StrEnum):
     """Gemma: times 1 + weight, in fp32, before the cast back."""
     RMS_T5 = "rms_t5"
     """T5: normalises without going back to half precision under autocast."""
+    LAYER_WIDE = "layer_wide"
+    """A layer norm without bias written out in fp32 (Cohere)."""
     LAYER = "layer"
 
 
@@ -104,7 +106,8 @@ class StateSpace:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A Mamba-2 mixer. grouped_norm: the gated norm runs over groups (Nemotron-H)."""
+    """A Mamba-2 mixer. grouped_norm: the gated norm runs over groups (Nemotron-H). normed: there is one, else
+    the gate alone in half precision (Falcon-H1)."""
 
     heads: int
     width: int
@@ -112,6 +115,7 @@ class Scan:
     groups: int
     chunk: int
     grouped_norm: bool = False
+    normed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
         if row.get(key):
             setup[key] = True
     if row.get("fp8"):
-        setup["fp8_inputs"] = True
+        setup["fp8_bytes"] = 2 if row["fp8"] == "torchao" else 1
     if row.get("image_patches"):
         # Rows tell the side of a square image.
         setup["image_patches"] = read_int("image_patches", row["image_patches"]) ** 2

@@ -290,14 +290,14 @@ def _read_beside(
         shape["partial"] = HYBRID
     if family in list_tables():
         extra["parameters"] = tally(family, config)
-        if not list_tables()[family].get("spelled"):
-            shape["partial"] = HYBRID
         shape.setdefault("heads", 1)
         shape.setdefault("ffn", 2 * shape.get("hidden", 0))
         if shape.get("experts"):
             shape.setdefault("experts_per_token", 1)
         if "layers" in shape or family == "nemotron_h":
             read_hybrid(config, family, shape)
+        if "hybrid" not in shape:
+            shape["partial"] = HYBRID
     if config.get("index_n_heads") and family not in list_tables():
         shape["extra_parameters"] = tally("indexer", config)
         shape["indexer_parameters"] = tally("indexer_layer", config)

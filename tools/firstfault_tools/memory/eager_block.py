@@ -36,9 +36,11 @@ class EagerTypes(NamedTuple):
 
 
 ADAPTED = {
-    "query": ("q",), "key": ("k",), "value": ("v",), "attention output": ("o",), "query-key-value": ("q", "qkv"),
+    "query": ("q", "q_b"), "compressed query": ("q_a",), "compressed key-value": ("kv_a_proj_with_mqa",),
+    "key-value": ("kv_b",), "key": ("k",), "value": ("v",), "attention output": ("o",), "query-key-value": ("q", "qkv"),
     "gate projection": ("gate",), "up projection": ("up",), "down projection": ("down",),
-    "gate and up projection": ("gate_up", "gate", "up"),
+    "gate and up projection": ("gate_up", "gate", "up"), "shared expert gate": ("gate",),
+    "shared expert up": ("up",), "shared expert down": ("down",),
 }  # fmt: skip
 """Short names, without `_proj`, under which each matrix of a layer is targeted."""
 
@@ -136,7 +138,8 @@ class EagerBlock:
         types, tokens, tape = self.types, self.tokens, self.tape
         elements = inside * outside
         ready = self.cast_in(tensor, inside, name)
-        extra = elements * types.compute if types.cast and not types.quantized else 0
+        low = self.setup.fp8_bytes if adapter and types.compute == 2 else 0
+        extra = elements * types.compute if types.cast and not types.quantized and not low else 0
         gradient = scratch = 0
         trains = not types.frozen
         if trains:
@@ -150,6 +153,13 @@ class EagerBlock:
             scratch += elements * types.compute
         # bitsandbytes' 8-bit matmul keeps its input on the node whether the weight trains or not.
         keeps = trains or (self.setup.quantized_bits == 8 and adapter)
+        if low == 1 and keeps:
+            # The cast input is kept in its stead; the weight is cast for the moment.
+            return tape.run(
+                name, (ready,), tokens * outside * types.compute,
+                saved_bytes=tokens * inside, scratch=elements, weight_gradient=gradient,
+                back_scratch=scratch + tokens * inside * types.compute,
+            )  # fmt: skip
         out = tape.run(
             name,
             (ready,),
@@ -221,7 +231,28 @@ class EagerBlock:
                 save=(tensor,),
                 saved_bytes=8 * tokens,
             )
+        if shape.norm is Norm.LAYER_WIDE:
+            return self._wide_layer_norm(tensor, elements)
         return self.rms_norm(tensor, elements, tokens)
+
+    def _wide_layer_norm(self, tensor: int, elements: int) -> int:
+        """(x - mean) twice, once squared, once normalised; the weight in fp32; then back."""
+        tape, tokens = self.tape, self.tokens
+        size, wide = tape.size(tensor), elements * 4
+        if size != wide:
+            tensor = tape.run("norm input in fp32", (tensor,), wide)
+        first = tape.run("centred", (tensor,), wide)
+        rate = tape.run(
+            "norm statistics", (first,), 4 * tokens, save=(first,), save_output=True,
+            scratch=wide, back_scratch=3 * wide,
+        )  # fmt: skip
+        second = tape.run("centred again", (tensor,), wide)
+        normed = tape.run(
+            "normalised", (second, rate), wide, save=(second, rate), back_scratch=wide
+        )
+        keep = () if self.types.frozen else (normed,)
+        out = tape.run("norm output", (normed,), wide, save=keep, back_scratch=wide)
+        return out if size == wide else tape.run("norm output", (out,), size)
 
     def rms_norm(self, tensor: int, elements: int, rows: int) -> int:
         """to(fp32), x * rsqrt(mean(x^2)), back, times the weight: keeps the fp32 input and the

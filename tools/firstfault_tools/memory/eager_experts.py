@@ -109,7 +109,8 @@ def _run_router(block: EagerBlock, normed: int) -> None:
         wide = tape.run("router input in fp32", (normed,), tokens * shape.hidden * 4)
     if block.types.cast:
         wide = tape.run("router input", (wide,), tokens * shape.hidden * block.types.compute)
-    scores = tape.run("router logits", (wide,), tokens * shape.experts * 4, save=(wide,))
+    keep = () if block.types.frozen else (wide,)
+    scores = tape.run("router logits", (wide,), tokens * shape.experts * 4, save=keep)
     tape.run("router scores", (scores,), tokens * shape.experts * 4, save_output=True)
 
 

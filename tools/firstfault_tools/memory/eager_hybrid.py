@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from firstfault_tools.memory.architecture import Delta, Hybrid, Scan
 from firstfault_tools.memory.eager_experts import run_experts
-from firstfault_tools.memory.eager_special import replay_state_space_layer
+from firstfault_tools.memory.eager_special import norm_bytes, replay_state_space_layer
 from firstfault_tools.memory.tape import Span, Tape
 
 if TYPE_CHECKING:
@@ -35,13 +35,20 @@ def _replay_layer(block: EagerBlock, hybrid: Hybrid, kind: str) -> Span:
         if stream != tokens * shape.hidden * types.residual:
             ready = tape.run("norm input", (inside,), tokens * shape.hidden * types.weight)
         normed = block.norm(ready)
-        if branch == "scan" and hybrid.scan is not None:
+        if branch == "scan+attention" and hybrid.scan is not None:
+            # Falcon-H1 scales the norm's result for each of the two, and each one's result.
+            size = tape.size(normed)
+            first, second = (tape.run("scaled input", (normed,), size) for _ in range(2))
+            mixed = run_scan(block, hybrid.scan, first)
+            out = tape.run("both", (mixed, block.attention(second)), size, passes=0)
+        elif branch == "scan" and hybrid.scan is not None:
             out = run_scan(block, hybrid.scan, normed)
         elif branch == "delta" and hybrid.delta is not None:
             out = run_delta(block, hybrid.delta, normed)
         elif branch == "mamba" and shape.state_space is not None:
             span = replay_state_space_layer(block, shape.state_space)
-            out = tape.run("mixer", (normed,), stream, saved_bytes=span.kept,
+            own = span.kept - norm_bytes(block)
+            out = tape.run("mixer", (normed,), stream, saved_bytes=own,
                            scratch=span.forward_peak - span.kept, back_scratch=span.backward_peak - span.kept)  # fmt: skip
         elif branch == "attention":
             out = block.attention(normed)
@@ -128,6 +135,12 @@ def run_scan(block: EagerBlock, scan: Scan, normed: int) -> int:
     out = tape.run("scan output", (near, far), wide, passes=0)
     out = tape.run("scan output", (out, skip), wide, passes=0)
     hold(tape, spread, left, right, driven, near, far, chunked)
+    if not scan.normed:
+        part = tokens * inner * types.compute
+        gate_on = tape.run("activated gate", (both,), part, save=(both,), save_output=True)
+        out = tape.run("gated output", (out, gate_on), wide, save=(out,), back_scratch=wide)
+        out = tape.run("out projection input", (out,), part)
+        return block.linear(out, inner, shape.hidden, "out projection")
     gate = tape.run("gate in fp32", (both,), wide)
     gate_on = tape.run("activated gate", (gate,), wide, save=(gate,))
     out = tape.run("gated output", (out, gate_on), wide, save=(out, gate_on), back_scratch=wide)

@@ -25,7 +25,7 @@ def replay_state_space_layer(block: EagerBlock, mixer: StateSpace) -> Span:
     weights = sum(mixer.list_weights(shape.hidden))
     casts = weights * types.compute if types.cast else 0
     stream = tokens * shape.hidden * types.residual
-    norm = tokens * shape.hidden * (4 + types.residual + types.compute)
+    norm = norm_bytes(block)
     scan = wide * SCAN_BYTES_PER_STATE * mixer.state
     channel = SCAN_BYTES_PER_CHANNEL + (2 if types.cast else 0)
     kept = scan + wide * channel + casts + norm
@@ -42,6 +42,11 @@ def replay_state_space_layer(block: EagerBlock, mixer: StateSpace) -> Span:
         output=stream,
         largest=("state of every token", whole),
     )
+
+
+def norm_bytes(block: EagerBlock) -> int:
+    """What the norm before a mixer keeps: its input in fp32, the normalised value, the result."""
+    return block.tokens * block.shape.hidden * (4 + block.types.residual + block.types.compute)
 
 
 def encoder_block(block: EagerBlock) -> EagerBlock:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
@@ -22,11 +23,12 @@ def _size(config: Config, key: str, default: int | None = None) -> int:
 
 def read_hybrid(config: Config, family: str, shape: dict[str, Any]) -> None:
     """Set `hybrid` and what it implies in the draft's shape. Raises InvalidParameter."""
-    readers = {"mamba2": _read_mamba2, "nemotron_h": _read_nemotron, "qwen3_next": _read_qwen3_next,
+    readers: dict[str, Callable[[Config, dict[str, Any]], Hybrid | None]] = {"mamba2": _read_mamba2, "nemotron_h": _read_nemotron, "qwen3_next": _read_qwen3_next,
                "qwen3_5_text": _read_qwen3_next, "qwen3_5_moe_text": _read_qwen3_next,
-               "jamba": _read_jamba}  # fmt: skip
-    if family in readers:
-        shape["hybrid"] = readers[family](config, shape)
+               "jamba": _read_jamba, "granitemoehybrid": _read_granite, "bamba": _read_granite,
+               "falcon_h1": _read_falcon}  # fmt: skip
+    if family in readers and (found := readers[family](config, shape)):
+        shape["hybrid"] = found
 
 
 def read_searched(config: Config, shape: dict[str, Any], extra: dict[str, Any]) -> None:
@@ -132,3 +134,41 @@ def _read_jamba(config: Config, shape: dict[str, Any]) -> Hybrid:
         + (" experts" if layer % max(1, every) == start and shape.get("experts", 0) > 1 else " mlp")
         for layer in range(shape["layers"])
     ))  # fmt: skip
+
+
+def _read_scan(config: Config, *, heads: int, groups: int, state: int) -> Scan:
+    """A Mamba-2 mixer under the names of Bamba's kin, with their classes' defaults."""
+    return Scan(
+        heads=_size(config, "mamba_n_heads", heads), width=_size(config, "mamba_d_head", 64),
+        state=_size(config, "mamba_d_state", state), groups=_size(config, "mamba_n_groups", groups),
+        chunk=_size(config, "mamba_chunk_size", 256),
+    )  # fmt: skip
+
+
+def _read_granite(config: Config, shape: dict[str, Any]) -> Hybrid | None:
+    """Granite 4 and Bamba: a mixer or attention, then an MLP. Granite's experts are not spelled out."""
+    if shape.get("experts"):
+        return None
+    shape.pop("shared_expert_ffn", None)
+    if config.get("shared_intermediate_size"):
+        # Its MLP is the shared one, gate and up in one matrix (modeling_granitemoehybrid.py).
+        shape |= {"ffn": _size(config, "shared_intermediate_size"), "fused_gate_up": True}
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    if not isinstance(kinds, list):
+        turns = config.get("attn_layer_indices") or ()
+        kinds = ["attention" if n in turns else "mamba" for n in range(shape["layers"])]
+    if config.get("position_embedding_type", "rope") != "rope":
+        shape["rotary"] = False
+    names = ("attention mlp" if "attention" in str(kind) else "scan mlp" for kind in kinds)
+    return Hybrid(tuple(names), _read_scan(config, heads=128, groups=1, state=256))
+
+
+def _read_falcon(config: Config, shape: dict[str, Any]) -> Hybrid:
+    """Falcon-H1: mixer and attention side by side on one norm, then an MLP."""
+    width = shape["hidden"] * _size(config, "mamba_expand", 2)
+    inner = _size(config, "mamba_d_ssm", width)
+    scan = _read_scan(config, heads=128, groups=1, state=256)
+    scan = replace(scan, normed=bool(config.get("mamba_rms_norm")))
+    if not config.get("mamba_d_head"):
+        scan = replace(scan, width=inner // max(1, scan.heads))
+    return Hybrid(("scan+attention mlp",) * shape["layers"], scan)

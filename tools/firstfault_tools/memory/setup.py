@@ -112,7 +112,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "lion": Optimizer(moments=1),
     "sgd": Optimizer(moments=0),
     "sgd_momentum": Optimizer(moments=1),
-    "adafactor": Optimizer(moments=0, state_bytes=0.01, step_lists=1),
+    "adafactor": Optimizer(moments=0, state_bytes=0.01, step_tensors=1),
     "muon": Optimizer(moments=1, step_tensors=2, gram=True),
     "none": Optimizer(moments=0),
 }
@@ -139,6 +139,7 @@ class LayerSetup(NamedTuple):
     text_tokens: int
     loss_fused: bool
     loss_eager: bool
+    fp8_bytes: int
 
     @property
     def without_tokens(self) -> LayerSetup:
@@ -204,7 +205,9 @@ class TrainingSetup:
     """Offloaded states stand in pinned memory."""
     dora: bool = False
     activation_offload: bool = False
-    fp8_inputs: bool = False
+    fp8_bytes: int = 0
+    """Of an input that an fp8 matmul saves: 1 where it saves the cast one (Transformer Engine), 2 where it
+    casts again in the backward (torchao). Either way no half-precision weight is kept under autocast."""
     low_weights: bool = False
     """Weights stand in the low precision alone (`--fp8-param-gather`)."""
     experts_loop: bool = False
@@ -312,6 +315,7 @@ class TrainingSetup:
             text_tokens=self.text_tokens,
             loss_fused=self.loss_fused,
             loss_eager=self.loss_eager,
+            fp8_bytes=self.fp8_bytes,
         )
 
     def split_layers(self, shape: Architecture) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firstfault_tools.memory.architecture import Architecture
@@ -60,36 +61,47 @@ def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
             for matrix, count in list_matrices(shape)
             if is_adapted(setup.lora_targets, matrix.name)
         )
-    h, q, k, f = shape.hidden, shape.query_width, shape.kv_width, shape.ffn
-    pairs = {
-        "q": h + q,
-        "k": h + k,
-        "v": h + k,
-        "o": q + h,
-        "gate": (h + f) if shape.gated else 0,
-        "up": h + f,
-        "down": f + h,
-    }
-    if shape.fused_qkv:
-        pairs |= {"q": h + q + 2 * k, "k": 0, "v": 0}
     wanted = setup.lora_targets
-    names = pairs.keys() if wanted == "all-linear" else [n.strip() for n in wanted.split(",")]
-    total = rank * sum(pairs.get(_short(name), 0) for name in names)
-    if setup.dora:
-        # One magnitude for every output channel.
-        outputs = {
-            "q": q,
-            "k": k,
-            "v": k,
-            "o": h,
-            "gate": f if shape.gated else 0,
-            "up": f,
-            "down": h,
-        }
-        if shape.fused_qkv:
-            outputs |= {"q": q + 2 * k, "k": 0, "v": 0}
-        total += sum(outputs.get(_short(name), 0) for name in names)
-    return shape.layers * total
+    names = {_short(name.strip()) for name in wanted.split(",")}
+    total = 0
+    for name, inside, outside, count in _list_linears(shape, setup):
+        if wanted == "all-linear" or name in names:
+            # DoRA has one magnitude for every output channel.
+            total += count * (rank * (inside + outside) + outside * setup.dora)
+    return total
+
+
+def _list_linears(
+    shape: Architecture, setup: TrainingSetup
+) -> Iterator[tuple[str, int, int, int]]:
+    """Short name, widths and number of the linear layers that take an adapter; experts that are one tensor
+    (transformers 5) take none."""
+    h, q, k, n = shape.hidden, shape.query_width, shape.kv_width, shape.layers
+    latent = shape.latent
+    if latent is not None:
+        width = shape.heads * latent.key
+        if latent.q_rank:
+            yield "q_a", h, latent.q_rank, n
+        yield ("q_b", latent.q_rank, width, n) if latent.q_rank else ("q", h, width, n)
+        yield "kv_a_proj_with_mqa", h, latent.kv_rank + latent.rope, n
+        yield "kv_b", latent.kv_rank, shape.heads * (latent.nope + latent.value), n
+        yield "o", shape.heads * latent.value, h, n
+    elif shape.fused_qkv:
+        yield "qkv", h, q + 2 * k, n
+        yield "o", q, h, n
+    else:
+        yield from (("q", h, q, n), ("k", h, k, n), ("v", h, k, n), ("o", q, h, n))
+    inward = ("gate", "up") if shape.gated else ("up",)
+    mlps = [(shape.ffn, n - shape.moe_layers), (shape.shared_expert_ffn, shape.moe_layers)]
+    if setup.experts_loop:
+        mlps.append((shape.expert_ffn, shape.moe_layers * shape.experts))
+    for width, count in mlps:
+        if width and count:
+            if shape.fused_gate_up:
+                yield "gate_up", h, 2 * width, count
+            else:
+                yield from ((name, h, width, count) for name in inward)
+            yield "down", width, h, count
 
 
 def _short(name: str) -> str:
