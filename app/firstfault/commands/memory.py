@@ -43,8 +43,13 @@ _SIZES = (
     ("context", "context parallelism"), ("expert", "expert parallelism"),
     ("expert-tensor", "tensor parallelism of experts"), ("lora-rank", "LoRA rank"),
     ("quantized-bits", "4 or 8: quantised frozen base"),
+    ("text-tokens", "text tokens beside a diffusion transformer's latents"),
+    ("image-patches", "patches of a sequence's images, before they are merged"),
+    ("fp8-bytes", "1 or 2: of an input that fp8 matmuls keep"),
 )  # fmt: skip
-_MAY_BE_ZERO = frozenset({"ffn", "experts", "expert_ffn", "lora_rank", "quantized_bits"})
+_MAY_BE_ZERO = frozenset(
+    {"ffn", "experts", "expert_ffn", "lora_rank", "quantized_bits", "fp8_bytes"}
+)
 _WORDS = (
     ("framework", "huggingface, torchtitan, megatron, deepspeed"),
     ("precision", "fp32, amp, fp16_amp, bf16, fp16, bf16_master, fp8, mxfp8, nvfp4"),
@@ -70,6 +75,7 @@ _FLAGS = (
     ("experts-loop", "every expert has modules of its own (transformers 4)"),
     ("low-weights", "weights stand in fp8 or fp4 alone"),
     ("host-pinned", "offloaded states in pinned memory"),
+    ("tower-frozen", "the vision tower is not trained"),
     ("prediction", "the layers for multi-token prediction are trained too"),
     ("resume", "count loading a checkpoint as a phase"),
 )

@@ -25,6 +25,7 @@ from firstfault_tools.memory.configuration_megatron import (
     read_megatron_dump,
     read_megatron_flags,
 )
+from firstfault_tools.memory.configuration_nemo import is_nemo, read_nemo, read_nemo_script
 from firstfault_tools.memory.configuration_recipes import read_recipe, read_trainer_flags
 from firstfault_tools.memory.configuration_reinforcement import read_openrlhf, read_verl
 from firstfault_tools.memory.launch_script import list_open, list_words, nest, read_flags
@@ -55,6 +56,8 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
         return _read_json(text, name)
     if lower.endswith((".yaml", ".yml")):
         return _read_yaml(text, name)
+    if is_nemo(text):
+        return read_nemo_script(text, name)
     if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE) and "--" not in text:
         return read_torchtitan(_load_toml(text, name), name)
     if re.search(r"--[a-z][a-z-]+|actor_rollout_ref\.", text):
@@ -265,6 +268,10 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
     kind = str(config.get("distributed_type", "NO")).upper()
     mixed = str(config.get("mixed_precision", "no")).lower()
     setup["precision"] = {"bf16": "amp", "fp16": "fp16_amp", "fp8": "amp"}.get(mixed, "fp32")
+    if mixed == "fp8":
+        # Transformer Engine saves the cast input, torchao casts it again in the backward.
+        backend = str(_section(config, "fp8_config").get("backend", "TE")).upper()
+        setup["fp8_bytes"] = 2 if backend in ("AO", "TORCHAO") else 1
     if "num_processes" in config:
         setup["world"] = max(1, read_int("num_processes", config["num_processes"]))
     if kind == "FSDP":
@@ -304,38 +311,3 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
         if isinstance(size, int) and size > 1:
             setup[name] = size
     return Draft({}, setup, (), source, {})
-
-
-def read_nemo(config: Mapping[str, Any], source: str = "NeMo YAML") -> Draft:
-    """Draft of a NeMo / Megatron YAML: the model section uses Megatron's names."""
-    from firstfault_tools.memory.configuration_megatron import read_megatron
-
-    model = {**_section(config, "model"), **_section(_section(config, "model"), "config")}
-    flat = {str(key): str(value) for key, value in model.items() if not isinstance(value, Mapping)}
-    names = {
-        "encoder_seq_length": "seq_length",
-        "bias": "add_bias_linear",
-        "share_embeddings_and_output_weights": "tied",
-        "num_query_groups": "num_query_groups",
-    }
-    found = {names.get(key, key): value for key, value in flat.items()}
-    if found.get("num_query_groups", "None") not in ("None", ""):
-        found.setdefault("group_query_attention", "True")
-    if flat.get("activation", "").lower() in ("swiglu", "fast-swiglu"):
-        found["swiglu"] = "True"
-    if flat.get("normalization", "").lower() in ("rmsnorm", "rms"):
-        found["normalization"] = "RMSNorm"
-    if flat.get("share_embeddings_and_output_weights") == "False":
-        found["untie_embeddings_and_output_weights"] = "True"
-    if flat.get("activations_checkpoint_granularity"):
-        found.setdefault("recompute_granularity", flat["activations_checkpoint_granularity"])
-    trainer = _section(config, "trainer")
-    precision = str(trainer.get("precision", flat.get("precision", "bf16"))).lower()
-    found["bf16" if "bf16" in precision else "fp16" if "16" in precision else "fp32"] = "True"
-    optim = str(_section(_section(config, "model"), "optim").get("name", ""))
-    if "distributed" in optim:
-        found["use_distributed_optimizer"] = "True"
-    nodes, devices = trainer.get("num_nodes"), trainer.get("devices")
-    if isinstance(nodes, int) and isinstance(devices, int):
-        found["world_size"] = str(nodes * devices)
-    return read_megatron(found, source)

@@ -116,6 +116,8 @@ def _join_text(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
     joined = {**config, **_flatten(inner)}
     if config.get("tie_word_embeddings") is not None:
         joined["tie_word_embeddings"] = config["tie_word_embeddings"]
+    elif outer in UNTIED_OUTSIDE:
+        joined["tie_word_embeddings"] = False
     family = str(inner.get("model_type") or "")
     if f"{outer}_text" in list_tables():
         # MiniMax-M3's text part calls itself by the name of the model before.
@@ -124,6 +126,10 @@ def _join_text(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
         family = f"{outer}_text" if f"{outer}_text" in list_families() else outer
     return joined, family, outer
 
+
+UNTIED_OUTSIDE = ("qwen3_vl", "qwen3_vl_moe")
+"""Whole models that are not tied unless they say so themselves, whatever their text part says
+(configuration_qwen3_vl.py; a model built from such a file holds both tables)."""
 
 _NESTED = {
     "attention_other_setting": {"num_attention_heads": "num_sliding_attention_heads"},
@@ -276,7 +282,7 @@ HYBRID = "layers of several kinds are priced as plain ones of the width"
 INDEXER = "the indexer that picks tokens for sparse attention is counted, its activations are not spelled out"
 UNCOUNTED = "the vision tower is not counted: add its parameters"
 TOWER = (
-    "the vision tower's activations are not spelled out: state image_patches, or that it is frozen"
+    "the vision tower's activations are not spelled out: state --image-patches, or --tower-frozen"
 )
 
 

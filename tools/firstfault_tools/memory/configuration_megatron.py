@@ -23,7 +23,7 @@ MAX_LINES = 5000
 MAX_DUMP = 2 * 1024 * 1024
 MARK = "- arguments -"
 
-_SHAPE = {
+SHAPE = {
     "hidden_size": "hidden",
     "num_layers": "layers",
     "num_attention_heads": "heads",
@@ -101,7 +101,7 @@ def read_megatron(found: Mapping[str, str], source: str) -> Draft:
     shape: dict[str, Any] = {"family": "megatron"}
     setup: dict[str, Any] = {"framework": "megatron"}
     assumed: list[str] = []
-    for key, name in _SHAPE.items():
+    for key, name in SHAPE.items():
         if (value := number(key)) is not None:
             shape[name] = value
     for key, name in _SETUP.items():

@@ -160,7 +160,7 @@ class _Block:
 
     def replay_joint(self, *, dual: bool = False, last: bool = False) -> Span:
         """Latents and text in a stream each, one attention over both. last: SD3's, which lets the text go."""
-        h, tape = self.shape.hidden, self.begin(self.rows)
+        h, tape, kind = self.shape.hidden, self.begin(self.rows), self.diffusion.kind
         streams = (
             Stream(0, self.rows, False),
             Stream(self.run("text", (0,), self.size(self.text, h)), self.text, True),
@@ -172,12 +172,16 @@ class _Block:
         normed = [self.modulate(norm) for norm in norms]
         second = self.modulate(norms[0]) if dual else 0
         mixed = self.joint_attention(streams, normed)
+        if self.types.cast and kind in (DiffusionKind.SD3, DiffusionKind.QWEN_IMAGE):
+            # The result goes to the type of the queries, which their written-out norm left in fp32.
+            mixed = self.run("attention in fp32", (mixed,), 4 * (self.rows + self.text) * h)
         ends = []
         for stream, name in zip(streams, ("attn.to_out.0", "attn.to_add_out"), strict=True):
             if last and stream.text:
                 continue
             part = self.part_of(mixed, stream.rows)
-            out = self.linear(part, stream.rows, Matrix(name, h, h), view=part == mixed)
+            view = part == mixed and not self.types.cast
+            out = self.linear(part, stream.rows, Matrix(name, h, h), view=view)
             middle = self.residual(stream.tensor, self.gated(out))
             if dual and not stream.text:
                 middle = self.residual(middle, self.gated(self.second_attention(second)))
@@ -381,8 +385,13 @@ class _Block:
         lines = rows * (1 if self.diffusion.kind is DiffusionKind.WAN else self.shape.heads)
         wide = tensor
         if self.diffusion.kind in (DiffusionKind.FLUX, DiffusionKind.WAN):
-            if types.cast and size != 4 * elements:
+            if types.cast:
+                # A bf16 input and an fp32 weight: PyTorch 2.11 takes the written-out form, and goes back.
                 wide = self.run("query in fp32", (tensor,), 4 * elements)
+                normed = self.run("normalised query", (wide,), 4 * elements, save=(wide,), saved_bytes=4 * lines)  # fmt: skip
+                keep = () if types.frozen else (normed,)
+                scaled = self.run("normed query in fp32", (normed,), 4 * elements, save=keep)
+                return self.run("normed query", (scaled,), size)
             return self.run("normed query", (wide,), tape.size(wide), save=(wide,), saved_bytes=4 * lines)  # fmt: skip
         if size != 4 * elements:
             wide = self.run("query in fp32", (tensor,), 4 * elements)
@@ -420,6 +429,6 @@ class _Block:
 
     def part_of(self, mixed: int, rows: int) -> int:
         """One stream's share of the joint result: a copy, but for a batch of one, where it is a view."""
-        if self.setup.micro_batch == 1:
+        if self.setup.micro_batch == 1 or self.types.cast:
             return mixed
         return self.run("stream's part", (mixed,), self.size(rows, self.shape.hidden))

@@ -20,6 +20,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
+from firstfault_tools.memory.states import count_lora
 
 UNFUSED_LOSS_BYTES = 6.0
 """Bytes per logit at the peak of Megatron's own vocabulary-parallel cross-entropy: 2 (bf16 logits) and
@@ -237,6 +238,8 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     """Bytes by term at the peak of one stage."""
     held = count_stage_parameters(shape, setup, stage)
     replicas = setup.data * setup.context
+    if setup.lora_rank:
+        return _add_activations(shape, setup, stage, _size_adapted(shape, setup, held))
     terms = _size_states(held.common, replicas, setup)
     if setup.precision in LOW_BYTES:
         # Tables stay in bf16.
@@ -245,6 +248,23 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     if held.experts:
         expert = _size_states(held.experts, setup.expert_data, setup)
         terms = {name: size + expert[name] for name, size in terms.items()}
+    return _add_activations(shape, setup, stage, terms)
+
+
+def _size_adapted(
+    shape: Architecture, setup: TrainingSetup, held: StageParameters
+) -> dict[str, float]:
+    """A frozen base and adapters split like the matrices they sit on; their states are the trained ones."""
+    adapters = count_lora(shape, setup) // (setup.tensor * setup.pipeline)
+    terms = _size_states(adapters, setup.data * setup.context, setup)
+    terms["weights"] += setup.weight_bytes * (held.common + held.experts)
+    return terms
+
+
+def _add_activations(
+    shape: Architecture, setup: TrainingSetup, stage: int, terms: dict[str, float]
+) -> dict[str, int]:
+    """The states of a stage with what its layers, its table and its loss hold."""
     terms["activations"] = _size_activations(shape, setup, stage)
     unit = setup.micro_batch * (setup.sequence // setup.context)
     spread = setup.tensor if setup.sequence_parallel else 1
@@ -255,6 +275,7 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     if stage == setup.pipeline - 1:
         terms["logits and loss"] = size_loss(shape, setup)
     if setup.sharding in (Sharding.FSDP, Sharding.ZERO3):
+        held = count_stage_parameters(shape, setup, stage)
         largest = held.common // max(1, setup.split_layers(shape)[stage])
         terms["unsharded weights"] = 2 * largest * 2 + largest * 2
     return {name: int(size) for name, size in terms.items() if size >= 1}

@@ -91,6 +91,16 @@ PARAMETERS: dict[str, Any] = {
             "description": "multi-token prediction layers are trained",
         },
         "lora_targets": {"type": "string"},
+        "text_tokens": {**_COUNT, "description": "text beside a diffusion transformer's latents"},
+        "image_patches": {
+            **_COUNT,
+            "description": "patches of a sequence's images, before merging",
+        },
+        "tower_frozen": {"type": "boolean", "description": "the vision tower is not trained"},
+        "fp8_bytes": {
+            "enum": [0, 1, 2],
+            "description": "bytes of an input that fp8 matmuls keep: 1 Transformer Engine, 2 torchao",
+        },
         "resume": {"type": "boolean", "description": "count the checkpoint load as a phase"},
         "imbalance": {"type": "number", "minimum": 1},
     },

@@ -71,9 +71,7 @@ def count_lora(shape: Architecture, setup: TrainingSetup) -> int:
     return total
 
 
-def _list_linears(
-    shape: Architecture, setup: TrainingSetup
-) -> Iterator[tuple[str, int, int, int]]:
+def _list_linears(shape: Architecture, setup: TrainingSetup) -> Iterator[tuple[str, int, int, int]]:
     """Short name, widths and number of the linear layers that take an adapter; experts that are one tensor
     (transformers 5) take none."""
     h, q, k, n = shape.hidden, shape.query_width, shape.kv_width, shape.layers
@@ -133,7 +131,8 @@ def count_quantized(shape: Architecture, setup: TrainingSetup) -> int:
 def round_weights(shape: Architecture, width: int) -> int:
     """Allocator rounding of freshly placed weights that counts as allocated."""
     if shape.diffusion is not None:
-        return int(sum(n * _waste(m.inside * m.outside * width) for m, n in list_matrices(shape)))
+        # None was lost in any measured one: their modules are cast in place of larger ones.
+        return 0
     matrices = list(shape.attention_weights)
     if shape.experts:
         inner = shape.mlp_matrices - 1
@@ -227,18 +226,17 @@ def _size_adapter_states(shape: Architecture, setup: TrainingSetup, shard: int) 
         base = count_quantized(shape, setup)
     else:
         base = setup.weight_bytes * shape.parameters
-    states, width, rounding = setup.states, 4, 0
+    states, width = setup.states, 4
     if shape.diffusion is not None:
         # diffusers puts adapters in the base's type, and its position table is no weight.
         width = setup.weight_bytes
         base += width * shape.diffusion.buffer
-        rounding = round_weights(shape, width) if shard == 1 else 0
     return States(
         weights=base // shard + width * adapter,
         master=0,
         moments=0 if states.paged else int((states.moments * width + states.state_bytes) * adapter),
         gradients=width * adapter,
         buckets=0,
-        rounding=rounding,
+        rounding=0,
         trained=adapter,
     )

@@ -40,13 +40,18 @@ def count_tower(outer: str, config: Config, vision: Config, text_hidden: int) ->
 
 
 def read_tower(outer: str, vision: Config) -> Tower | None:
-    """Sizes of a tower whose blocks are spelled out: Qwen2.5-VL's are gated, Qwen2-VL's are not."""
-    if outer not in ("qwen2_vl", "qwen2_5_vl"):
+    """Sizes of a tower whose blocks are spelled out: Qwen2.5-VL's are gated, Qwen2-VL's and Qwen3-VL's are not."""
+    if outer not in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):
         return None
 
     def size(key: str, default: int) -> int:
         return read_int(key, vision.get(key, default))
 
+    if outer.startswith("qwen3"):
+        return Tower(
+            size("depth", 27), size("hidden_size", 1152), size("num_heads", 16),
+            size("intermediate_size", 4304), size("spatial_merge_size", 2), gated=False,
+        )  # fmt: skip
     gated = "intermediate_size" in vision
     hidden = size("hidden_size" if gated else "embed_dim", 1280)
     ffn = size("intermediate_size", 0) if gated else hidden * size("mlp_ratio", 4)
