@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from firstfault_tools.memory.architecture import Architecture, Diffusion, DiffusionKind
-from firstfault_tools.memory.eager_block import EagerTypes
+from firstfault_tools.memory.eager_types import EagerTypes
 from firstfault_tools.memory.setup import LayerSetup, TrainingSetup
 from firstfault_tools.memory.tape import Span, Tape
 

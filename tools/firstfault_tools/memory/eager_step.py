@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
-from firstfault_tools.memory.eager_block import EagerBlock, EagerTypes
+from firstfault_tools.memory.eager_block import EagerBlock
 from firstfault_tools.memory.eager_diffusion import (
     count_text,
     replay_diffusion,
@@ -23,6 +23,7 @@ from firstfault_tools.memory.eager_special import (
     replay_state_space_layer,
 )
 from firstfault_tools.memory.eager_tower import replay_tower_layer
+from firstfault_tools.memory.eager_types import EagerTypes
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
 from firstfault_tools.memory.scaling import Groups, SpanLaw, find_laws
 from firstfault_tools.memory.setup import (
