@@ -19,7 +19,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
-from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
+from firstfault_tools.memory.verdict import choose_fit, estimate_peak, estimate_step, size_need
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def rank_changes(
     for candidate in list_candidates(shape, setup):
         try:
             changed = setup.vary(candidate.fields)
-            other = estimate_step(shape, changed, peak_only=True)
+            other = estimate_peak(shape, changed)
         except InvalidParameter:
             continue
         _, needed, _ = size_need(other, changed, standing)

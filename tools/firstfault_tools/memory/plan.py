@@ -16,7 +16,7 @@ from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.changes import Candidate, list_candidates
 from firstfault_tools.memory.estimate import GIB, Fit
 from firstfault_tools.memory.setup import TrainingSetup
-from firstfault_tools.memory.verdict import estimate_step, judge
+from firstfault_tools.memory.verdict import choose_fit, estimate_peak, size_need
 
 MOST_STEPS = 6
 LEAST_GIB = 0.05
@@ -49,17 +49,20 @@ def plan_changes(
     """Steps up to the one with which it fits; none where there is no card, or it fits as it is."""
     if card is None:
         return ()
-    verdict = judge(estimate_step(shape, setup).with_terms(beside), setup, card)
+    standing = sum(beside.values())
+    needed = size_need(estimate_peak(shape, setup), setup, standing)[1]
+    fit = choose_fit(needed, card)
     steps: list[PlannedStep] = []
-    while verdict.fit is not Fit.FITS and len(steps) < MOST_STEPS:
+    while fit is not Fit.FITS and len(steps) < MOST_STEPS:
         found = _choose(shape, setup)
         if found is None:
             break
         chosen, setup, saved = found
-        verdict = judge(estimate_step(shape, setup).with_terms(beside), setup, card)
+        needed = size_need(estimate_peak(shape, setup), setup, standing)[1]
+        fit = choose_fit(needed, card)
         steps.append(
             PlannedStep(
-                chosen.name, saved * scale, verdict.needed.expected, verdict.fit in (Fit.FITS, Fit.TIGHT),
+                chosen.name, saved * scale, needed.expected, fit in (Fit.FITS, Fit.TIGHT),
                 chosen.cost, chosen.side_effects, chosen.flag, chosen.alters,
             )
         )  # fmt: skip
@@ -70,14 +73,14 @@ def _choose(
     shape: Architecture, setup: TrainingSetup
 ) -> tuple[Candidate, TrainingSetup, float] | None:
     """The next change, the setup with it and what it saves."""
-    peak = estimate_step(shape, setup).peak.total
+    peak = estimate_peak(shape, setup).peak.total
     best: tuple[Candidate, TrainingSetup, float] | None = None
     for candidate in list_candidates(shape, setup):
         if OTHER_GPUS & candidate.fields.keys():
             continue
         try:
             changed = setup.vary(candidate.fields)
-            saved = (peak - estimate_step(shape, changed).peak.total) / GIB
+            saved = (peak - estimate_peak(shape, changed).peak.total) / GIB
         except InvalidParameter:
             continue
         if saved < LEAST_GIB:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
@@ -75,6 +75,12 @@ def estimate_step(
     return replace(
         step, relative_error=beside + 1 - low / whole, upward_error=beside + high / whole - 1
     )
+
+
+@lru_cache(maxsize=512)
+def estimate_peak(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+    """The step with its worst moment alone. Kept: a plan asks again for what single changes have asked."""
+    return estimate_step(shape, setup, peak_only=True)
 
 
 def _count_activations(moment: Moment) -> int:
