@@ -81,6 +81,9 @@ Exit codes: 0 nothing failed, 1 an item failed, 2 usage, 3 unreadable.
 @click.option("--global-batch", type=click.IntRange(1))
 @click.option("--save-seconds", type=click.FloatRange(0.001), help="Longest pause for a save.")
 @click.option("--step-seconds", type=click.FloatRange(0.001), help="Usual length of a step.")
+@click.option(
+    "--fabric-gbs", type=click.FloatRange(0.001), help="GB/s one way of a node's network."
+)
 @click.option("--learning-rate", type=float)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def preflight(files: tuple[Path, ...], own: tuple[Path, ...], as_json: bool, **options: Any) -> None:  # fmt: skip
@@ -138,7 +141,9 @@ def _gather(files: tuple[Path, ...], options: dict[str, Any]) -> Given:
         kinds=kinds,
         store=options["store"],
         load=None if options["load"] is None else list_folder(options["load"]),
-        planned=Planned(options["gpus"], options["save_seconds"], options["step_seconds"]),
+        planned=Planned(
+            options["gpus"], options["save_seconds"], options["step_seconds"], options["fabric_gbs"]
+        ),
     )
 
 

@@ -98,3 +98,32 @@ def test_one_silent_run_is_said(tmp_path: Path) -> None:
 
 def test_pages_exist() -> None:
     assert pages_named() <= Workspace().knowledge.pages.keys()
+
+
+TABLE = """-------------------------------  ------------  ------------  ------------  ------------
+                           Name    Self CPU %      Self CPU     Self CUDA   Self CUDA %
+-------------------------------  ------------  ------------  ------------  ------------
+                      aten::mm         5.10%       1.200ms     {0}ms        62.40%
+          nccl:all_reduce          2.10%     900.000us     {1}ms        15.60%
+-------------------------------  ------------  ------------  ------------  ------------
+"""
+SUMMARY = "| Category | Time (s) | % |\n|---|---:|---:|\n| MatMul/GEMM | 1.245 | 62.4 |\n| Communication (NCCL) | {0} | 15.6 |\n"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "row", "times"),
+    [
+        (TABLE.format("124.500", "31.200"), TABLE.format("124.600", "231.200"), "nccl:all_reduce", (31.2, 231.2)),
+        (SUMMARY.format("0.312"), SUMMARY.format("2.312"), "Communication (NCCL)", (312.0, 2312.0)),
+    ],
+    ids=["operations", "kinds"],
+)  # fmt: skip
+def test_profiler_tables(good: str, bad: str, row: str, times: tuple[float, float], tmp_path: Path) -> None:  # fmt: skip
+    paths = []
+    for name, text in (("good.txt", good), ("bad.txt", bad)):
+        (tmp_path / name).write_text(text)
+        paths.append(Artefact(name, tmp_path / name))
+    found = compare_runs(paths[:1], paths[1:])
+    worse = [c for c in found.changes if c.worse]
+    assert [c.what for c in worse] == [f"profile row {row}"]
+    assert (worse[0].good, worse[0].bad) == pytest.approx(times)

@@ -16,6 +16,7 @@ from typing import Any
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category, Finding, Json, Level
 from firstfault_tools.metrics.checklist import CheckState, checklist_items
+from firstfault_tools.preflight.bandwidth import check_bandwidth
 from firstfault_tools.preflight.items import Answer, State, check_room, check_writable
 from firstfault_tools.preflight.plans import (
     Planned,
@@ -102,8 +103,16 @@ def _network_tested(given: Given) -> State:
     bad = _first(given, lambda f: f.category is Category.COMMUNICATION)
     if bad is not None:
         return CheckState.FAILED, bad.title
-    if given.kinds & {"nccl_tests", "probe"}:
-        return CheckState.PASSED, "no node or size is below what its card gives or the others reach"
+    held = check_bandwidth(given.files, given.planned.fabric_gbs)
+    if held is not None:
+        return held
+    if "probe" in given.kinds:
+        return CheckState.PASSED, "no node is below what its card gives or the others reach"
+    if "nccl_tests" in given.kinds:
+        return (
+            CheckState.UNKNOWN,
+            "no table is below the others; say what the network of a node gives, GB/s one way: --fabric-gbs",
+        )
     return CheckState.UNKNOWN, "give nccl-tests tables or probe records: firstfault probe plan"
 
 

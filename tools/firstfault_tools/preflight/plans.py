@@ -35,11 +35,12 @@ _TIMEDATE = expression(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a person says of the run. save_seconds: the longest that training stands still for a save."""
+    """What a person says of the run. save_seconds: the longest that training stands still for a save. fabric_gbs: one way, of a node."""
 
     gpus: int | None = None
     save_seconds: float | None = None
     step_seconds: float | None = None
+    fabric_gbs: float | None = None
 
 
 def check_timeouts(planned: Planned, texts: Sequence[tuple[str, str]]) -> State:

@@ -27,6 +27,7 @@ from firstfault_tools.run_comparison.effects import (
     compare_bandwidth,
     compare_columns,
     compare_kernels,
+    compare_tables,
 )
 from firstfault_tools.run_comparison.settings import (
     Kind,
@@ -165,6 +166,7 @@ def compare_runs(
         *compare_columns(_series(mine), _series(theirs)),
         *compare_bandwidth(mine.texts, theirs.texts),
         *compare_kernels(mine.traces, theirs.traces),
+        *compare_tables(mine.texts, theirs.texts),
     )
     changes = tuple(sorted(changes, key=_severity, reverse=True))
     seen = dict.fromkeys([*complaint, *(c.effect for c in changes if c.worse and c.effect)])

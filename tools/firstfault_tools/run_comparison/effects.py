@@ -15,6 +15,7 @@ from statistics import median
 
 from firstfault_tools.findings import Complaint
 from firstfault_tools.hardware.network.nccl_tests import NcclRun, read_runs
+from firstfault_tools.metrics.pace.profile_table import read_times
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 from firstfault_tools.metrics.view import lead_of
 from firstfault_tools.profile.trace import Kernel, RankTrace
@@ -171,6 +172,9 @@ def _bytes(size: int) -> str:
     return f"{size} B"
 
 
+MOST_ROWS = 8
+
+
 def compare_kernels(good: Sequence[RankTrace], bad: Sequence[RankTrace]) -> tuple[Change, ...]:
     """Time per traced step by class of kernel, exposed communication and idle time; then single kernels."""
     if not good or not bad:
@@ -180,6 +184,24 @@ def compare_kernels(good: Sequence[RankTrace], bad: Sequence[RankTrace]) -> tupl
     for name in sorted(mine.keys() & theirs.keys(), key=lambda n: mine[n] - theirs[n])[:5]:
         found.append(_kernel_change(f"kernel {name[:80]}, mean of one", mine[name], theirs[name]))
     return tuple(c for c in found if c.good or c.bad)
+
+
+def compare_tables(
+    good: Sequence[tuple[str, str]], bad: Sequence[tuple[str, str]]
+) -> tuple[Change, ...]:
+    """Rows of profiler tables that both runs print, those that grew most first."""
+    mine, theirs = (
+        {name: ms for _, text in texts for name, ms in read_times(list(enumerate(text.splitlines(), 1))).items()}
+        for texts in (good, bad)
+    )  # fmt: skip
+    shared = sorted(mine.keys() & theirs.keys(), key=lambda n: mine[n] - theirs[n])
+    return tuple(
+        Change(
+            f"profile row {name[:80]}", "ms", mine[name], theirs[name], Effect.SLOW,
+            theirs[name] > mine[name] * (1 + LEAST_CHANGE), "the profiler's table",
+        )
+        for name in shared[:MOST_ROWS]
+    )  # fmt: skip
 
 
 def _kernel_change(what: str, good: float, bad: float) -> Change:

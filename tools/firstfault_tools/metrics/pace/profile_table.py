@@ -22,6 +22,9 @@ _KINDS = (
     (expression(r"(?i)nccl\w*|c10d::\w+|ProcessGroup"), "collectives: the step waits for communication or for a slower rank", "communication-stall"),
     (expression(r"cudaMalloc|cudaFree"), "allocation of GPU memory (cudaMalloc, cudaFree): the allocator runs dry", "allocator-thrashing"),
 )  # fmt: skip
+_GAP = expression(r"\s{2,}")
+_TIME = expression(r"(\d{1,12}(?:\.\d{1,6})?)(us|ms|s)")
+_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 LEAST = 40.0
 SUMMARY_LINES = 4_000
 _SUMMED = expression(
@@ -46,6 +49,24 @@ _WORK = (
     (expression(r"(?i)\bread|load|h5py|recv|select|\bget\b|wait|queue"), "waiting for or reading data", "data-slow"),
     (expression(r"(?i)\bitem\b|synchronize|\bcpu\b|tolist"), "synchronising the host with the GPU", "low-mfu"),
 )  # fmt: skip
+
+
+def read_times(lines: Sequence[tuple[int, str]]) -> dict[str, float]:
+    """Milliseconds by row of the last table: a summary by kind of kernel, or GPU (else CPU) time of its own by operation."""
+    columns: list[str] = []
+    found: dict[str, float] = {}
+    for _, text in lines:
+        cells = [c for c in _GAP.split(text.strip()) if c]
+        if "Self CPU %" in text and "Name" in cells:
+            columns, found = cells, {}
+        elif (summed := _SUMMED.match(text[:300])) is not None:
+            found[summed["name"].strip()] = 1000 * float(summed["seconds"])
+        elif columns and len(cells) == len(columns):
+            own = next((n for n in ("Self CUDA", "Self CPU") if n in columns), "")
+            time = _TIME.fullmatch(cells[columns.index(own)]) if own else None
+            if time is not None:
+                found[cells[columns.index("Name")]] = float(time[1]) * _MS[time[2]]
+    return found
 
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
