@@ -47,7 +47,7 @@ from firstfault.knowledge_base.search import Found, SearchIndex, open_index
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.findings import Category, Verdict
 
-NO_MODEL = "/preview, /send, /approve and /reject are for a model or a probe, and none waits here (docs/model.md)."
+NO_MODEL = "/preview, /send, /approve and /reject are for a model or a probe; none is set or waits here (docs/model.md)."
 SUGGESTED = (
     "What does Xid 79 mean and what do I do?",
     "16 stages, 32 micro-batches: how large is the bubble?",
