@@ -138,15 +138,13 @@ def _may_not_lead(tools: Explanation, best: Explanation) -> str:
     """Why an explanation may only stand beside the tools' one; empty when it may lead.
 
     To call a broken run healthy is the worst mistake there is, so reasoning never does where the tools
-    read a fault, other than slowness of a run that code sees go on or end well. Where they read less than that, code must see the run end well or go on, and the reading
-    must account for what they hold against it.
+    read a fault, other than slowness that they do not confirm. Beside that, and where they read less,
+    code must see the run end well or go on, and the reading must account for what they hold against it.
     """
     if best.verdict is not Verdict.HEALTHY:
         return ""
-    slowness = (
-        tools.category is Category.PERFORMANCE and tools.confidence is not Confidence.CONFIRMED
-    )
-    if slowness and best.proven:
+    slowness = tools.category is Category.PERFORMANCE
+    if best.proven and tools.confidence is not Confidence.CONFIRMED and slowness:
         return ""
     if tools.verdict is Verdict.FAULT or (tools.failures and not best.proven):
         return "The tools saw something fail; reasoning alone does not make a run healthy."

@@ -52,12 +52,15 @@ def decide(context: TurnContext, assessment: Assessment, *, earned: bool) -> Rul
     proposed = [replace(e, contradicts=new) for e in assessment.explanations]
     if earned and proposed and proposed[0].verdict in (Verdict.FAULT, Verdict.WARNING):
         proposed[0] = replace(proposed[0], seconded=second(context, proposed[0]))
-    # where the tools read a fault no proof would count: the evidence need not be read again for it
-    open_ = diagnosis is not None and diagnosis.verdict is not Verdict.FAULT
+    # against a confirmed fault no proof would count: the evidence need not be read again for it
+    open_ = tools.confidence is not Confidence.CONFIRMED
     if earned and open_ and proposed and proposed[0].verdict is Verdict.HEALTHY:
         told = {i for b in (*assessment.answer, *assessment.doubts) for i in b.claim.evidence}
         told |= {*proposed[0].lines, *proposed[0].against_lines}
-        proven = bool(told & set(tools.lines)) and prove_progress(context)
+        # what the tools only suspect need not be accounted for line by line
+        suspected = tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
+        accounted = suspected or bool(told & set(tools.lines))
+        proven = accounted and prove_progress(context)
         proposed[0] = replace(proposed[0], proven=proven)
     return rule_on(tools, proposed, earned=earned)
 

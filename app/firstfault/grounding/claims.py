@@ -61,9 +61,10 @@ there, or follows by arithmetic, is enough. A place (rank, GPU, node, line) and 
 
 _APART = {
     "xid": r"(?i)\bs?xid \(pci:[0-9a-f:.]{{4,20}}\): {value}\b",
-    "gpu": r"(?i)\bgpu\b[^\n]{{0,60}}\b(?:physical id|index|idx|id|device)\W{{0,3}}{value}\b|line \d+ \s*\|?\s*{value}\s*[,|]",
+    "gpu": r"(?i)\bgpu\b[^\n]{{0,60}}\b(?:physical id|index|idx|id|device)\W{{0,3}}{value}\b|line \d+ \s*\|?\s*{value}\s*[,|]|\d\d:\d\d:\d\d(?:\.\d+)?,\s{{0,2}}{value}\s*,",
 }
-"""Number and noun as the driver and Fabric Manager print them, with the bus address between; a row of nvidia-smi."""
+"""Number and noun as the driver and Fabric Manager print them, with the bus address between; rows of nvidia-smi,
+as a table and as `--query-gpu=timestamp,index`."""
 
 GPUS_OF_A_NODE = (4, 8)
 """What a node of today holds: the rank that is named tells its GPU where ranks follow the GPUs."""

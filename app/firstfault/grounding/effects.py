@@ -116,7 +116,8 @@ _ASKS_VERSION = expression(
 _NEVER_LOOKING = frozenset(("bash", "sh", "python", "python3", "ssh", "xargs", "srun", "awk", "env", "nc", "do", "done", "for"))  # fmt: skip
 _SUBSHELL = expression(r"\$\(|`|<\(|>|\n")
 _CHANGING_WORDS = expression(
-    r"(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?(?:rm|mv|dd|mkfs\S*|shred|truncate|kill|pkill|killall|reboot|shutdown|poweroff|modprobe|rmmod|chmod|chown|umount|curl|wget)\s+[-~/\w.$]"
+    r"(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?(?:rm|mv|dd|mkfs\S*|shred|truncate|kill|pkill|killall|modprobe|rmmod|chmod|chown|umount|curl|wget)\s+[-~/\w.$]"
+    r"|(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?(?:reboot|shutdown|poweroff)(?:\s+(?:-|now\b|\+\d|the\b|it\b|this\b)|\s*[.;,]|\s*$)"
     r"|\bsystemctl (?:re)?(?:start|stop|load|enable|disable)\b|\bservice \w+ restart|nvidia-smi\b[^;|&\n]{0,60}(?:\s-r\b|--gpu-reset|\s-pm\b|\s-lgc\b|\s-pl\b)"
     r"|\bsysctl -w\b|\bmount -o\b|\bscontrol (?:update|requeue|reboot)|\bscancel\b|\bkubectl (?:delete|drain|cordon|apply|scale|patch|edit)"
     r"|\bdocker (?:run|rm|restart|kill|system)\s+[-\w./]"

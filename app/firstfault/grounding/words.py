@@ -14,7 +14,7 @@ from firstfault_tools.expressions import expression
 _CLOCK = expression(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?\b(?![:.]\d)"
 )
-_NUMBER = expression(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
+_NUMBER = expression(r"(?<!\w)(?<!\w\.)-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
 _PLACED = expression(
     r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)[ #:=]{0,2}(\d+)\b(?![.\-:]\d)"
 )
@@ -141,7 +141,7 @@ def cause_groups(text: str) -> frozenset[str]:
     return frozenset(name for name, _, pattern in _groups() if pattern.search(text))
 
 
-def shingles(texts: Iterable[str], size: int = 7) -> set[tuple[str, ...]]:
+def shingles(texts: Iterable[str], size: int = 10) -> set[tuple[str, ...]]:
     """Runs of `size` words, to recognise text that is repeated."""
     out: set[tuple[str, ...]] = set()
     for text in texts:

@@ -44,3 +44,30 @@ def test_order(log: str, category: str, tmp_path: Path) -> None:
     path.write_text(log, encoding="utf-8")
     found = Workspace().diagnose_paths([path])
     assert str(found.category) == category, found.root_cause
+
+
+SECOND = "2026-07-27 07:00:00 loading checkpoint from /ckpt/iter_{step:07d}\n"
+LATER = "".join(
+    f"2026-07-27 07:{i // 6:02d}:{i % 6}0 iteration {40 + i} | loss {2.2 - i / 50:.3f} | lr 1e-4\n"
+    for i in range(1, 50)
+)
+TIME_LIMIT = "slurmstepd: error: *** JOB 88120 ON gpu-r07-01 CANCELLED AT 2026-07-27T04:08:20 DUE TO TIME LIMIT ***\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "category"),
+    [
+        pytest.param(STEPS + TIME_LIMIT, SECOND.format(step=40) + MISSING, "checkpoint", id="failed-in-the-next-log"),
+        pytest.param(STEPS + TIME_LIMIT, SECOND.format(step=40) + LATER, "None", id="went-on-in-the-next-log"),
+        pytest.param(STEPS + TIME_LIMIT, LATER, "scheduler", id="a-log-that-takes-up-nothing"),
+        pytest.param(STEPS + TIME_LIMIT, SECOND.format(step=9000) + LATER, "scheduler", id="another-run"),
+    ],
+)  # fmt: skip
+def test_an_attempt_is_over_when_another_log_takes_up_its_step(
+    first: str, second: str, category: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "first.log", tmp_path / "second.log"]
+    for path, text in zip(paths, (first, second), strict=True):
+        path.write_text(text, encoding="utf-8")
+    found = Workspace().diagnose_paths(paths)
+    assert str(found.category) == category, found.root_cause

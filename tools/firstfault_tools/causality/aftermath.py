@@ -19,17 +19,26 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.scan import make_line
+from firstfault_tools.roles import Role
 
 _DEEP = (Level.CAUSE, Level.FAILURE)
 _BEGINS = expression(
     r"torch/distributed/run\.py:\d+\]|\b[Rr]esum(?:ing|ed) (?:training )?(?:from|at|with)\b|\b[Rr]estor(?:ing|ed) (?:\w+ ){0,3}(?:from|checkpoint)\b|"
-    r"\b[Ll]oading checkpoint (?:from|at)\b|will restart worker group|\battempt[ =:#]{1,2}[2-9]\b|\b[Rr]estart(?:ing)? (?:count|attempt|the job)\b"
+    r"\b[Ll]oad(?:ing|ed) (?:\w{1,20} )?checkpoint (?:from|at)\b|\b[Aa]ttempting to resume from\b|will restart worker group|\battempt[ =:#]{1,2}[2-9]\b|\b[Rr]estart(?:ing)? (?:count|attempt|the job)\b"
 )
-_WORDS = ("run.py", "esum", "estor", "oading checkpoint", "restart", "estart", "attempt")
+_WORDS = ("run.py", "esum", "estor", "oad", "restart", "estart", "attempt")
 """What a job writes when it begins anew."""
 
 _VICTIMS = (Category.HARDWARE, Category.COMMUNICATION, Category.CODE_BUG, None)
 """What a driver, a kernel or a scheduler reports is no process's complaint."""
+
+_HEAD_LINES = 2_000
+"""Kept lines in which a trainer says what it starts from: after arguments and imports, before its steps."""
+
+_STEP_NUMBER = expression(
+    r"(?<![A-Za-z_-])(?:[A-Za-z][A-Za-z_-]{1,40}|(?:step|iteration|iter)s?[ =:]{1,3})0{0,9}([1-9]\d{1,8})\b"
+)
+"""`checkpoint-2000`, `iter_0041000`, `global_step2000`, `at iteration 41000`; a date or a path of figures is none."""
 
 _STEPS, LEAST_STEPS = 40, 3
 LATE_STEPS, LATE_S = 3.0, 60.0
@@ -79,7 +88,42 @@ def _is_stop(finding: Finding) -> bool:
 
 
 def _is_past(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
-    """The job began anew after it and failed then of something else."""
+    """The job began anew after it and failed then of something else, or goes on in another log."""
+    return _failed_anew(incident, stop, findings) or _goes_on_elsewhere(incident, stop, findings)
+
+
+def _goes_on_elsewhere(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
+    """Another log of the run takes up a step of this one, and trains on or fails for itself there."""
+    files = {e.file for e in stop.evidence}
+    before = [incident.progress[f] for f in files if f in incident.progress]
+    steps = [p.counter for r in before if (p := r.last_training()) is not None and p.counter]
+    if not steps:
+        return False
+    for file, reader in incident.progress.items():
+        if file in files or incident.role_of(file) is not Role.RUN:
+            continue
+        if _takes_up(incident, file, max(steps)) and (
+            reader.trained() or any(_fails_in(f, file) for f in findings)
+        ):
+            return True
+    return False
+
+
+def _takes_up(incident: LogIncident, file: str, last: int) -> bool:
+    """A line of its begin says that it loads a checkpoint of no later step than the `last` one, and not of the first."""
+    digest = incident.digest_of(file)
+    lines = (text for _, text in islice(digest.kept, _HEAD_LINES) if _BEGINS.search(text[:400]))
+    numbers = (int(n) for text in lines for n in _STEP_NUMBER.findall(text))
+    return any(last / 2 < n <= last for n in numbers)
+
+
+def _fails_in(finding: Finding, file: str) -> bool:
+    deep = finding.level in _DEEP and not finding.survived
+    return deep and any(e.file == file for e in finding.evidence)
+
+
+def _failed_anew(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
+    """The job began anew after it in the same log and failed then of something else."""
     last = max(stop.evidence, key=lambda e: e.line)
     begins = next(_begins_after(incident, last.file, last.line), None)
     return begins is not None and any(

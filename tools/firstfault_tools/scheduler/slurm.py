@@ -96,12 +96,16 @@ def read_records(lines: Sequence[NumberedLine], key: str) -> list[Job]:
 
 
 def check_jobs(jobs: Sequence[Job], file: str) -> list[Finding]:
-    """One finding for each job, told by its most telling step."""
+    """One finding for each job, told by its most telling step. Rows of a requeued job stand in the order of
+    its attempts (`sacct --duplicates`): the last one tells its state, those before it are context."""
+    last = {job.job_id: job.place for job in jobs}
     by_job: dict[str, Finding] = {}
     for job in jobs:
         finding = _describe_job(job, file)
         if finding is None:
             continue
+        if last[job.job_id] != job.place:
+            finding = replace(finding, level=Level.CONTEXT)
         whole = job.job_id.split(".")[0]
         known = by_job.get(whole)
         if known is None or _weight(finding) > _weight(known):
