@@ -85,3 +85,12 @@ def test_blocks_that_are_not_spelled_out_stay_a_range(config):
     run = build_run(read_huggingface(config))
     assert run.shape.partial
     assert estimate_step(run.shape, run.setup).upward_error > 0.5
+
+
+def test_adapters_are_said_to_stand_in_the_base_type():
+    from firstfault_tools.answers import answer_calculation
+
+    told = answer_calculation("memory", {"model": "flux.1-dev", "lora_rank": 16}).result
+    assert "moments in 16-bit" in told["precision_means"]
+    told = answer_calculation("memory", {"model": "llama-3-8b", "lora_rank": 16}).result
+    assert "moments in fp32" in told["precision_means"]

@@ -86,7 +86,9 @@ def _describe(
         ),
         "rollout_gib": between["phases"],
         "breakdown": [{"name": part, "gib": gib} for part, gib in breakdown],
-        "precision_means": explain_precision(run.setup),
+        "precision_means": explain_precision(
+            run.setup, half_adapters=run.shape.diffusion is not None
+        ),
         "host_gib": {
             key: _round(value / GIB) for key, value in size_host(run.shape, run.setup).items()
         },
@@ -192,15 +194,16 @@ def list_breakdown(verdict: Verdict) -> list[tuple[str, float]]:
     return [(name, round(size + rest, 2) if name == CACHED else size) for name, size in rows]
 
 
-def explain_precision(setup: TrainingSetup) -> str:
-    """What the precision's short name stands for in this framework."""
+def explain_precision(setup: TrainingSetup, *, half_adapters: bool = False) -> str:
+    """What the precision's short name stands for in this framework. half_adapters: in the base's type (diffusers)."""
     if setup.lora_rank:
         base = (
             f"{setup.quantized_bits}-bit"
             if setup.quantized_bits
             else f"{8 * setup.weight_bytes}-bit"
         )
-        return f"frozen base in {base}; adapters, their gradients and moments in fp32"
+        width = base if half_adapters else "fp32"
+        return f"frozen base in {base}; adapters, their gradients and moments in {width}"
     if setup.precision is Precision.BF16 and setup.framework is Framework.MEGATRON:
         return _MEGATRON_BF16
     if setup.precision in LOW_BYTES and setup.framework is Framework.MEGATRON:
