@@ -1,6 +1,7 @@
 """Which share of questions gets a useful answer, and how fast?
 
 python -m evals.questions [FILE] [--vectors] [--misses]
+python -m evals.questions FOLDER [--out ANSWERS.json]    a set of questions.jsonl and logs, for a reader to judge
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.cases import find_case
+from evals.questions.sets import answer_set, write_answers
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.pages import PassageSearch
@@ -57,7 +59,7 @@ def _incident(case: str) -> tuple[Diagnosis, dict[str, Path]]:
 @cache
 def _opened(name: str) -> tuple[Diagnosis, dict[str, Path]]:
     path = OPENED / name
-    return _workspace().diagnose_paths([path]), {name: path}
+    return _workspace().diagnose_paths([path]), {path.name: path}
 
 
 def ask(row: Mapping[str, Any], search: PassageSearch = search_lexically) -> AnswerPart:
@@ -106,7 +108,16 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path, default=DEV)
     parser.add_argument("--vectors", action="store_true", help="search as a warm service does")
     parser.add_argument("--misses", action="store_true")
+    parser.add_argument(
+        "--out", type=Path, default=Path("answers.json"), help="of a folder's answers"
+    )
     given = parser.parse_args()
+    if given.file.is_dir():
+        answers = answer_set(given.file)
+        write_answers(answers, given.out)
+        slowest = sorted(a.seconds for a in answers)[int(0.95 * len(answers))]
+        print(f"{len(answers)} answers in {given.out}, 95 % of them within {slowest:.2f} s")
+        return
     search: PassageSearch = search_lexically
     if given.vectors:
         search = warm = WarmSearch()

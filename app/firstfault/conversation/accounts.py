@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from firstfault.conversation.glossary import explain_terms
+from firstfault.conversation.run_answers import at_event, clock
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
+from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.headline import say_plainly
 from firstfault.postmortem.victims import ranks_in_trouble
 from firstfault_tools.findings import Category, Verdict
@@ -48,13 +50,44 @@ def tell_manager(t: Telling) -> str:
     if d.verdict is Verdict.HEALTHY:
         return f"The training run is fine; what looked alarming is harmless. {t.cause} {t.main}."
     what = kind.get(d.category, "its cause is still being looked for") if d.category else "its cause is still being looked for"  # fmt: skip
-    verb = "stopped" if d.verdict is Verdict.FAULT else "needs attention"
-    then = d.fixes[0].text if d.fixes else (f"collect {d.next_artefacts[0].what}" if d.next_artefacts else "")  # fmt: skip
-    rows = [f"- What it is: {t.cause} {t.main}.", f"- How sure: {SURE[d.confidence].lower()}."]
-    rows += [f"- Where: {t.place}."] if t.place else []
-    rows += [f"- Next: {then}"] if then else []
-    rows += [f"- Whom it needs: {team_of(d.category, d.root_cause)}."] if d.category else []
-    return f"The training run {verb} because {what}.\n\n" + "\n".join(rows)
+    if d.verdict is Verdict.FAULT:
+        rows = _three_sentences(t, what)
+    else:
+        rows = [f"The training run needs attention because {what}."]
+    rows += [f"For the record: {t.cause} {t.main}. {SURE[d.confidence]}."]
+    return "\n\n".join(rows)
+
+
+def _three_sentences(t: Telling, what: str) -> list[str]:
+    """What happened, what it cost, what is done next; without a word of the field."""
+    d = t.diagnosis
+    at = f" at {clock(t.record.fault_time)} UTC" if t.record.fault_time is not None else ""
+    where = f" on the machine {d.host}" if d.host else ""
+    first = f"The training run stopped{at} because {what}{where}."
+    size = f" of {d.input.world_size} processes" if d.input.world_size else ""
+    lost, saved = t.record.repeated, t.record.resume_from
+    cost = f", and about {lost.seconds / 60:.0f} minutes of work since the last saved state have to be repeated" if lost is not None and lost.seconds >= 60 else ""  # fmt: skip
+    second = (
+        f"The whole run{size} stopped with it, because all of them work on one task together{cost}."
+    )
+    then = _NEXT_PLAINLY.get(d.category) if d.category else None
+    state = ", and the run goes on from its last good saved state" if saved is not None else ""
+    third = f"Next, {then or 'the cause is removed'}{state}; it is for {team_of(d.category, d.root_cause)}."
+    return [f"{first} {second} {third}"]
+
+
+_NEXT_PLAINLY = {
+    Category.OOM: "the run is given less to hold in memory at once",
+    Category.COMMUNICATION: "the machine that dropped out is found and left out",
+    Category.NUMERICAL: "what unsettled the calculation is removed",
+    Category.HARDWARE: "that machine is taken out and tested",
+    Category.ENVIRONMENT: "the installation or storage of that machine is put right",
+    Category.DATA: "the input that could not be read is repaired or skipped",
+    Category.CHECKPOINT: "saving is repaired before anything else",
+    Category.PERFORMANCE: "what slows it down is removed",
+    Category.SCHEDULER: "the job is queued again",
+    Category.CODE_BUG: "the programming error is corrected",
+}
 
 
 def tell_newcomer(t: Telling) -> str:
@@ -124,3 +157,31 @@ def tell_postmortem(t: Telling) -> str:
         f"So that it does not come back ({t.cause} {t.main}):" if rows else f"{t.cause} {t.main}."
     )
     return head + ("\n\n" + "\n".join(rows) if rows else "") + "\n\nThe whole post-mortem: the Post-mortem button, or `firstfault postmortem`."  # fmt: skip
+
+
+_STAY_FINITE = (
+    "- Loss and gradient norm stay finite there and the loss is not 0; let the run stop by itself on a value that is "
+    "not finite."
+)
+
+
+def tell_verify(t: Telling) -> str:
+    """How it is proven that a fix holds, for this fault."""
+    d = t.diagnosis
+    step = f" past the point where it failed ({d.first_line.file}, line {d.first_line.line})" if d.first_line else ""  # fmt: skip
+    best = t.record.resume_from
+    again = f"- Resume from {best.name} ({at_event(t, best)}) with the same data in the same order, and let it run on{step}." if best is not None else ""  # fmt: skip
+    finite = _STAY_FINITE if d.category is Category.NUMERICAL else ""
+    rows = [
+        *(r for r in (again, finite) if r),
+        f"- The signature to look for: {t.cause} {t.main}.",
+        "- Run the same case on the same nodes with the fix, then once without it: it must fail again, or the fix proves nothing.",
+        "- A fault that comes by chance: with a usual interval T, no failure for 3 T leaves about 5 % chance of luck.",
+        "- Nothing else may get worse: compare step time, peak memory and loss with the run before.",
+        "- Let the tool compare the logs:\n  ```bash\n  firstfault verify-fix --help\n  ```",
+    ]
+    page = t.question.knowledge.pages.get("fix-verification")
+    mark = ""
+    if page is not None:
+        mark = t.sources.add(Citation(0, CitationKind.PAGE, page.summary, page=page.id, heading="Summary", url=page.url))  # fmt: skip
+    return f"It is fixed when the run gets{step} where the failure would have been expected, and nothing else got worse {mark}.\n\n" + "\n".join(rows)  # fmt: skip

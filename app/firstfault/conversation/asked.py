@@ -31,7 +31,8 @@ _FILE = expression(r"\b(?:of|in)\s+(?P<file>[\w./-]{1,120})")
 _ASKS = expression(
     r"(?i)\?|^\W*(?:and |but |so |ok,? )?(?:what|why|how|which|where|when|who|whose|can|could|should|is|"
     r"are|was|were|has|have|had|does|do|did|will|would|may|might|shall|any|"
-    r"(?:from|until|since|at|in|on|to|by) (?:what|which|whom)|show|explain|tell|give|list|find|search|draft|write)\b"
+    r"(?:from|until|since|at|in|on|to|by) (?:what|which|whom)|show|explain|tell|give|list|find|search|draft|write|"
+    r"(?:the )?(?:last|first|final|latest|newest|exact) (?:step|line|checkpoint|time|loss|value|message|error|words?))\b"
 )
 _NO_ANSWER = expression(
     r"(?i)^\W*(?:i |we )?(?:don.?t|do not) know\W*$|^\W*(?:no idea|not sure|unsure|dunno|skip|later|unknown)\W*$"

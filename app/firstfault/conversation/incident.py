@@ -11,11 +11,13 @@ from firstfault.conversation.accounts import (
     tell_newcomer,
     tell_postmortem,
     tell_ticket,
+    tell_verify,
     tell_whys,
 )
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence_lines import answer_line, answer_words
+from firstfault.conversation.facts import Facts
 from firstfault.conversation.loss_answers import tell_trend
 from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
@@ -37,6 +39,7 @@ from firstfault.conversation.run_answers import (
     tell_restart,
     tell_resumed,
 )
+from firstfault.conversation.searches import find_other_victims, quote_lines
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of
@@ -135,12 +138,14 @@ def _host(t: Telling) -> str:
     d = t.diagnosis
     known = {"rank": d.first_failing_rank is not None, "host": bool(d.host), "GPU": bool(d.gpu)}
     if t.place:
+        known["GPU"] |= d.category is Category.HARDWARE and "local" in t.place
         unknown = " or ".join(
             w for w, k in known.items() if not k and w.lower() in t.asked.text.lower()
         )
         rest = f" The evidence singles out no {unknown}." if unknown else ""
         ids = _identifiers(t)
-        return f"The first fault lies at {t.place} {t.main}.{rest} {t.cause}.{ids}"
+        card = _local_card(t)
+        return f"The first fault lies at {t.place} {t.main}.{card}{rest} {t.cause}.{ids}"
     told = _say_cited_ranks(t)
     if told:
         return told
@@ -167,6 +172,21 @@ def _identifiers(t: Telling) -> str:
     ]
     found = [f"{m[0].strip()} ({x.file}:{x.number} {t.sources.add(x.cited)})" for x in near if (m := _IDENTIFIER.search(x.text)) and (not d.host or d.host in x.text)]  # fmt: skip
     return " For a ticket: " + ", ".join(found[:4]) + "." if found else ""
+
+
+_LOCAL = re.compile(r"\(local (\d{1,3})")
+
+
+def _local_card(t: Telling) -> str:
+    """The GPU that a local rank stands for, where a card is asked for and no line names it."""
+    found = _LOCAL.search(t.place)
+    if (
+        t.diagnosis.gpu
+        or found is None
+        or not re.search(r"(?i)\bgpu|\bcard|\bdevice", t.asked.text)
+    ):
+        return ""
+    return f" Its local rank is {found[1]}, so GPU {found[1]} of that host unless CUDA_VISIBLE_DEVICES orders them otherwise."
 
 
 NEAR_LINES = 12
@@ -230,13 +250,22 @@ def _why(t: Telling) -> str:
     if t.diagnosis.verdict is Verdict.UNKNOWN:
         return f"That is open: {t.cause}. {explained}"
     where = f" ({t.place})" if t.place and t.place not in t.cause else ""
-    opening = (
+    opening = _which_memory(t) or (
         "" if re.match(r"(?i)\W{0,8}(?:\w{1,20} )?what\b", t.asked.text) else "Because of this: "
     )
-    if explained.lower().startswith(t.cause.lower()):
-        marks, explained = _split_marks(explained[len(t.cause) :])
+    if explained.lower().startswith(t.whole_cause.lower()):
+        marks, explained = _split_marks(explained[len(t.whole_cause) :])
         where += "".join(f" {m}" for m in marks if m not in t.main)
-    return f"{opening}{t.cause}{where} {t.main}.\n\n{explained}".strip()
+    return f"{opening}{t.whole_cause}{where} {t.main}.\n\n{explained}".strip()
+
+
+_GPU_MEMORY, _HOST_MEMORY = re.compile(r"(?i)\bgpu mem|\bvram\b|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b"), re.compile(r"(?i)\bhost memory|\bRAM\b")  # fmt: skip
+
+
+def _which_memory(t: Telling) -> str:
+    """That it is the other memory than the one that the question speaks of; '' where it is not."""
+    of_host = t.diagnosis.category is Category.OOM and _HOST_MEMORY.search(t.whole_cause)
+    return "It is the memory of the host (RAM) that ran out, not that of the GPU: " if of_host and _GPU_MEMORY.search(t.asked.text) else ""  # fmt: skip
 
 
 def _split_marks(text: str) -> tuple[list[str], str]:
@@ -346,7 +375,11 @@ def _affected(t: Telling) -> str:
         shared = f" Other jobs on {d.host} are at risk: tell the {team_of(d.category, d.root_cause).removeprefix('the ')}."
     elif (path := _MOUNT.search(d.root_cause)) is not None and d.category in _STORED:
         shared = f" Whoever else uses {path[0]} may meet it too: tell the storage team; what was read tells nothing of other jobs."  # fmt: skip
-    elif d.verdict is Verdict.FAULT:
+    others = find_other_victims(Facts(t.question, d, t.sources, t.asked))
+    if others:
+        rows = quote_lines(Facts(t.question, d, t.sources, t.asked), others[:3])
+        shared += f" Others were struck too:\n\n{rows}"
+    elif not shared and d.verdict is Verdict.FAULT:
         shared = " What was read tells nothing of other jobs."
     return start + where + told + shared
 
@@ -438,23 +471,6 @@ def _collect(t: Telling) -> str:
     return f"Collect {wanted[0].what} first. What would settle it:\n\n" + "\n".join(rows)
 
 
-def _verify(t: Telling) -> str:
-    d = t.diagnosis
-    step = f" past the point where it failed ({d.first_line.file}, line {d.first_line.line})" if d.first_line else ""  # fmt: skip
-    rows = [
-        f"- The signature to look for: {t.cause} {t.main}.",
-        "- Run the same case on the same nodes with the fix, then once without it: it must fail again, or the fix proves nothing.",
-        "- A fault that comes by chance: with a usual interval T, no failure for 3 T leaves about 5 % chance of luck.",
-        "- Nothing else may get worse: compare step time, peak memory and loss with the run before.",
-        "- Let the tool compare the logs:\n  ```bash\n  firstfault verify-fix --help\n  ```",
-    ]
-    page = t.question.knowledge.pages.get("fix-verification")
-    mark = ""
-    if page is not None:
-        mark = t.sources.add(Citation(0, CitationKind.PAGE, page.summary, page=page.id, heading="Summary", url=page.url))  # fmt: skip
-    return f"It is fixed when the run gets{step} where the failure would have been expected, and nothing else got worse {mark}.\n\n" + "\n".join(rows)  # fmt: skip
-
-
 def _onset(t: Telling) -> str:
     return tell_onset(t) or _timeline(t)
 
@@ -472,6 +488,6 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
     "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
-    "collect": _collect, "verify": _verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
+    "collect": _collect, "verify": tell_verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
     "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
 }  # fmt: skip

@@ -6,17 +6,16 @@ The wording is data (facts.yaml); every answer begins with the fact and cites th
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.last_words import FAILED, tell_doing
 from firstfault.conversation.line_facts import (
     tell_allocator_books,
     tell_setting,
@@ -24,9 +23,18 @@ from firstfault.conversation.line_facts import (
     tell_wait,
     tell_who_saw,
 )
-from firstfault.conversation.node_use import tell_keep_using
-from firstfault.conversation.run_answers import tell_onset
+from firstfault.conversation.moments import tell_duration, tell_when
+from firstfault.conversation.node_use import (
+    tell_keep_using,
+    tell_others_ok,
+    tell_ranks_on,
+    tell_recovered,
+)
+from firstfault.conversation.records import tell_record
+from firstfault.conversation.run_answers import at_event, tell_last_save, tell_save_pace
+from firstfault.conversation.searches import tell_changes, tell_either, tell_log_says
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.things import tell_thing
 from firstfault.conversation.topics import team_of
 from firstfault.conversation.words import TABLE, plain_words
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
@@ -37,15 +45,11 @@ from firstfault_tools.knowledge.pack import read_yaml
 
 MAX_ROWS = 3
 _TIMED_OUT = expression(r"(?i)watchdog caught|timed out|timeout")
-_FAILED = expression(r"(?i)error|exception|traceback|fail|killed|timed out|watchdog caught|out of memory")  # fmt: skip
-_ASKS_FAILED = expression(r"(?i)\b(?:fail\w*|die[ds]?|crash\w*|error\w*|affected|hit|broken|bad|involved)\b")  # fmt: skip
+_ASKSFAILED = expression(r"(?i)\b(?:fail\w*|die[ds]?|crash\w*|error\w*|affected|hit|broken|bad|involved)\b")  # fmt: skip
 _ASKS_TIMED_OUT = expression(r"(?i)\btime ?outs?\b|\btimed out\b|\bhang|\bhung|\bstuck|\bwait")
-_ASKS_END = expression(r"(?i)\b(?:end(?:ed)?|stop(?:ped)?|last|finish\w*|die[ds]?|over)\b")
-_ASKS_BEGIN = expression(r"(?i)\b(?:job|run|training|log)s?\b[^?\n]{0,12}\b(?:start|begin|began)")
 _WHY = expression(r"(?i)^\W*(?:so |but |and |ok,? |then )?(?:why|how come)\b")
-_RAN = expression(r"(?i)\b(?:run|ran|alive|up|survive|go|going|train\w*)\b")
 _VERSION_OF = expression(
-    r"(?i)\b([a-z][\w.-]{1,20}) versions?\b|\bversions? (?:of |is |has )?(?:the )?([a-z][\w.-]{1,20})"
+    r"(?i)\b(?!which|what|the\b)([a-z][\w.-]{1,20}) versions?\b|\bversions? (?:of |is |has )?(?:the )?([a-z][\w.-]{1,20})"
 )
 _WORRIES = expression(
     r"(?i)\b(?:ok|okay|fine|normal|good|healthy|bad|wrong|nan|diverg\w*|stable)\b"
@@ -105,7 +109,14 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
             said = _value(facts, value)
             if said:
                 return "value", said
-    return None
+    if _VERSION_OF.search(text) and asked.is_question and (said := _no_version(facts)):
+        return "version", said
+    said = tell_record(facts) if asked.intent not in _OF_ADVICE and "should" not in text else ""
+    return ("value", said) if said else None
+
+
+_OF_ADVICE = frozenset(["should", "how_to", "what_do", "why_general", "normal", "fix", "next"])
+"""Ways of asking for what to do rather than for what was."""
 
 
 def _value(f: Facts, value: _Value) -> str:
@@ -145,7 +156,10 @@ def _value(f: Facts, value: _Value) -> str:
 
 
 _AT_STEP = expression(r"(?i)\b(?:at|on|in|of|around|for) (?:step |iteration |iter )?(\d{2,9})\b")
-_AT_FAULT = expression(r"(?i)\b(?:when|before|as) (?:it|the (?:job|run)|we) (?:died|crashed|failed|stopped|hung|ended)|\blast\b|\bat the (?:end|crash|fault)")  # fmt: skip
+_AT_FAULT = expression(
+    r"(?i)\b(?:when|before|as|until) (?:it|the (?:job|run|loss)|we)\b|\bbefore (?:that|the|this)\b|\blast\b|"
+    r"\bat the (?:end|crash|fault)|\bat th(?:at|is) (?:point|moment|time)|\bat the time\b"
+)  # fmt: skip
 
 
 def _at_moment(f: Facts, found: Sequence[tuple[Line, str]]) -> tuple[Line, str] | None:
@@ -163,10 +177,6 @@ def _at_moment(f: Facts, found: Sequence[tuple[Line, str]]) -> tuple[Line, str] 
 def _number(text: str) -> float | None:
     found = re.match(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", text, re.I)
     return float(found[0].replace(",", "")) if found is not None else None
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
 def _version(f: Facts) -> str:
@@ -193,112 +203,31 @@ def _version(f: Facts) -> str:
     return ""
 
 
+def _no_version(f: Facts) -> str:
+    """That no line tells the version of the thing that is named, and what would; '' where none is named."""
+    names = [g.lower() for m in _VERSION_OF.finditer(f.text) for g in m.groups() if g]
+    named = next((n for n in names if n not in _NO_PACKAGE), "")
+    if not named:
+        return ""
+    return f"The evidence does not say: no line that was read gives the version of {named}. This tells it: `pip show {named}` in the environment of the job."
+
+
+_NO_PACKAGE = ("which", "what", "the", "has", "is", "of", "with", "this", "that", "it", "we", "our")
+
+
 def _redo(f: Facts) -> str:
     d = f.diagnosis
     if d.verdict is Verdict.HEALTHY:
         return f"No: nothing is wrong in what was read. {f.cause} {f.main}."
     harmed = d.category in (Category.NUMERICAL, Category.DATA)
     fix = f" {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
+    best = f.record.resume_from
+    if best is not None:
+        older = ", which is older than the damage" if harmed else ""
+        return f"No, not from scratch: resume from {best.name}{older}, {at_event(f, best)}. {f.cause} {f.main}.{fix}"
     if harmed:
         return f"Only from where the fault began to act, if it changed the updates: {f.cause} {f.main}.{fix}"
     return f"No, resume from the newest complete checkpoint: the fault stopped the run and did not spoil what was learned before. {f.cause} {f.main}.{fix}"
-
-
-def _doing(f: Facts) -> str:
-    """The last line that is no failure of the rank or host that is asked about, else of the one at fault."""
-    first = f.first_line
-    if first is None:
-        return ""
-    who, own = _whose(f)
-    quiet = [x for x in own if not _FAILED.search(_SETTING.sub("", x.text)) and not _ENDING.search(x.text) and len(x.text.strip()) > 12]  # fmt: skip
-    at = f.record.fault_time
-    times = [(f.evidence.time_of(x, f.year), x) for x in quiet]
-    timed = [(t, x) for t, x in times if t is not None and (at is None or t <= at)]
-    before = [x for x in quiet if x.file == first.file and x.number < first.number]
-    if timed:
-        line = max(timed, key=lambda p: (p[0], p[1].number))[1]
-    elif before:
-        line = before[-1]
-    else:
-        return f"{who} wrote nothing before the fault that was read." if who else ""
-    mine = (who or "It")[:1].upper() + (who or "It")[1:]
-    told = f"\n\n```text\n{line.text[:300].replace('```', '` ` `')}\n```"
-    failed = next((x for x in own if _FAILED.search(x.text) and x.number > line.number), None)
-    wrote = f.evidence.time_of(line, f.year)
-    if (
-        failed is not None
-        and who
-        and at is not None
-        and wrote is not None
-        and at - wrote > SILENT_S
-    ):
-        own_words = failed.text[:300].replace("```", "` ` `")
-        said = (
-            f"{mine} tells it by its failure, {f.at(failed)}:\n\n```text\n{own_words}\n```\n\nBefore that it wrote nothing for "
-            f"{(at - wrote) / 60:.0f} min; its last line is {f.at(line)}."
-        )
-        return f"{said}\n\nThe verdict: {f.cause} {f.main}."
-    said = f"{mine} wrote this last before the fault, {f.at(line)}:{told}"
-    after = f"\n\nIts first failure after that: {f.at(failed)}." if failed is not None and who else ""  # fmt: skip
-    return f"{said}{after}\n\nThe verdict: {f.cause} {f.main}."
-
-
-def _whose(f: Facts) -> tuple[str, list[Line]]:
-    """(name, lines) of the rank or host that the question names, else of the rank at fault, else of all."""
-    lines = list(f.evidence.lines)
-    asked = _RANK.search(f.text)
-    rank = int(asked[1]) if asked is not None else None
-    if rank is None:
-        text = f.text.lower()
-        host = next((h for h in f.evidence.hosts if re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)), None)  # fmt: skip
-        if host is not None:
-            return host, [x for x in lines if x.place.host == host]
-        rank = f.diagnosis.first_failing_rank
-    own = [x for x in lines if x.place.rank == rank] if rank is not None else []
-    if asked is not None or own:
-        return f"rank {rank}", own
-    return "", lines
-
-
-def _when(f: Facts) -> str:
-    window = f.diagnosis.input.time_range
-    span = f" The logs run from {window[0]} to {window[1]} (UTC)." if window else ""
-    if window and _ASKS_BEGIN.search(f.text):
-        return f"At {window[0]} (UTC) the logs begin; they end at {window[1]}."
-    if (told := tell_onset(f)) and not _ASKS_END.search(f.text):
-        return told
-    line = f.first_line
-    seen = f.evidence.time_of(line, f.year) if line is not None else None
-    if line is not None and seen is not None:
-        return f"At {_clock(seen)} the first fault is in the log, {f.at(line)}: {f.cause}.{span}"
-    links = [Line(x.file, x.line, x.text) for x in f.diagnosis.cascade if x.file and x.line]
-    timed = [(t, x) for x in links if (t := f.evidence.time_of(x, f.year)) is not None]
-    if timed:
-        first, line = min(timed, key=lambda p: p[0])
-        return f"The first failure with a time is at {_clock(first)}, {f.at(line)}; the line of the cause itself has none.{span}"
-    return f"The line of the fault has no time.{span}" if span else ""
-
-
-def _duration(f: Facts) -> str:
-    window = f.diagnosis.input.time_range
-    if window is None:
-        return ""
-    begin, end = (datetime.fromisoformat(t).timestamp() for t in window)
-    last = next(
-        (t for line in reversed(f.evidence.stepped) if (t := f.evidence.time_of(line, f.year))),
-        None,
-    )
-    if _RAN.search(f.text) and not re.search(r"(?i)\bhang|\bhung|\bstuck|\bidle", f.text):
-        line = f.first_line
-        at = f.evidence.time_of(line, f.year) if line is not None else None
-        until = at if at is not None and begin < at <= end else last or end
-        return f"{(until - begin) / 60:.1f} minutes of it are in what was read: from {_clock(begin)} to the fault at {_clock(until)} (UTC)."
-    if last is not None and end - last > 1:
-        return (
-            f"{(end - last) / 60:.1f} minutes passed between the last reported step ({_clock(last)}) and the last "
-            f"line ({_clock(end)}); the logs span {(end - begin) / 60:.1f} minutes in all."
-        )
-    return f"{(end - begin) / 60:.1f} minutes lie between the first and the last line that was read, {window[0]} to {window[1]} (UTC)."
 
 
 def _how_many(f: Facts) -> str:
@@ -306,7 +235,7 @@ def _how_many(f: Facts) -> str:
     files = d.input.files
     if re.search(r"(?i)\b(?:files|logs|lines)\b", text):
         return f"{len(files)} file{'s' if len(files) != 1 else ''} with {d.input.lines_total:,} lines were read: {', '.join(files[:8])}."
-    wanted = _TIMED_OUT if _ASKS_TIMED_OUT.search(text) else _FAILED if _ASKS_FAILED.search(text) else None  # fmt: skip
+    wanted = _TIMED_OUT if _ASKS_TIMED_OUT.search(text) else FAILED if _ASKSFAILED.search(text) else None  # fmt: skip
     world = f" of {d.input.world_size}" if d.input.world_size else ""
     if re.search(r"(?i)\b(?:nodes?|hosts?|machines|servers)\b", text) and wanted is None:
         hosts = f.evidence.hosts
@@ -421,9 +350,11 @@ def _says_else(f: Facts) -> str:
     if d.verdict is not Verdict.FAULT:
         return ""
     names = [w for w in re.findall(r"[\w.-]{2,40}", f.text) if re.search(r"\d", w)]
-    lines = [x for x in f.evidence.lines if _FAILED.search(x.text) and (not names or any(n in f"{x.file} {x.text}" for n in names))]  # fmt: skip
+    lines = [x for x in f.evidence.lines if FAILED.search(x.text) and (not names or any(n in f"{x.file} {x.text}" for n in names))]  # fmt: skip
     first = f.first_line
     others = [x for x in lines if first is None or (x.file, x.number) != (first.file, first.number)]
+    words = set(tokenize(f.text)) - plain_words()
+    others.sort(key=lambda x: -len(words & set(tokenize(x.text))))
     if not others:
         return ""
     rows = "\n".join(_quoted(f, x.cited) for x in others[:MAX_ROWS])
@@ -433,14 +364,8 @@ def _says_else(f: Facts) -> str:
     )
 
 
-SILENT_S = 600.0
-"""Seconds between a line and the fault above which the line does not tell what was being done."""
 _ASKS_VALUE = expression(r"(?i)\b(?:what|which|how)\b")
 _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_conf")
-_RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
-_SETTING = expression(r"\b\w+=\S+")
-"""A setting printed at the start names trouble ("timeout=600s") and tells of none."""
-_ENDING = expression(r"(?i)closing signal|death signal|shutting down|terminat|connection closed")
 
 
 def _lines(f: Facts) -> str:
@@ -450,6 +375,15 @@ def _lines(f: Facts) -> str:
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "changes": tell_changes,
+    "either": tell_either,
+    "log_says": tell_log_says,
+    "others_ok": tell_others_ok,
+    "ranks_on": tell_ranks_on,
+    "recovered": tell_recovered,
+    "save_pace": tell_save_pace,
+    "last_save": tell_last_save,
+    "thing": tell_thing,
     "who_saw": tell_who_saw,
     "short": tell_shortage,
     "waited": tell_wait,
@@ -458,13 +392,13 @@ _TELL: Mapping[str, Callable[[Facts], str]] = {
     "version": _version,
     "keep_using": tell_keep_using,
     "redo": _redo,
-    "doing": _doing,
+    "doing": tell_doing,
     "told": _told,
     "would_help": _would_help,
     "says_else": _says_else,
     "last_step": _last_step,
-    "duration": _duration,
-    "when": _when,
+    "duration": tell_duration,
+    "when": tell_when,
     "how_many": _how_many,
     "files": _files,
 }

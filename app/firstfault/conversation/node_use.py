@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.log.place import name_ranks
 
 _TAKE_OUT = expression(
     r"(?i)\b(?:replace|swap|drain|reboot|pull|exclude|cordon|remove|rma|take out)\b"
@@ -38,3 +42,74 @@ _PART = expression(
 _TROUBLE_OF_HOST = expression(
     r"(?i)\bxid\b|\becc\b|\bdown\b|uncorrect|corrected error|fallen off|machine check|\bAER\b"
 )
+
+
+_BROKEN = expression(
+    r"(?i)\bxid\b|\becc\b|\blink\b[^\n]{0,14}\bdown\b|uncorrect|corrected error|fallen off|machine check|\bAER\b"
+)
+_BACK = expression(
+    r"(?i)\bno ?disk ?pressure\b|\bNodeHasNo|\bNodeReady\b|\bready\b|\bactive\b|\brecover(?:ed|y)\b|\brestored\b|\bresum(?:ed|ing)\b|\bback (?:up|online)\b|\blink up\b|\bidle\b"
+)
+
+
+def tell_recovered(f: Facts) -> str:
+    """Whether a line after the fault says that the place, or the run, is well again."""
+    first = f.first_line
+    names = [n for n in (f.diagnosis.host, *f.known_names) if n]
+    named = [h for h in f.evidence.hosts if h.lower() in f.text.lower()]
+    wanted = named or names
+    found = [
+        x
+        for x in f.evidence.lines
+        if _BACK.search(x.text) and any(n in x.text for n in wanted) and not _TROUBLE_OF_HOST.search(x.text)
+    ]  # fmt: skip
+    if found:
+        return f"By its own word, yes: {f.at(found[-1])} says so.\n\n```text\n{found[-1].text.strip()[:300]}\n```\n\nThat does not show that the cause is gone: {f.cause} {f.main}."
+    where = f" of {wanted[0]}" if wanted else ""
+    at = f", and the last line read is {f.at(f.evidence.lines[-1])}" if first is not None and f.evidence.lines else ""  # fmt: skip
+    return f"Not shown: no line that was read says that the state{where} is well again{at}. {f.cause} {f.main}."
+
+
+def tell_others_ok(f: Facts) -> str:
+    """What hosts and ranks other than the one at fault wrote, and whether it is more than a consequence."""
+    d, fault = f.diagnosis, f.record.fault_time
+    if d.verdict is not Verdict.FAULT or not d.place:
+        return ""
+    troubled: dict[str, Line] = {}
+    for line in f.evidence.lines:
+        place = line.place
+        name = place.host or (f"rank {place.rank}" if place.rank is not None else "")
+        mine = (d.host and d.host in line.text) or (place.rank is not None and place.rank == d.first_failing_rank)  # fmt: skip
+        if not name or mine or not _BROKEN.search(line.text):
+            continue
+        troubled.setdefault(name, line)
+    head = f"By what was read only {d.place} is at fault {f.main}"
+    if not troubled:
+        rest = "" if fault is None else "; what others report comes after it and follows from it"
+        return f"{head}{rest}. No line tells of trouble in the hardware of another one, which a test (`dcgmi diag -r 2`) would have to confirm. {f.cause}."
+    told = "; ".join(f"{n}: {f.at(line)}" for n, line in list(troubled.items())[:4])
+    return f"{head}, but look at these before you trust them: {told}. {f.cause}."
+
+
+_TASKS = expression(r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>\d[\d,-]{0,400}):")
+
+
+def tell_ranks_on(f: Facts) -> str:
+    """Ranks that the lines tie to the host in question: by their prefix, by the host they name, or by srun's end of its tasks."""
+    text = f.text.lower()
+    names = (*f.evidence.hosts, *(m["host"] for _, m in f.evidence.find(_TASKS, 64)))
+    host = next((h for h in names if re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)), None)  # fmt: skip
+    if host is None:
+        return ""
+    ranks: set[int] = set()
+    for line in f.evidence.lines:
+        ended, place = _TASKS.search(line.text), line.place
+        if ended is not None and ended["host"] == host:
+            for part in ended["tasks"].split(","):
+                first, _, last = part.partition("-")
+                ranks |= set(range(int(first), int(last or first) + 1)) if first else set()
+        elif place.rank is not None and (place.host == host or re.search(rf"host[ =:]{{1,2}}{re.escape(host)}\b", line.text)):  # fmt: skip
+            ranks.add(place.rank)
+    if not ranks:
+        return f"The lines do not say: none that was read ties a rank to {host}."
+    return f"On {host} the lines place {name_ranks(sorted(ranks))}. The fault: {f.cause}{f.where} {f.main}."

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from firstfault.conversation.rulings import is_known
 from firstfault.knowledge_base.search import Found, search_pages, word_rarity
 from firstfault.knowledge_base.tokens import tokenize
-from firstfault_tools.expressions import expression
-from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.knowledge.page import Page
 
 PassageSearch = Callable[[str, int], Sequence[Found]]
 LEAST_SHARE = 0.10
 """Share of the question's words that a page must explain where there are no vectors; chosen on evals/questions/dev.yaml."""
-OTHER_FIELD, SURELY_OURS = 0.843, 0.875
-"""Cosine of the nearest page below which a question is of another field, and below which it must at least hold
-a word of this one. Of 30 questions of other fields the greatest cosine was 0.860; of 57 of this field the least
-was 0.845 (evals/retrieval/questions.yaml, plain, dev)."""
+OURS, STRANGE = 0.862, 0.033
+"""Cosine of the nearest page or plain answer from which a question is of this field, and how much more it needs where
+the words that nothing here knows weigh MANY of it. Chosen on 60 questions of other fields and 223 of this one
+(evals/questions/opened*, fields.yaml): none of the former passes, all of the latter do."""
+MANY = 0.3
 WEAK = 0.86
 """Cosine below which a page is only the closest one, unless it has half of the question's words."""
 HALF = 0.5
-_LATIN = expression(r"[A-Za-z]{3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,13 @@ class PageSearch:
         self, text: str, pages: Mapping[str, Page], least: float = LEAST_SHARE, asked: float = 0.0
     ) -> list[Nearest]:
         """Pages, best first; empty where none is about the question. asked: cosine of the nearest ruling."""
-        found = [f for f in self.passages(text, 5) if f.page in pages]
+        found = [f for f in self.passages(text, 5) if f.page in pages] if tokenize(text) else []
         if not found:
             return []
         near = max(f.near for f in found)
         if near:
             near = max(near, asked)
-            if near < OTHER_FIELD or (near < SURELY_OURS and not _is_ours(text)):
+            if near < OURS + STRANGE * min(1.0, unknown_share(text) / MANY):
                 return []
         elif max(dict(search_pages(text, 10)).values(), default=0.0) < least:
             return []
@@ -76,19 +74,11 @@ class PageSearch:
         return near(text) if near is not None else {}
 
 
-@cache
-def _field() -> tuple[frozenset[str], frozenset[str]]:
-    """Words that only this field has, and words that others have too."""
-    content = read_yaml(Path(__file__).with_name("field.yaml").read_text(encoding="utf-8"))
-    strong, weak = (frozenset(t for row in content[k] for t in tokenize(row)) for k in ("words", "shared"))  # fmt: skip
-    return strong - weak, weak
-
-
-def _is_ours(text: str) -> bool:
-    """It holds a word of this field, or is not in Latin letters, where words are not compared."""
-    words = set(tokenize(text))
-    strong, weak = _field()
-    return not text.isascii() or not _LATIN.search(text) or bool(words & strong) or len(words & weak) >= 2  # fmt: skip
+def unknown_share(text: str) -> float:
+    """Share of the words in Latin letters, by weight, that no page and no plain answer holds."""
+    words = {w for w in tokenize(text) if w.isascii() and not w[0].isdecimal()}
+    whole = sum(map(word_rarity, words))
+    return sum(word_rarity(w) for w in words if not is_known(w)) / whole if whole else 0.0
 
 
 @cache

@@ -13,10 +13,11 @@ from firstfault.conversation.glossary import define_each, load_glossary
 from firstfault.conversation.page_search import LEAST_SHARE, Nearest, PageSearch, PassageSearch
 from firstfault.conversation.page_writer import CONFIRM, WHY, PageWriter, say_xids
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.rulings import find_ruling
+from firstfault.conversation.rulings import find_ruling, find_rulings
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.knowledge_base.rulings import Ruling
+from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.page import FIX_NOW, Page
 
@@ -31,12 +32,14 @@ _MEANING = expression(r"(?i)\bmeans?\b|\bwhat(?:.s| is| are)\b")
 
 
 def answer_from_pages(
-    asked: Asked, knowledge: Knowledge, search: PageSearch, sources: Sources, beside: bool = False
+    asked: Asked,
+    knowledge: Knowledge,
+    search: PageSearch,
+    sources: Sources,
+    beside: bool = False,
+    host: str = "",
 ) -> Reply | None:
-    """Answer of the page that fits best; None where no page does. beside: an incident could be meant."""
-    compared = compare_terms(asked.text)
-    if compared:
-        return _answer_compared(compared, asked, knowledge, search, sources)
+    """Answer of the page that fits best; None where no page does. beside: an incident could be meant, host: its host."""
     several = _answer_codes(asked, knowledge, search, sources)
     if several is not None:
         return several
@@ -44,9 +47,17 @@ def answer_from_pages(
     near = search.near_questions(asked.text)
     least, nearest = (COVERED if loose else LEAST_SHARE), max(near.values(), default=0.0)
     found = search.find(asked.text, knowledge.pages, least, nearest)
-    ruling = find_ruling(asked, near, [f.page for f in found]) if found or not near else None
-    if ruling is not None and ruling.page in knowledge.pages:
-        return _answer_ruling(ruling, knowledge.pages[ruling.page], asked, sources)
+    rulings = (
+        find_rulings(asked, search.near_questions, [f.page for f in found])
+        if found or not near
+        else []
+    )
+    rulings = [r for r in rulings if r.page in knowledge.pages]
+    compared = compare_terms(asked.text)
+    if rulings and (not compared or _is_of_both(rulings[0], asked.text)):
+        return _answer_rulings(rulings, knowledge, asked, sources, host)
+    if compared:
+        return _answer_compared(compared, asked, knowledge, search, sources)
     if not found or (loose and found[0].near and found[0].near < BESIDE):
         return None
     return _answer_page(found, asked, knowledge, search, sources)
@@ -106,6 +117,13 @@ def compare_terms(text: str) -> list[str]:
     return define_each(tuple(g.strip(" ?") for g in found.groups() if g)) if found else []
 
 
+def _is_of_both(ruling: Ruling, text: str) -> bool:
+    """The ruling is asked for with both of the terms that are held against each other."""
+    found = _VERSUS.search(text)
+    terms = [set(tokenize(g)) for g in found.groups() if g] if found is not None else []
+    return any(all(t & set(tokenize(a)) for t in terms) for a in ruling.ask)
+
+
 def _answer_compared(
     terms: Sequence[str], asked: Asked, knowledge: Knowledge, search: PageSearch, sources: Sources
 ) -> Reply:
@@ -119,20 +137,36 @@ def _answer_compared(
     return Reply("\n\n".join(b for b in blocks if b), "knowledge.which", _suggest(page, [], asked))
 
 
-def _answer_ruling(ruling: Ruling, page: Page, asked: Asked, sources: Sources) -> Reply:
-    """The plain answer with its command; the section behind it where the ruling names one."""
-    writer = PageWriter(page, asked, sources)
-    blocks = [f"{ruling.say} {writer.mark('', page.summary, ruling.source)}"]
+def _answer_rulings(
+    rulings: Sequence[Ruling], knowledge: Knowledge, asked: Asked, sources: Sources, host: str = ""
+) -> Reply:
+    """The plain answer, then that to the other half of the question."""
+    page = knowledge.pages[rulings[0].page]
+    blocks = _say_ruling(rulings[0], page, asked, sources, host)
     if _MEANING.search(asked.text):
         blocks = [*say_xids(asked.text), *blocks]
-    blocks = [*_defined(ruling, asked), *blocks]
+    blocks = [*_defined(rulings[0], asked), *blocks]
+    for other in rulings[1:]:
+        blocks += _say_ruling(other, knowledge.pages[other.page], asked, sources, host)
+    return Reply(
+        "\n\n".join(dict.fromkeys(b for b in blocks if b)),
+        f"knowledge.{asked.intent}",
+        _suggest(page, [], asked),
+    )
+
+
+_NODE = expression(r"\bNODE\b")
+
+
+def _say_ruling(ruling: Ruling, page: Page, asked: Asked, sources: Sources, host: str) -> list[str]:
+    """The plain answer with its command, for the host at hand; the section behind it where the ruling names one."""
+    writer = PageWriter(page, asked, sources)
+    blocks = [f"{ruling.say} {writer.mark('', page.summary, ruling.source)}"]
     if ruling.run:
-        blocks.append(f"```bash\n{ruling.run}\n```")
+        blocks.append(f"```bash\n{_NODE.sub(host or 'NODE', ruling.run)}\n```")
     elif ruling.heading not in ("", "Summary"):
         blocks.append(writer.section(ruling.heading))
-    return Reply(
-        "\n\n".join(b for b in blocks if b), f"knowledge.{asked.intent}", _suggest(page, [], asked)
-    )
+    return blocks
 
 
 _ASKS_WHAT = expression(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.telling import shorten_cause
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
@@ -124,8 +125,17 @@ _PARTS = expression(
 """Suspects that are one part: the kind of cause alone does not prove them."""
 
 
+_NETWORK = expression(r"network|cable|optic|transceiver|nccl|infiniband|fabric|switch|link|nic")
+_NETWORK_PART = expression(
+    r"(?i)\bnetwork|\bnic\b|\bhca\b|mlx\d|infiniband|\bib\b|\broce\b|\bcable|optic|transceiver|\befa\b|(?<!pcie )(?<!nvlink )\blink\b"
+)
+"""A fault of hardware is one of the network only where the cause names a part of it."""
+
+
 def _is_named(diagnosis: Diagnosis, what: str) -> bool:
     """The verdict speaks of the suspected part, where it is a single part."""
+    if _NETWORK.fullmatch(what) and diagnosis.category is Category.HARDWARE:
+        return _NETWORK_PART.search(diagnosis.root_cause) is not None
     if not _PARTS.fullmatch(what):
         return True
     lead = diagnosis.hypotheses[0]
@@ -138,15 +148,15 @@ def answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
     kinds = suspected_kinds(what)
     if diagnosis.verdict is Verdict.UNKNOWN or not diagnosis.hypotheses:
         return f"That is open: {diagnosis.root_cause}. Nothing in the evidence settles it."
-    ranked = [h for h in diagnosis.hypotheses if h.category in kinds]
+    ranked = [h for h in diagnosis.hypotheses[1:] if h.category in kinds]
     main = diagnosis.hypotheses[0]
     marks = sources.marks(main.for_[:2], diagnosis)
     sure = main.confidence.value
     if diagnosis.category in kinds and _is_named(diagnosis, what):
-        return f"Yes, that is where the evidence points ({sure}): {diagnosis.root_cause} {marks}."
+        return f"Yes, that is where the evidence points ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
     settled = main.confidence is Confidence.CONFIRMED
     head = "No, not by this evidence" if settled else "Not shown: nothing that was read points there, though it is not ruled out"  # fmt: skip
-    said = f"{head}. What it shows ({sure}): {diagnosis.root_cause} {marks}."
+    said = f"{head}. What it shows ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
     if ranked:
         other = ranked[0]
         said += (

@@ -19,14 +19,17 @@ from firstfault.conversation.calculations import calculate
 from firstfault.conversation.evidence_lines import answer_words
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.glossary import explain_terms
+from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, answer_lines
+from firstfault.conversation.page_search import unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
 from firstfault.conversation.run_answers import tell_before_stop
 from firstfault.conversation.running import answer_running
+from firstfault.conversation.searches import tell_lines
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.statements import Moved, reply_to_statement
 from firstfault.conversation.telling import Telling
@@ -98,7 +101,37 @@ class RuleAnswerer:
         has_incident = question.diagnosis is not None
         said = [e.question for e in question.earlier]
         asked = read_continued(question.text, said, has_incident)
-        yield self._answer(question, asked or read_turn(question.text, has_incident, not said))
+        asked = asked or read_turn(question.text, has_incident, not said)
+        parts = split_parts(asked.text) if has_incident else [question.text]
+        yield self._answer_parts(question, asked, parts) or self._answer(question, asked)
+
+    def _answer_parts(
+        self, question: Question, whole: Asked, parts: Sequence[str]
+    ) -> AnswerPart | None:
+        """The answers to the parts of one message below each other; None where it is a single question."""
+        if len(parts) < 2 or whole.family in (Family.CALCULATOR, Family.COURTESY):
+            return None
+        sources = Sources()
+        before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
+        walk = take(before, whole, question.time)
+        board = lay_board(question.diagnosis, walk, question.knowledge)
+        halves = _join_told(parts)
+
+        def reply_to(asked: Asked, sources: Sources) -> Reply:
+            part = replace(question, text=asked.text)
+            return self._reply(part, asked, sources, before, walk, board)
+
+        tried = [(asked, reply_to(asked, Sources())) for asked in halves]
+        told_by = [(a, r) for a, r in tried if r.kind not in ("none", "incident.lines", "walk.answer")]  # fmt: skip
+        kinds = {r.kind for _, r in told_by}
+        if len(kinds) < 2 and (len(told_by) != 1 or whole.family is Family.INCIDENT):
+            return None
+        told = [
+            reply_to(asked, sources) for asked, _ in told_by
+        ]  # numbered again: only what is shown is cited
+        text = "\n\n".join(dict.fromkeys(r.text for r in told))
+        reply = replace(told[0], text=text, tool=next((r.tool for r in told if r.tool), None))
+        return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
 
     def _answer(self, question: Question, asked: Asked) -> AnswerPart:
         sources = Sources()
@@ -168,18 +201,37 @@ class RuleAnswerer:
         if question.diagnosis is not None and _names_the_run(asked):
             facts = Facts(question, question.diagnosis, sources, asked)
             return Reply(f"{facts.cause} {facts.main}.", "incident.why", suggest(question.diagnosis, "why"))  # fmt: skip
+        if question.diagnosis is not None and _OF_THIS_RUN.search(asked.text) and asked.intent in _TOLD_BY_LINES:  # fmt: skip
+            lines = tell_lines(Facts(question, question.diagnosis, sources, asked))
+            if lines:
+                return Reply(lines, "incident.told", suggest(question.diagnosis, ""))
         found = answer_from_pages(
             asked,
             question.knowledge,
             PageSearch(self.search),
             sources,
             question.diagnosis is not None,
+            (question.diagnosis.host or "") if question.diagnosis is not None else "",
         )
         if found is not None:
             return found
         if question.diagnosis is None:
             return decline(asked, None)
         return _say_what_is_known(question, question.diagnosis, asked, sources)
+
+
+def _join_told(parts: Sequence[str]) -> list[Asked]:
+    """Readings of the parts; what is only told, and moves nothing, belongs to the question behind it."""
+    out: list[Asked] = []
+    told = ""
+    for number, text in enumerate(parts, 1):
+        asked = read_asked(f"{told} {text}".strip(), True)
+        if number < len(parts) and not asked.is_question and not is_move(asked):
+            told = asked.text
+            continue
+        told = ""
+        out.append(asked)
+    return out
 
 
 def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
@@ -212,6 +264,10 @@ def _say_what_is_known(
     return Reply(text, "incident.lines", suggest(diagnosis, ""))
 
 
+_TOLD_BY_LINES = frozenset(["how_much", "find", "which", "what_is", "should", "normal"])
+_OF_THIS_RUN = re.compile(
+    r"(?i)\b(?:our|my|we|us|did|was|were|it|he|they|this|that|here|had|has|the (?:pod|node|job|run|log|disk|host|rank|gpu|loss|file|worker|process)|what \w+ed the)\b"
+)
 _OVERRIDDEN = frozenset(
     ["timeline", "affected", "fact", "health", "why", "host", "first_line", "fix", "rank", "words", "collect", "suspect", "restart"]
 )  # fmt: skip
@@ -222,6 +278,7 @@ SHORT = 6
 _KEEPS = re.compile(
     r"(?i)\b(?:keep|go on|continue|using|usable|can (?:i|we)|replace|swap|drain|reboot|rma|take out|ok to|safe to)\b"
 )
+_EITHER_OR = re.compile(r"(?i)\b(?:is|was|are|were)\b[^?\n]{1,50} or ")
 _ONE_FACT = re.compile(
     r"(?i)\bhow (?:much|many|long)|\bwhen\b|\bstep\b|\bdoing\b|\blast\b|\bbefore it\b"
 )
@@ -231,6 +288,8 @@ def _may_be_fact(asked: Asked) -> bool:
     """A question that one fact of the incident could answer."""
     if asked.intent == "answer" or (not asked.is_question and asked.family is Family.WALK):
         return False
+    if asked.intent in ("suspect", "rank") and _EITHER_OR.search(asked.text) is not None:
+        return True
     if asked.intent == "rank" and _ONE_FACT.search(asked.text) is None:
         return False
     if asked.intent == "suspect":
@@ -272,7 +331,13 @@ def decline(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
         return Reply("Neither this incident nor the pages answer that. Ask for its rank, cause, order of events, cost or next step.", "none", suggest(diagnosis, ""))  # fmt: skip
     if _about_an_incident(asked):
         return Reply("There is no incident here yet: paste the log or drop its files, and ask again.", "none", SUGGESTED)  # fmt: skip
+    if unknown_share(asked.text) > ALL_STRANGE or not tokenize(asked.text):
+        return Reply(f"I do not understand that, or it is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
     return Reply(f"That is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
+
+
+ALL_STRANGE = 0.7
+"""Share of unknown words from which on a message is not understood."""
 
 
 _OF_A_RUN = frozenset(

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 from firstfault.conversation.asked import Asked
 from firstfault.knowledge_base.rulings import Ruling, load_rulings
+from firstfault.knowledge_base.search import holds_word
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.expressions import expression
 
+NearQuestions = Callable[[str], Mapping[str, float]]
+"""Phrases of rulings near to a text, with their cosine; empty without vectors."""
 ALIKE = 0.62
 """Least likeness by words where there are no vectors; chosen on evals/questions/dev.yaml and dev2.yaml."""
 NEAR, WORDS_SHARE = 0.945, 0.12
@@ -47,6 +50,18 @@ _ASKS_YES_OR_NO = expression(
     r"(?i)^\W*(?:\w+,? )?(?:is|are|was|can|could|may|should|shall|must|do|does|did|will|would|has|have)\b|"
     r"\b(?:should|can|must|may|could) (?:i|we|one|it|you)\b|\b(?:do|does) (?:i|we|it)\b|\b(?:safe|worth|ok|okay|enough|necessary|need(?:ed)?|worry|normal|care|usable|required)\b"
 )
+
+
+_YES_OR_NO_TOO = expression(
+    r"(?i)(?:[,;:.?!] ?|\b(?:and|or|but) )(?:so )?(?:is|are|can|could|may|should|shall|must|do|does|will|would) (?:i|we|it|this|that|they|there|one|the|a)\b"
+)
+"""A second clause that asks for yes or no, behind one that does not."""
+_CLAUSES = expression(
+    r"(?<=[?!.;]) +|,? \b(?:and|but|or) (?=(?:what|which|how|why|when|where|who|is|are|can|could|should|do|does|will|would|if)\b)|"
+    r"[,:] +(?=(?:what|which|how|why|when|where|should|can|is|are|do|does|will|would)\b)"
+)
+FEWEST, AHEAD = 3, 0.04
+"""Words below which a clause of a question has no subject of its own; how much nearer than the first another ruling must be to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,11 @@ def _table() -> _Table:
     return _Table(phrases, weights)
 
 
+def is_known(word: str) -> bool:
+    """Some page or way of asking holds the word."""
+    return word in _table().weights or holds_word(word)
+
+
 def _form(text: str) -> int:
     return next((n for n, form in enumerate(_FORMS) if form.search(text)), -1)
 
@@ -117,6 +137,7 @@ def find_ruling(
         return None
     whole, form = table.weigh(words), _form(asked.text)
     yes_or_no = _ASKS_YES_OR_NO.search(asked.text) is not None and _OPEN.search(asked.text) is None
+    either = _YES_OR_NO_TOO.search(asked.text) is not None
     best: _Phrase | None = None
     score = 0.0
     for phrase in table.phrases:
@@ -135,18 +156,47 @@ def find_ruling(
             place = placed.get(phrase.ruling.page, NOT_FOUND)
             value = near[phrase.id] + WORDS_SHARE * alike + place
         fit = FITS if (_RULES.match(phrase.ruling.say) is not None) == yes_or_no else -FITS
-        value += fit if near else 5 * fit
+        value += 0.0 if either else fit if near else 5 * fit
         if value > score and _names_fit(words, phrase.words):
             best, score = phrase, value
     if best is None or score < (NEAR if near else ALIKE):
         return None
-    if best.form == 0 and _RULES.match(best.ruling.say) and not yes_or_no:
+    if best.form == 0 and _RULES.match(best.ruling.say) and not (yes_or_no or either):
         return None
     return best.ruling
 
 
+def find_rulings(
+    asked: Asked, near_questions: NearQuestions, pages: Sequence[str] = ()
+) -> list[Ruling]:
+    """The ruling for a question, and one for a clause that the first does not answer; at most two."""
+    near = near_questions(asked.text)
+    first = find_ruling(asked, near, pages)
+    out = [first] if first is not None else []
+    clauses = [c.strip() for c in _CLAUSES.split(asked.text)]
+    if len(clauses) < 2 or not near:
+        return out
+    for clause in clauses[:4]:
+        if len(set(tokenize(clause))) < FEWEST:
+            continue
+        of_clause = near_questions(clause)
+        other = find_ruling(replace(asked, text=clause), of_clause)
+        if other is None or other in out:
+            continue
+        ahead = _nearest(other, of_clause) - max((_nearest(r, of_clause) for r in out), default=0.0)
+        if not out or (ahead >= AHEAD and all(r.page != other.page for r in out)):
+            out.append(other)
+    return out[:2]
+
+
+def _nearest(ruling: Ruling, near: Mapping[str, float]) -> float:
+    """Cosine of the ruling's nearest way of asking; that of the farthest looked at where none of its is."""
+    return max(
+        (near[i] for i in ruling.phrases if i in near), default=min(near.values(), default=0.0)
+    )
+
+
 def _names_fit(asked: frozenset[str], phrase: frozenset[str]) -> bool:
-    """A code that the question names (an Xid, an exit code) is that of the phrase, where it names one."""
+    """A code that the question names (an Xid, an exit code) is that of the phrase: the catalogue knows the others."""
     of_asked = {w for w in asked if "#" in w}
-    of_phrase = {w for w in phrase if "#" in w}
-    return not of_asked or not of_phrase or bool(of_asked & of_phrase)
+    return not of_asked or bool(of_asked & {w for w in phrase if "#" in w})

@@ -35,6 +35,7 @@ _STEP = expression(
 _SAVE_SECONDS = expression(
     r"(?i)\b(?:in|took|\(|, )\s?(\d{1,5}(?:\.\d{1,3})?) ?s(?:ec(?:onds?)?)?\b"
 )
+_WHEN = expression(r"(?i)^\W*(?:and |so )?when\b(?! (?:can|should|do) )")
 _GRACE = expression(r"(?i)\bgrace(?:_?time|_?period)?(?:seconds)?\b[^\d\n]{0,12}(\d{1,5})")
 SHORT_GRACE = (
     "; that is shorter than a save, so a save begun by the signal is not finished: ask for a longer one, or a signal "
@@ -117,6 +118,8 @@ def _loss_row(t: Telling, loss: Loss, gpus: int | None) -> str:
 def tell_checkpoint(t: Telling) -> str:
     """Which checkpoint to resume from, and why not the newest."""
     record = t.record
+    if _WHEN.match(t.asked.text):
+        return tell_last_save(t)
     asked = _STEP.search(t.asked.text)
     named = int(asked[1] or asked[2]) if asked is not None else None
     best, spoiled, torn = record.resume_from, record.spoiled, record.checkpoints.unusable()
@@ -241,7 +244,7 @@ def _advise_restart(t: Telling) -> str:
         host = d.host or "the node that failed"
         return (
             f"No, not with {host}: its hardware failed and a restart there meets the same fault. Take it out, start on the "
-            f"other nodes and a spare.{start} Save its logs before it is rebooted. The fault: {t.cause} {t.main}.{fix}"
+            f"other nodes and a spare.{start} Save its logs before it is rebooted. The fault: {t.cause} {t.main}.{_leave_out(t)}"
         )
     if d.category in ALONE_SOLVES:
         return (
@@ -253,16 +256,35 @@ def _advise_restart(t: Telling) -> str:
     return f"No, not unchanged: a restart removes no cause, and it would stop there again. {t.cause} {t.main}.{fix}{start}"
 
 
+def _leave_out(t: Telling) -> str:
+    """The command that keeps the next job off the host, by the scheduler that the lines name."""
+    host = t.diagnosis.host
+    if not host:
+        return ""
+    if any(_KUBERNETES.search(x.text) for x in t.evidence.lines):
+        return f"\n\n```bash\nkubectl cordon {next(iter(t.known_names), host)}\n```"
+    if any(_SLURM.search(x.text) for x in t.evidence.lines):
+        return f"\n\n```bash\nsbatch --exclude={host} JOB_SCRIPT\n```"
+    return ""
+
+
+_KUBERNETES = expression(r"\bkubectl\b|\bpod/|\bkubelet\b|\bpytorchjob\b")
+_SLURM = expression(r"\bsrun\b|\bslurm\w*|\bsbatch\b|\bStepId=")
+
+
 def tell_lost_steps(t: Telling) -> str:
     """Steps between the checkpoint to resume from and the last one logged."""
     last, best = t.record.last_step, t.record.resume_from
+    spoiled = t.diagnosis.category is Category.NUMERICAL and bool(t.record.steps)
+    last = t.record.steps[-1] if spoiled else last
     if last is None:
         return ""
     end = at_line(t, last.file, last.line, last.text)
     if best is None or best.step is None:
         return f"All up to step {last.step} ({end}), unless the folder holds a checkpoint: no line that was read tells of one."  # fmt: skip
     steps, since = max(0, last.step - best.step), f"{best.name} ({at_event(t, best)})"
-    return f"About {steps:,} steps: from the checkpoint of {since} to step {last.step}, the last one logged before the fault ({end})."
+    until = "the last one logged (what was trained after the numbers went wrong is lost too)" if spoiled else "the last one logged before the fault"  # fmt: skip
+    return f"About {steps:,} steps: from the checkpoint of {since} to step {last.step}, {until} ({end})."
 
 
 def tell_resumed(t: Telling) -> str:
@@ -376,3 +398,32 @@ def tell_lose_less(t: Telling) -> str:
     if gaps:
         head += ' The interval for your failure rate is answered by e.g. "a save takes 40 s, it fails every 8 h, which interval?".'
     return head + "\n\n" + "\n".join(rows)
+
+
+def tell_last_save(t: Telling) -> str:
+    """When the last whole checkpoint was written."""
+    saved = [e for e in t.record.checkpoints.events if e.state is SaveState.SAVED]
+    known = t.record.resume_from
+    if not saved and known is not None:
+        return f"No save is in what was read: the run had loaded the checkpoint of {known.name}, {at_event(t, known)}, which is the newest that the lines know."
+    if not saved:
+        return _no_checkpoint(t, t.record.checkpoints.unusable())
+    last = saved[-1]
+    when = f"At {clock(last.time)} UTC" if last.time is not None else "Without a time in its line"
+    fault = t.record.fault_time
+    gap = f", {(fault - last.time) / 60:.0f} min before the fault" if fault and last.time and fault > last.time else ""  # fmt: skip
+    best = t.record.resume_from
+    other = f" Resume from {best.name} ({at_event(t, best)})." if best is not None and best.name != last.name else ""  # fmt: skip
+    return f"{when} the checkpoint of {last.name} was written{gap}, {at_event(t, last)}.{other}"
+
+
+def tell_save_pace(t: Telling) -> str:
+    """How far apart the saves were, by steps and by time; '' where fewer than two are told."""
+    saved = [e for e in t.record.checkpoints.events if e.state in (SaveState.SAVED, SaveState.LOADED)]  # fmt: skip
+    steps = sorted({e.step for e in saved if e.step is not None})
+    times = sorted({e.time for e in saved if e.time is not None})
+    every = [f"{median(b - a for a, b in pairwise(steps)):.0f} steps"] if len(steps) > 1 else []
+    every += [f"{median(b - a for a, b in pairwise(times)) / 60:.0f} min"] if len(times) > 1 else []
+    if not every:
+        return ""
+    return f"Every {', '.join(every)}, by the {len(steps or times)} checkpoints that the log names, the last {at_event(t, saved[-1])}."

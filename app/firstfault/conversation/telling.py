@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
-from firstfault.conversation.evidence import Evidence
+from firstfault.conversation.evidence import Evidence, Line
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.draft import Draft, draft_report
@@ -16,6 +17,7 @@ from firstfault.postmortem.evidence import Artefacts
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.report import Cited, Report
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence
 
 SURE = {
@@ -42,7 +44,12 @@ class Answering:
 
     @property
     def cause(self) -> str:
-        """The cause as a sentence; a name at its start is left as it is written."""
+        """The cause as a short sentence; a name at its start is left as it is written."""
+        return start_sentence(shorten_cause(self.diagnosis.root_cause))
+
+    @property
+    def whole_cause(self) -> str:
+        """The cause with all that the verdict says of it."""
         return start_sentence(self.diagnosis.root_cause)
 
 
@@ -80,7 +87,17 @@ class Telling(Answering):
         d = self.diagnosis
         gpu = (d.gpu if d.gpu.startswith(("GPU", "PCI")) else f"GPU {d.gpu}") if d.gpu else ""
         named = f"host {d.host}" if d.host and d.first_failing_rank is None else d.place
-        return ", ".join(p for p in (named, gpu) if p)
+        told = ", ".join(p for p in (named, gpu) if p)
+        if not told and (found := _IN_CAUSE.search(d.root_cause)) is not None:
+            return f"host {found['host']}"
+        node = next((n for n in self.known_names if n not in told), "")
+        return f"{told} on node {node}" if node else told
+
+    @cached_property
+    def known_names(self) -> tuple[str, ...]:
+        """Other names of the host at fault: the node of its pod, as a listing of pods prints it."""
+        host = self.diagnosis.host
+        return (node,) if host and (node := node_of_pod(self.evidence.lines, host)) else ()
 
     def cited(self, cited: Cited) -> str:
         """A statement of the post-mortem with its marks as numbered here."""
@@ -88,6 +105,37 @@ class Telling(Answering):
         marks = "".join(self.sources.add(quotes[n]) for n in cited.citations if n in quotes)
         text = re.sub(r"\s?\[\d{1,3}\]", "", cited.text)
         return f"{text} {marks}".strip() + (" (assumed)" if cited.assumed else "")
+
+
+_IN_CAUSE = expression(r"\bon (?P<host>\d{1,3}(?:\.\d{1,3}){3}|[a-z][\w-]*\d[\w.-]*)\b")
+
+
+def node_of_pod(lines: Sequence[Line], pod: str) -> str:
+    """Node in the row of a pod, below a head with NAME and NODE; '' where no listing has it."""
+    column = -1
+    for line in lines:
+        cells = re.split(r"\s{2,}|\t", line.text.strip())
+        if "NODE" in cells and "NAME" in cells:
+            column = cells.index("NODE")
+        elif column > 0 and cells[0] == pod and len(cells) > column:
+            return cells[column]
+    return ""
+
+
+_REST = expression(
+    r"; the line says: |; together with it: |, called from |; what would decide it: |\. The usual reason: |\. (?=[A-Z][a-z]+ )"
+)
+LONG_CAUSE, LEAST_CAUSE = 240, 40
+"""Characters above which a cause that stands beside an answer is cut at its next clause."""
+
+
+def shorten_cause(cause: str) -> str:
+    """What a cause says first: without the quote, the companions and the advice that the verdict adds."""
+    head = _REST.split(cause)[0]
+    if len(head) <= LONG_CAUSE:
+        return head
+    cut = max(head.rfind("; ", 0, LONG_CAUSE), head.rfind(": ", 0, LONG_CAUSE))
+    return head[:cut] if cut > LEAST_CAUSE else head
 
 
 def start_sentence(text: str) -> str:

@@ -313,6 +313,11 @@ def word_rarity(token: str) -> float:
     return _lexical_index().lexical.pages.rarity(token)
 
 
+def holds_word(token: str) -> bool:
+    """Some page holds the token."""
+    return bool(_lexical_index().lexical.pages.holders(token))
+
+
 ENOUGH_WORDS = 3
 """Fewer shared words than these lower the score: one rare word in common is no evidence."""
 

@@ -276,7 +276,11 @@ class RunRecord:
         begun = [
             e.time for e in self.checkpoints.events if e.name == saved.name and e.time is not None
         ]
-        return own if own is not None else min(begun, default=saved.time)
+        told = own if own is not None else min(begun, default=saved.time)
+        if told is None and saved.state is SaveState.LOADED:  # trained from there on
+            later = (x.time for x in self.artefacts.lines if x.file == saved.file and x.line > saved.line and x.time)  # fmt: skip
+            told = next(later, None)
+        return told
 
     @property
     def idle(self) -> Stretch | None:

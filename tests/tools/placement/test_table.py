@@ -7,13 +7,16 @@ from pathlib import Path
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import build_set, scan_file
+from firstfault_tools.log.signature import Signature, load_signatures
 from firstfault_tools.placement.table import PlacementTable
 
+HARDWARE = Path(__file__).parents[3] / "knowledge" / "signatures" / "hardware"
 
-def placement(tmp_path: Path, text: str) -> PlacementTable:
+
+def placement(tmp_path: Path, text: str, known: tuple[Signature, ...] = ()) -> PlacementTable:
     path = tmp_path / "run.log"
     path.write_text(text, encoding="utf-8")
-    signatures = build_set(())
+    signatures = build_set(known)
     return LogIncident((scan_file(path, "run.log", signatures),), signatures).placement
 
 
@@ -62,3 +65,27 @@ def test_host_that_no_placed_rank_has_is_that_of_the_rank_left_over(tmp_path: Pa
     assert found.by_exclusion("10.3.0.77") == 2
     assert found.by_exclusion("10.3.0.11") is None
     assert found.by_exclusion("ip-10-3-0-11.us-west-2.compute.internal") is None
+
+
+def test_srun_names_the_hosts_of_its_tasks_and_of_their_place_in_it(tmp_path: Path) -> None:
+    lines = ["[rank0]: world_size=8"]
+    lines += [
+        f"{n}: n{1 + n // 4}:90{n}:90{n} [{n % 4}] NCCL INFO NET/IB: using" for n in (0, 1, 4)
+    ]
+    lines += ["5: [rank5]: RuntimeError: CUDA error: uncorrectable ECC error encountered"]
+    lines += [
+        "srun: error: n2: task 5: Aborted (core dumped)",
+        "srun: error: n2: tasks 6-7: Terminated",
+    ]
+    lines += ["srun: error: n1: tasks 2-3: Terminated"]
+    found = placement(tmp_path, "\n".join(lines) + "\n", tuple(load_signatures(HARDWARE)))
+    assert found.place_of(5) == Place(5, 1, host="n2")
+
+
+def test_lists_of_hosts_and_brackets_place_ranks(tmp_path: Path) -> None:
+    listed = "world_size=4 nnodes=2 nproc_per_node=2 hosts=t-01,t-02\n"
+    assert placement(tmp_path, listed + "[rank3] step 1\n").place_of(3).host == "t-02"
+    told = "world_size=4\n[rank3][WARNING] OSError: stale file (host t-02), retry 1\n"
+    assert placement(tmp_path, told).place_of(3).host == "t-02"
+    info = "[INFO] [launch.py:146:main] WORLD INFO DICT: {'a-1': [0, 1], 'a-2': [0, 1]}\nworld_size=4\n"
+    assert placement(tmp_path, info).place_of(3) == Place(3, 1, host="a-2")

@@ -69,7 +69,7 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
     (Mark.SEAT, r"(?i)[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b"),
     (
         Mark.WORLD,
-        r"(?i)world[_ ]?size|nranks \d+|--nnodes|num_nodes|nproc_per_node|num_gpus|num_processes|device mesh with|local[_-]rank[= ][1-9]|\bprocess \d+/\d+",
+        r"(?i)world[_ ]?size|world info dict|nranks \d+|--nnodes|num_nodes|nproc_per_node|num_gpus|num_processes|device mesh with|local[_-]rank[= ][1-9]|\bprocess \d+/\d+",
     ),
 )
 

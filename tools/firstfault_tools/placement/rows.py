@@ -65,6 +65,25 @@ _SEAT = expression(
 _OWN_HOST = expression(rf"(?:^|[\s,])host(?:name)?[=:] ?(?P<host>{_NAME})")
 """A rank that tells where it starts."""
 
+_BESIDE = expression(rf"\((?:on )?host[ =:]{{1,2}}(?P<host>{_NAME})\)")
+"""A rank that names its host in brackets, behind what befell it."""
+
+_HOST_LIST = expression(
+    rf"\b(?:hosts|nodelist|host_list)[=:] ?\[?(?P<hosts>{_NAME}(?:, ?{_NAME}){{1,64}})"
+)
+"""Hosts of the job, in the order of their ranks."""
+
+_WORLD_INFO = expression(
+    rf"['\"](?P<host>{_NAME})['\"]: \[(?P<gpus>\d{{1,3}}(?:, ?\d{{1,3}}){{0,63}})\]"
+)
+"""Hosts of the job and their GPUs, as DeepSpeed's launcher prints them."""
+
+_TASKS = expression(
+    rf"srun: error: (?P<host>{_NAME}): tasks? (?P<tasks>\d[\d,-]{{0,400}}):|"
+    rf"\s{{0,6}}(?P<label>\d{{1,6}}): (?:\[[\d T:.-]{{8,32}}\] )?(?P<own>{_NAME}):\d{{1,8}}:\d{{1,8}} \["
+)
+"""Tasks that srun ended on a host, and a line of NCCL behind the label of its task."""
+
 _OWN_RANK = expression(r"\W{0,2}(?:global[_ ])?rank[ =:]{1,2}(?P<rank>\d{1,6})\b")
 _NODE_RANKS = expression(
     rf"^\s*(?:\[[^\]]{{0,80}}\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)"
@@ -98,6 +117,7 @@ def read_table(incident: LogIncident) -> PlacementTable:
         for text in _choose_lines(digest):
             _read_line(text, digest, table, unranked)
     _judge_labels(incident, table)
+    _read_tasks(incident, table)
     for place in unranked:
         if (rank := table.ranks_of(place).only) is not None:
             table.add(replace(place, rank=rank))
@@ -109,10 +129,15 @@ def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
     """Nodes of the job and processes on each, as its launch lines give them; what differs is not known."""
     nodes: set[int | None] = set()
     each: set[int] = set()
+    lists: set[str] = set()
     for digest in incident.digests:
         for _, text in digest.marked_lines(Mark.WORLD):
             if (own := _PER_NODE.search(text[:LONGEST])) is not None:
                 each.add(int(own[1] or own[2]))
+            if "WORLD INFO" in text:
+                _note_world(text[:LONGEST], table)
+            if (listed := _HOST_LIST.search(text[:LONGEST])) is not None:
+                lists.add(listed["hosts"].replace(" ", ""))
             if (told := _NODES.search(text[:LONGEST])) is not None:
                 count = told[1] or told[2] or "1"
                 nodes.add(int(count) if count.isdecimal() else None)
@@ -126,6 +151,42 @@ def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
         table.per_node = table.world // table.nodes
     if table.nodes is None and table.per_node and table.world:
         table.nodes = table.world // table.per_node
+    hosts = lists.pop().split(",") if len(lists) == 1 else []
+    each_has, rest = divmod(table.world or 0, len(hosts) or 1)
+    if each_has and not rest and table.per_node in (None, each_has):
+        table.per_node = each_has
+        for index, host in enumerate(hosts):
+            table.note_shift(index * each_has, host, "")
+
+
+def _note_world(text: str, table: PlacementTable) -> None:
+    """First rank of each host, from the launcher's list of hosts and GPUs."""
+    first = 0
+    for match in _WORLD_INFO.finditer(text):
+        count = match["gpus"].count(",") + 1
+        for local in range(min(count, MOST_LOCAL)):
+            table.add(Place(first + local, local, host=match["host"]))
+        first += count
+
+
+def _read_tasks(incident: LogIncident, table: PlacementTable) -> None:
+    """Hosts of srun's tasks, where a task is a rank: as srun ends them, and as NCCL names itself behind the label."""
+    if not table.tasks_are_ranks:
+        return
+    for digest in incident.digests:
+        for _, text in digest.kept[-MAX_LINES:]:
+            if (found := _TASKS.match(text)) is not None:
+                told = found["tasks"] or found["label"]
+                for task in _numbers_of(told):
+                    table.add(Place(task, host=found["host"] or found["own"]))
+
+
+def _numbers_of(listed: str) -> Iterator[int]:
+    """16, 18, 19, 20 of `16,18-20`."""
+    for part in listed.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            yield from range(int(first), min(int(last or first), int(first) + MAX_PAIRS) + 1)
 
 
 def _read_communicators(incident: LogIncident, table: PlacementTable) -> None:
@@ -179,8 +240,8 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
     if place.rank is None and place.host and (own := _OWN_RANK.match(text, body)) is not None:
         table.ranks_on[place.host].add(int(own["rank"]))
     if place.rank is not None:
-        if not place.host and "host" in text and (here := _OWN_HOST.search(text, body)) is not None:
-            place = replace(place, host=here["host"])
+        if not place.host and "host" in text and (host := _own_host(text, body)):
+            place = replace(place, host=host)
         _add_prefix(place, digest, table)
     elif place.host and place != Place(host=place.host) and len(unranked) < MAX_PAIRS:
         unranked.add(place)
@@ -201,6 +262,12 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
     if len(pairs) > 1:
         for rank, bus in pairs:
             table.add(Place(int(rank), pci=find_slot(bus)))
+
+
+def _own_host(text: str, body: int) -> str:
+    """Host that the words of a rank name as its own; '' for none."""
+    found = _OWN_HOST.search(text, body) or _BESIDE.search(text, body)
+    return found["host"] if found is not None else ""
 
 
 def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None:

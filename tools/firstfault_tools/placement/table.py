@@ -265,13 +265,25 @@ class PlacementTable:
             for h, ranks in self.ranks_on.items()
             if rank in ranks and any(c.isdecimal() for c in h)  # a level before a label is no host
         }
+        host = next(iter(hosts.values())) if len(hosts) == 1 else None
+        local = only(r.local_rank for r in rows if r.local_rank is not None)
         return Place(
             rank=rank,
-            local_rank=only(r.local_rank for r in rows if r.local_rank is not None),
-            host=next(iter(hosts.values())) if len(hosts) == 1 else None,
+            local_rank=self._in_block(rank, host) if local is None and host else local,
+            host=host,
             pid=only(r.pid for r in rows if r.pid is not None),
             pci=next((r.pci for r in rows if r.pci), None),
         )
+
+    def _in_block(self, rank: int, host: str) -> int | None:
+        """Place of a rank among those of its host, where the hosts share out all ranks in whole blocks."""
+        blocks = [ranks for ranks in self.ranks_on.values() if ranks]
+        own = self._ranks_of_host(host)
+        size = len(own)
+        if len(blocks) < 2 or self.world != size * len(blocks) or not 1 < size <= MOST_LOCAL:
+            return None
+        whole = all(len(b) == size and max(b) - min(b) == size - 1 for b in blocks)
+        return rank - min(own) if whole else None
 
     def _infer(self, rank: int) -> list[Place]:
         """Place of a rank that no row has: on the host whose ranks begin before it and end behind it."""
