@@ -91,7 +91,7 @@ def unfold(first: Callable[[Page, str], None], name: str) -> Callable[[Page, str
 def ask(page: Page, address: str) -> None:
     """A question below a verdict."""
     example("Eight ranks")(page, address)
-    page.get_by_test_id("stChatInputTextArea").fill("why not rank 0?")
+    page.get_by_role("textbox", name=re.compile("^Ask, or add")).fill("why not rank 0?")
     page.keyboard.press("Enter")
     page.locator(".ff-answer").last.wait_for()
 

@@ -26,6 +26,17 @@ def show_text(text: str) -> str:
     return _SHOWN.sub("\ufffd", text)
 
 
+def show_answer(text: str) -> str:
+    """An answer for a terminal: its blocks of code set in, without the marks around them."""
+    rows, within = [], False
+    for row in show_text(text).split("\n"):
+        if row.lstrip().startswith("```"):
+            within = not within
+        else:
+            rows.append(f"    {row}" if within else row)
+    return "\n".join(rows)
+
+
 def show_line(text: str) -> str:
     """`show_text` in one line: what is foreign cannot begin a line of its own."""
     return show_text(text).translate(_ENDS)

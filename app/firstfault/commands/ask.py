@@ -17,7 +17,7 @@ from firstfault.conversation.written import answer_to_json, write_answer
 from firstfault.errors import UsageError
 from firstfault.incidents.events import AnswerPart
 from firstfault.knowledge_base.warm import WarmSearch
-from firstfault.plain_text import show_text, write_json
+from firstfault.plain_text import show_answer, write_json
 from firstfault.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def COMMAND(
     if as_json:
         click.echo(write_json(answer_to_json(part, name)))
     else:
-        click.echo(show_text(write_answer(part)))
+        click.echo(show_answer(write_answer(part)))
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from firstfault.agent.endpoint import is_configured
 from firstfault.errors import CannotAnalyse, FirstfaultError, InputUnreadable, UsageError
 from firstfault.intake.collect import Collection, collect_paths, collect_stream
 from firstfault.paths import data_folder
-from firstfault.plain_text import show_text, write_json
+from firstfault.plain_text import show_answer, show_text, write_json
 from firstfault.workspace import Workspace
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
@@ -153,7 +153,7 @@ def _answer_question(workspace: Workspace, text: str) -> None:
     from firstfault.conversation.rules import answer_once
     from firstfault.conversation.written import write_answer
 
-    click.echo(show_text(write_answer(answer_once(text, None, workspace.knowledge))))
+    click.echo(show_answer(write_answer(answer_once(text, None, workspace.knowledge))))
 
 
 def _explain(
@@ -238,7 +238,7 @@ def _answer_asked(
 
     asked = Question("", 1, question, diagnosis, artefacts, (), workspace.knowledge)
     for part in RuleAnswerer().explain(asked):
-        click.echo(f"\n{question.strip()[:200]}\n{show_text(write_answer(part))}")
+        click.echo(f"\n{question.strip()[:200]}\n{show_answer(write_answer(part))}")
 
 
 @contextmanager

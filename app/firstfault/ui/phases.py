@@ -87,7 +87,7 @@ def _evidence(
         test = "; ".join(escape(a.what) for a in diagnosis.next_artefacts)
         return [("For another cause", rivals), ("Would separate them", test if others else "")]
     if name is PhaseName.ROOT_CAUSE:
-        return [("For", for_), ("Against", against or rivals)]
+        return [("For", for_), ("Against", against or "Nothing that was read.")]
     return []
 
 

@@ -113,8 +113,11 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _given(at: datetime | None, drafted: float | None) -> float | None:
-    """Seconds of a time that a person has changed; None where it is as drafted."""
-    return None if at == _moment(drafted) else _seconds(at)
+    """Seconds of a time that a person has changed; None where it is as drafted, to the minute that the box shows."""
+    shown = _moment(drafted)
+    if at is not None and shown is not None and at.replace(second=0) == shown.replace(second=0):
+        return None
+    return _seconds(at)
 
 
 def _seconds(at: datetime | None) -> float | None:

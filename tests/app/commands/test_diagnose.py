@@ -232,3 +232,12 @@ def test_why_names_order_and_rules(tmp_path: Path) -> None:
     text = run(tmp_path, "diagnose", "--why", str(log))
     assert text.returncode == told.returncode == 1
     assert b"before 2 by deeper-level-first" in text.stdout
+
+
+def test_a_question_on_the_pipe_is_answered_in_plain_text(tmp_path: Path) -> None:
+    done = run(tmp_path, "diagnose", "-", data=b"what does Xid 79 mean\n")
+    told = done.stdout.decode()
+    assert done.returncode == 0
+    assert told.startswith("Xid 79")
+    assert "```" not in told
+    assert "\n    scontrol update" in told
