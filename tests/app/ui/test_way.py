@@ -65,9 +65,16 @@ def test_card_says_place_cause_and_one_thing_to_do(open_page: Open, incident: st
     assert headline.startswith("Rank 11 on gpu-a17: ")
     assert "tale file handle" in headline
     facts = card.locator(".ff-facts").inner_text()
-    for wanted in ("Environment", "rank 11", "03:22:00 UTC", "GPU-hours", "pasted.txt:23"):
+    for wanted in (
+        "Environment",
+        "rank 11 on gpu-a17",
+        "03:22:00 UTC",
+        "GPU-hours",
+        "pasted.txt:23",
+    ):
         assert wanted in facts, wanted
     assert card.locator(".ff-action").count() == 1
+    card.get_by_test_id("stCode").first.wait_for()
     assert card.get_by_test_id("stCode").count() == 1
     card.get_by_test_id("stCode").hover()
     card.get_by_role("button", name=re.compile("copy", re.I)).wait_for()
