@@ -121,8 +121,18 @@ def _read_paces(examination: Examination) -> tuple[_Paces, dict[str, tuple[int, 
         told = _PACES.search(text)
         if told is not None and (value := float(told[told.lastgroup or 0])) > 0:
             kind = told.lastgroup or ""
-            found[file, kind].append((1 / value if kind in _TIMES else value, number, text))
+            found[file, _name_pace(kind, text, told)].append(
+                (1 / value if kind in _TIMES else value, number, text)
+            )
     return found, once
+
+
+def _name_pace(kind: str, text: str, told: re.Match[str]) -> str:
+    """Its form; of a duration also what it is the duration of: compiling an index is no step."""
+    if kind != "time":
+        return kind
+    before = text[max(0, told.start() - 24) : told.start(kind)].lower()
+    return f"{kind} {' '.join(re.findall('[a-z]{3,}', before)[-3:])}"
 
 
 def _judge_start(examination: Examination) -> Finding | None:
@@ -250,4 +260,4 @@ def _judge_estimate(examination: Examination) -> Finding | None:
 
 
 def _show(speed: float, kind: str) -> str:
-    return f"{1 / speed if kind in _TIMES else speed:.4g}"
+    return f"{1 / speed if kind.split()[0] in _TIMES else speed:.4g}"

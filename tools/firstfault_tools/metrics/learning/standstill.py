@@ -178,7 +178,9 @@ def judge_never_learning(view: View) -> list[Finding]:
     head, tail = float(np.median(values[:third])), float(np.median(values[-third:]))
     late = values[-2 * third :]
     frozen = len(values) >= 30 and tail > 0.05 and float(np.ptp(late)) <= FROZEN * tail
-    if not (long or whole or frozen):
+    # an excerpt from the midst of a run does not show that it began so
+    midst = len(known) > 0 and known[0] > max(LONG_STEPS, known[-1] - known[0])
+    if midst or not (long or whole or frozen):
         return []
     noise = max(noise_of(values), 1e-9)
     moved = abs(head - tail) > max(2 * noise / third**0.5, 0.004 * abs(head))
