@@ -28,6 +28,8 @@ NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 
 NO_PLACE = "no single rank or host (none is named in what was read)"
 LEAST_IDLE_S = 60.0
+DECIDING = "Deciding line"
+"""Name of the fact that the page leaves to the excerpt below the card."""
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
 
 _WAITED = expression(
@@ -173,8 +175,8 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("What", name_category(diagnosis.category)),
         ("Where", say_where(diagnosis)),
         ("Since", since),
-        ("Idle so far", say_idle(diagnosis, at)),
-        ("Deciding line", line),
+        say_idle(diagnosis, at),
+        (DECIDING, line),
     ]
     if diagnosis.verdict is Verdict.HEALTHY:
         rows = rows[1:2]
@@ -230,19 +232,21 @@ def say_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def say_idle(diagnosis: Diagnosis, since: float | None) -> str:
-    """GPU-hours from the fault to the last line, with what was assumed; '' where nothing tells."""
+def say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
+    """Name and value: GPU-hours from the fault to the last line, else what an hour costs, with what was
+    assumed; no value where nothing tells."""
+    idle = "Idle so far"
     span, gpus = diagnosis.input.time_range, count_gpus(diagnosis)
     failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
     if since is None or span is None or not gpus or not failed or diagnosis.category in GOES_ON:
-        return ""
+        return idle, ""
     seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
     known = diagnosis.input.world_size is not None
     several = "s" if gpus > 1 else ""
     assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
     if not LEAST_IDLE_S <= seconds < 30 * 86_400:
-        return f"{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
-    return f"{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
+        return "Idle costs", f"{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
+    return idle, f"{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
 
 
 def count_gpus(diagnosis: Diagnosis) -> int | None:

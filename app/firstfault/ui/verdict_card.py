@@ -7,7 +7,7 @@ from html import escape
 import streamlit as st
 
 from firstfault.investigation.diagnosis import Citation, Diagnosis
-from firstfault.ui.card import Card
+from firstfault.ui.card import DECIDING, Card
 from firstfault.ui.leading import say_leading
 from firstfault.ui.marks import icon, link_marks, mark_text
 from firstfault.ui.next_step import show_action
@@ -33,19 +33,20 @@ def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
     rivals = len(diagnosis.hypotheses) - 1
     if diagnosis.verdict is Verdict.UNKNOWN:
         certainty = "Not decided"
-    told = f'<span class="cat" title="{escape(card.reason, quote=True)}">{escape(certainty)}</span>'
     detail = f'<p class="why">{mark_text(card.detail, citations)}</p>' if card.detail else ""
     reason = card.reason
     if rivals > 0:
         reason += (
             f"; {rivals} other explanation{'s are' if rivals > 1 else ' is'} weighed under Why"
         )
+    told = f'<span class="cat">{escape(certainty)}</span><span class="conf">{escape(reason)}</span>'
+    # the excerpt below says where the deciding line stands: it comes into sight without scrolling
+    facts = tuple(row for row in card.facts if row[0] != DECIDING)
     return (
         f'<section class="ff ff-verdict {look.tone}" aria-label="Verdict">'
         f'<div class="top"><span class="word">{icon(look.icon)} {look.word}</span>{told}'
         f"{_tags(diagnosis)}</div><h2>{mark_text(card.headline, citations)}{marks}</h2>{detail}"
-        f"{_leading(diagnosis, citations)}{write_facts(card.facts)}"
-        f'<p class="conf">{escape(reason[:1].upper() + reason[1:])}.</p></section>'
+        f"{_leading(diagnosis, citations)}{write_facts(facts)}</section>"
     )
 
 

@@ -115,7 +115,9 @@ def test_idle_time_names_what_it_assumes(
     )
     at, about = time_of_fault(told)
     assert not about
-    assert say_idle(told, at) == said
+    name, value = say_idle(told, at)
+    assert value == said
+    assert name == ("Idle costs" if "an hour" in said else "Idle so far")
 
 
 def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagnosis) -> None:

@@ -24,7 +24,8 @@ from firstfault_tools.roles import Role
 _DEEP = (Level.CAUSE, Level.FAILURE)
 _BEGINS = expression(
     r"torch/distributed/run\.py:\d+\]|\b[Rr]esum(?:ing|ed) (?:training )?(?:from|at|with)\b|\b[Rr]estor(?:ing|ed) (?:\w+ ){0,3}(?:from|checkpoint)\b|"
-    r"\b[Ll]oad(?:ing|ed) (?:\w{1,20} )?checkpoint (?:from|at)\b|\b[Aa]ttempting to resume from\b|will restart worker group|\battempt[ =:#]{1,2}[2-9]\b|\b[Rr]estart(?:ing)? (?:count|attempt|the job)\b"
+    r"\b[Ll]oad(?:ing|ed) (?:\w{1,20} )?checkpoint (?:from|at)\b|\b[Aa]ttempting to resume from\b|will restart worker group|\battempt[ =:#]{1,2}[2-9]\b|"
+    r"\b[Rr]estart(?:ing)? (?:count|attempt|the job)\b"
 )
 _WORDS = ("run.py", "esum", "estor", "oad", "restart", "estart", "attempt")
 """What a job writes when it begins anew."""

@@ -165,7 +165,9 @@ def _note_world(text: str, table: PlacementTable) -> None:
     for match in _WORLD_INFO.finditer(text):
         count = match["gpus"].count(",") + 1
         for local in range(min(count, MOST_LOCAL)):
-            table.add(Place(first + local, local, host=match["host"]))
+            # a launcher that starts one node may not know its name
+            host = match["host"] if match["host"] != "localhost" else None
+            table.add(Place(first + local, local, host=host))
         first += count
 
 

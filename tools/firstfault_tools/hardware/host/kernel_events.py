@@ -17,7 +17,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
-from firstfault_tools.hardware.host.memory_kill import explain_memory_kills
+from firstfault_tools.hardware.host.memory_kill import KIB_PER_GIB, explain_memory_kills
 from firstfault_tools.hardware.host.stamps import read_stamp
 
 TABLE = Path(__file__).with_name("kernel_events.json")
@@ -142,6 +142,12 @@ def _weigh_link(finding: Finding, beside: Sequence[Finding]) -> Finding:
     return finding
 
 
+def _in_gib(values: Mapping[str, str]) -> dict[str, str]:
+    """`x_kib` as `x_gib`, for sentences."""
+    sizes = ((k, int(v)) for k, v in values.items() if k.endswith("_kib") and v.isdecimal())
+    return {f"{k[:-4]}_gib": f"{kib / KIB_PER_GIB:.1f}" for k, kib in sizes}
+
+
 def _describe_event(
     event: KernelEvent, values: Mapping[str, str], evidence: Evidence, boot_s: float | None
 ) -> Finding:
@@ -158,7 +164,7 @@ def _describe_event(
     of_gpu = event.kind.startswith(("kernel.amd_", "kernel.gpu_", "kernel.gaudi_"))
     return Finding(
         kind=event.kind,
-        title=fill_title(event.title, values),
+        title=fill_title(event.title, {**values, **_in_gib(values)}),
         level=event.level,
         category=event.category,
         confidence=event.confidence,
