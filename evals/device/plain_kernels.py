@@ -76,7 +76,8 @@ class Fp8Linear(torch.autograd.Function):
 class RmsNorm(torch.autograd.Function):
     """What torch.nn.RMSNorm's fused kernel keeps (input, one rate a row), in plain operations over slices.
 
-    The fused kernel's backward faults on FLUX's rows of one head each (PyTorch 2.11, CUDA 13, H200).
+    To tell whether the fused kernel is why FLUX's backward faults (PyTorch 2.11, CUDA 13, H200): under autocast
+    the row then ran, in bf16 the rows fault with this one as well, and their cause is not found.
     """
 
     @staticmethod

@@ -155,9 +155,10 @@ def test_offloaded_states_are_counted_in_host_memory():
     # No number of GPUs is given: one node's eight share the states.
     assert run.setup.world == 8
     assert any("--world" in line for line in run.assumed)
-    assert sum(host.values()) == 14 * run.shape.parameters // 8 + PROCESS
+    # Adam's moments and the fp32 copy, gradients in bf16 and in fp32.
+    assert sum(host.values()) == 18 * run.shape.parameters // 8 + PROCESS
     node = size_node(run.shape, run.setup)
-    assert node["unpinned"] == 14 * run.shape.parameters + 8 * PROCESS == node["pinned"]
+    assert node["unpinned"] == 18 * run.shape.parameters + 8 * PROCESS < node["pinned"]
 
 
 RECIPE_ROWS = read_rows((ROOT / "evals/truth/memory_recipes.jsonl").read_text(), "recipes")
@@ -172,13 +173,17 @@ def test_recipes_measured_on_one_and_two_gpus():
 
 
 def test_host_memory_of_offloaded_states_as_measured():
-    rows = [row for row in RECIPE_ROWS if row.get("world") == 2]
-    rows = [row for row in rows if row.get("offload_optimizer") or row.get("offload_parameters")]
-    assert len(rows) == 4
-    for row in rows:
+    """Two runs with a process of their own; of the others those whose libraries alone had been loaded before."""
+    rows = [row for row in RECIPE_ROWS if row.get("offload_optimizer")]
+    alone = [row for row in rows if row["world"] == 1]
+    later = [row for row in rows if row["world"] == 2 and row["stage"] == 2]
+    assert (len(alone), len(later)) == (2, 2)
+    for row in alone + later:
         run = read_row(row)
-        found = sum(size_host(run.shape, run.setup).values()) / 2**30
-        assert found == pytest.approx(row["measured"]["host_rss_growth"], rel=0.08)
+        found = size_host(run.shape, run.setup)
+        size = sum(found.values()) - (found["libraries"] if row in later else 0)
+        near = 0.01 if row in alone else 0.04
+        assert size / 2**30 == pytest.approx(row["measured"]["host_rss_growth"], rel=near)
 
 
 def test_what_is_not_spelled_out_lies_inside_the_printed_range():

@@ -1,10 +1,12 @@
 """How much host memory does a run take that moves states or activations off the GPU?
 
-ZeRO-Offload keeps the fp32 copy, both moments and the fp32 gradients of a rank's partition in host memory
-(deepspeed/runtime/zero/stage_1_and_2.py and stage3.py), pinned where `pin_memory` is set; parameters
-offloaded in stage 3 stand there in half precision as well. FSDP's CPU offload keeps its shard of weights,
-gradients and moments there. PyTorch's pinned allocator rounds a buffer up to a power of two
-(aten/src/ATen/core/CachingHostAllocator.h): measured, 14.6 GiB a rank pinned where 10.8 stood unpinned.
+DeepSpeed keeps of a rank's partition (0.19, deepspeed/runtime/zero):
+- stages 1 and 2 (stage_1_and_2.py): the fp32 copy, its gradients in fp32 and a half-precision copy, all three pinned
+  where `pin_memory` is set; both moments, never pinned; the largest tensor's gradient;
+- stage 3 (stage3.py): the fp32 copy and both moments, never pinned; the gradients in half precision and, by
+  sub-groups, in fp32, pinned where set; offloaded weights, always pinned.
+FSDP's CPU offload keeps its shard of weights, gradients and moments there. PyTorch's pinned allocator rounds a
+buffer up to a power of two and gives nothing back (aten/src/ATen/core/CachingHostAllocator.h).
 """
 
 from __future__ import annotations
@@ -31,19 +33,53 @@ def size_host(shape: Architecture, setup: TrainingSetup) -> dict[str, int]:
     if offloads_whole_step(setup):
         found["moments"] = int(trained * (setup.states.moments * width + setup.states.state_bytes))
         found["gradients"] = width * trained
+    elif setup.framework is Framework.DEEPSPEED:
+        return _size_deepspeed(shape, setup, trained)
     elif setup.offload_optimizer:
         found["moments"] = int(trained * (setup.states.moments * 4 + setup.states.state_bytes))
         if setup.framework is not Framework.HUGGINGFACE or width == 2:
             found["master weights"] = 4 * trained
-        # Stage 3 keeps them in half precision until the step, a slice at a time in fp32.
-        found["gradients"] = (2 if setup.sharding is Sharding.ZERO3 else 4) * trained
+        found["gradients"] = 4 * trained
     if setup.offload_parameters:
         found["weights"] = width * trained
-    if setup.host_pinned and setup.sharding in (Sharding.ZERO1, Sharding.ZERO2):
-        kept = sum(_round_up(found.get(name, 0)) for name in ("master weights", "gradients"))
-        found["pinned rounding"] = kept - found.get("master weights", 0) - found.get("gradients", 0)
     found["libraries"] = PROCESS
     return {name: size for name, size in found.items() if size}
+
+
+SUB_GROUP = 1_000_000_000
+"""DeepSpeed's default sub_group_size, in elements of the whole model (deepspeed/runtime/zero/config.py)."""
+
+
+def _size_deepspeed(shape: Architecture, setup: TrainingSetup, partition: int) -> dict[str, int]:
+    """Bytes by term of one rank; `partition` elements are its share."""
+    third = setup.sharding is Sharding.ZERO3
+    width = setup.weight_bytes
+    found = {"libraries": PROCESS}
+    pinned: list[int] = []
+    if setup.offload_optimizer:
+        found["moments"] = int(partition * (setup.states.moments * 4 + setup.states.state_bytes))
+        found["master weights"] = 4 * partition
+        if third:
+            # A sub-group is of the whole model: each rank has its share of it.
+            size = max(1, SUB_GROUP * partition // shape.parameters)
+            full, rest = divmod(partition, size)
+            found["gradients"] = (width + 4) * partition
+            pinned += [width * partition, *[4 * size] * full, 4 * rest]
+        else:
+            found["gradients"] = 4 * partition
+            found["half-precision copy"] = 2 * partition
+            found["gradient buffer"] = 2 * shape.vocab * shape.hidden
+            pinned += [4 * partition, 4 * partition, 2 * partition]
+    if not setup.host_pinned:
+        pinned = []
+    if setup.offload_parameters:
+        found["weights"] = width * partition
+        pinned.append(width * partition)
+        if setup.host_pinned:
+            # Each parameter's own partition was pinned before they were put together.
+            found["pinned before they were joined"] = width * partition
+    found["pinned rounding"] = sum(_round_up(size) - size for size in pinned)
+    return {name: size for name, size in found.items() if size > 0}
 
 
 NODE = 8
