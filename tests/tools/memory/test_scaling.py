@@ -2,8 +2,9 @@
 
 import pytest
 
-from firstfault_tools.memory import eager_step
+from firstfault_tools.memory import eager_layers
 from firstfault_tools.memory.configuration import Draft, build_run
+from firstfault_tools.memory.eager_step import choose_types
 from firstfault_tools.memory.models import find_model, list_models
 from firstfault_tools.memory.scaling import find_laws
 from firstfault_tools.memory.tape import Tape
@@ -16,10 +17,10 @@ def test_law_says_what_the_tape_says(model, precision):
     lawful = 0
     for sequence, batch in ((257, 1), (440, 1), (320, 4), (384, 3)):
         run = build_run(drafted.merge(Draft({}, {"sequence": sequence, "micro_batch": batch})))
-        types, layer = eager_step.choose_types(run.shape, run.setup), run.setup.layer
-        groups, head = eager_step.list_spans(run.shape, layer, types)
-        assert groups == eager_step._replay_layers(run.shape, layer, types)
-        assert head == eager_step._replay_head(run.shape, layer, types)
+        types, layer = choose_types(run.setup), run.setup.layer
+        groups, head = eager_layers.list_spans(run.shape, layer, types)
+        assert groups == eager_layers._replay_layers(run.shape, layer, types)
+        assert head == eager_layers._replay_head(run.shape, layer, types)
         lawful += groups[0][0].levels is None
     # T5's learned bias writes the scores out; a hybrid's chunks divide none of these lengths.
     assert lawful or run.shape.score_bias or run.shape.hybrid is not None
@@ -30,8 +31,8 @@ def test_written_out_scores_have_no_law():
     run = build_run(
         find_model("llama-3-8b").merge(Draft({}, {"sequence": 512, "attention": "eager"}))
     )
-    types = eager_step.choose_types(run.shape, run.setup)
-    assert eager_step._find_laws(run.shape, run.setup.layer.without_tokens, types, True) is None
+    types = choose_types(run.setup)
+    assert eager_layers._find_laws(run.shape, run.setup.layer.without_tokens, types, True) is None
 
 
 @pytest.mark.parametrize(("power", "lawful"), [(1, True), (2, False)])

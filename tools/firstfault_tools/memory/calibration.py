@@ -6,7 +6,7 @@ logits, temporaries) is scaled, so that the predicted peak meets the observed on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.estimate import GIB, Moment, StepMemory
@@ -64,4 +64,4 @@ def apply_calibration(step: StepMemory, calibration: Calibration) -> StepMemory:
             for name, size in moment.terms.items()
         }
         moments.append(Moment(moment.phase, terms, moment.stage))
-    return replace(step, moments=tuple(moments), relative_error=step.relative_error / 2)
+    return step._replace(moments=tuple(moments), relative_error=step.relative_error / 2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
@@ -19,11 +18,10 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
-from firstfault_tools.memory.verdict import choose_fit, estimate_peak, estimate_step, size_need
+from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change on its own. saved_gib: of allocated memory, negative where it grows.
 
     throughput_cost: share of step time added where that is known, else None.
@@ -41,8 +39,7 @@ class Change:
     """The terms that move most, from the peak before to the peak after."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A change before it is weighed. fields: of the setup, that it sets. alters: it trains something else."""
 
     name: str
@@ -54,6 +51,30 @@ class Candidate:
     alters: bool = False
 
 
+class Trial(NamedTuple):
+    """A change, the setup with it and its step, worst moment alone."""
+
+    candidate: Candidate
+    setup: TrainingSetup
+    step: StepMemory
+
+
+def try_changes(
+    shape: Architecture, setup: TrainingSetup, alters: bool | None = None
+) -> list[Trial]:
+    """Every change that applies and that the rules allow. alters: only those that do, or that do not."""
+    found: list[Trial] = []
+    for candidate in list_candidates(shape, setup):
+        if alters is not None and candidate.alters is not alters:
+            continue
+        try:
+            changed = setup.vary(candidate.fields)
+            found.append(Trial(candidate, changed, estimate_step(shape, changed, peak_only=True)))
+        except InvalidParameter:
+            continue
+    return found
+
+
 def rank_changes(
     shape: Architecture,
     setup: TrainingSetup,
@@ -61,28 +82,24 @@ def rank_changes(
     scale: float = 1.0,
     step: StepMemory | None = None,
     beside: Mapping[str, int] = MappingProxyType({}),
+    trials: Sequence[Trial] | None = None,
 ) -> tuple[Change, ...]:
     """All applicable single changes: those that fit first, then by memory saved.
 
     scale: calibration of the dynamic terms, applied to both sides of each difference.
-    step: the estimate as it is, where it has been made. beside: what stands there through the whole step.
+    step, trials: the estimate as it is and with each change, where they have been made. beside: what stands
+    there through the whole step.
     """
     peak = (step or estimate_step(shape, setup)).peak
-    before = peak.total / GIB
+    before = peak.total
     standing = sum(beside.values())
     found: list[Change] = []
-    for candidate in list_candidates(shape, setup):
-        try:
-            changed = setup.vary(candidate.fields)
-            other = estimate_peak(shape, changed)
-        except InvalidParameter:
-            continue
-        _, needed, _ = size_need(other, changed, standing)
-        after = other.peak.total / GIB
+    for candidate, changed, other in trials or try_changes(shape, setup):
+        needed = size_need(other, changed, standing)[1]
         found.append(
             Change(
                 name=candidate.name,
-                saved_gib=(before - after) * scale,
+                saved_gib=(before - other.peak.total) / GIB * scale,
                 needed_gib=needed.expected,
                 fits=choose_fit(needed, card) in (Fit.FITS, Fit.TIGHT),
                 throughput_cost=candidate.throughput_cost,
@@ -97,13 +114,16 @@ def rank_changes(
 
 def _explain_difference(before: Moment, after: Moment) -> str:
     """The two terms that move most, e.g. `optimizer 11.2 to 0.0, gradients 5.6 to 2.8 GiB`."""
-    names = {*before.terms, *after.terms}
-    moved = {name: after.terms.get(name, 0) - before.terms.get(name, 0) for name in names}
-    largest = sorted(moved, key=lambda name: -abs(moved[name]))[:2]
+    old, new = before.terms, after.terms
+    moved = sorted(
+        (-abs(new.get(name, 0) - old.get(name, 0)), name)
+        for name in old.keys() | new.keys()
+        if old.get(name) != new.get(name)
+    )
     parts = [
-        f"{name} {before.terms.get(name, 0) / GIB:.1f} to {after.terms.get(name, 0) / GIB:.1f}"
-        for name in largest
-        if abs(moved[name]) >= GIB // 20
+        f"{name} {old.get(name, 0) / GIB:.1f} to {new.get(name, 0) / GIB:.1f}"
+        for size, name in moved[:2]
+        if -size >= GIB // 20
     ]
     if not parts:
         return "no term moves by more than 0.05 GiB"

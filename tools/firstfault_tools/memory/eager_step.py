@@ -9,34 +9,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
-from firstfault_tools.memory.eager_block import EagerBlock
-from firstfault_tools.memory.eager_diffusion import (
-    count_text,
-    replay_diffusion,
-    replay_diffusion_head,
-    size_inputs,
-)
-from firstfault_tools.memory.eager_hybrid import replay_hybrid_layers
-from firstfault_tools.memory.eager_special import (
-    encoder_block,
-    replay_pair_layer,
-    replay_state_space_layer,
-)
-from firstfault_tools.memory.eager_tower import replay_tower_layer
+from firstfault_tools.memory.eager_diffusion import count_text, size_inputs
+from firstfault_tools.memory.eager_layers import Keeping, walk_layers
 from firstfault_tools.memory.eager_types import EagerTypes
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
-from firstfault_tools.memory.scaling import Groups, SpanLaw, find_laws
 from firstfault_tools.memory.setup import (
+    FULL_WEIGHTS,
     Attention,
     Framework,
-    LayerSetup,
     Precision,
     Recompute,
     Sharding,
     TrainingSetup,
 )
 from firstfault_tools.memory.states import MIB, REDUCE_BUCKET, size_states
-from firstfault_tools.memory.tape import Span
 
 WORKSPACE = 2 * 32 * MIB
 """cuBLAS workspace of Hopper (32 MiB, getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp),
@@ -62,12 +48,23 @@ def gathers_weights(setup: TrainingSetup) -> bool:
     return setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
 
 
-def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
+def choose_types(setup: TrainingSetup) -> EagerTypes:
     """Element widths inside the layers."""
-    wrapped = gathers_weights(setup) or setup.framework is Framework.DEEPSPEED
-    frozen = bool(setup.lora_rank)
-    keeps = setup.sharding not in (Sharding.DDP, Sharding.ZERO1)
-    if wrapped and setup.precision is not Precision.FP32:
+    return _choose_types(
+        setup.precision,
+        gathers_weights(setup) or setup.framework is Framework.DEEPSPEED,
+        setup.micro_batches == 1 and setup.sharding not in (Sharding.DDP, Sharding.ZERO1),
+        setup.lora_rank,
+        setup.quantized_bits,
+    )
+
+
+@lru_cache(maxsize=128)
+def _choose_types(
+    precision: Precision, wrapped: bool, keeps_gradients: bool, lora_rank: int, quantized_bits: int
+) -> EagerTypes:
+    wide = 4 if precision in FULL_WEIGHTS else 2
+    if wrapped and precision is not Precision.FP32:
         # Mixed precision by the wrapper: layers see half-precision weights and hidden states.
         return EagerTypes(
             weight=2,
@@ -75,98 +72,28 @@ def choose_types(shape: Architecture, setup: TrainingSetup) -> EagerTypes:
             residual=2,
             gradient=2,
             cast=False,
-            frozen=frozen,
-            lora_rank=setup.lora_rank,
-            quantized=bool(setup.quantized_bits),
+            frozen=bool(lora_rank),
+            lora_rank=lora_rank,
+            quantized=bool(quantized_bits),
         )
     return EagerTypes(
-        weight=setup.weight_bytes,
-        compute=setup.compute_bytes,
-        residual=setup.weight_bytes if not setup.quantized_bits else 2,
-        gradient=setup.weight_bytes,
-        cast=setup.autocast,
-        keeps_gradients=keeps and setup.micro_batches == 1,
-        frozen=frozen,
-        lora_rank=setup.lora_rank,
-        quantized=bool(setup.quantized_bits),
-    )
-
-
-@lru_cache(maxsize=256)
-def _find_laws(
-    shape: Architecture, layer: LayerSetup, types: EagerTypes, single: bool
-) -> tuple[tuple[SpanLaw, int], ...] | None:
-    """How the layers of a model grow, and its head as the last; `layer` stands for every length and batch."""
-
-    def replay(sequence: int, batch: int) -> Groups:
-        sized = layer._replace(sequence=sequence, micro_batch=batch)
-        head = _replay_head(shape, sized, types)
-        return (*_replay_layers(shape, sized, types), (head, 1))
-
-    return find_laws(replay, single=single)
-
-
-@lru_cache(maxsize=64)
-def list_spans(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> tuple[Groups, Span]:
-    """Runs of like layers in order, and the head, by their laws where they have some.
-
-    Kept: most single changes leave every layer's tensors alone.
-    """
-    laws = None
-    if layer.sequence % chunk_of(shape) == 0:
-        laws = _find_laws(shape, layer.without_tokens, types, layer.micro_batch == 1)
-    if laws is None:
-        return _replay_layers(shape, layer, types), _replay_head(shape, layer, types)
-    tokens, batch = layer.sequence * layer.micro_batch, layer.micro_batch
-    spans = {id(law): law.at(tokens, batch) for law in {id(law): law for law, _ in laws}.values()}
-    *groups, (head, _) = ((spans[id(law)], count) for law, count in laws)
-    return tuple(groups), head
-
-
-def chunk_of(shape: Architecture) -> int:
-    """Tokens of a chunk of state-space layers, which need not divide the sequence."""
-    hybrid = shape.hybrid
-    if hybrid is None:
-        return 1
-    return max((part.chunk for part in (hybrid.scan, hybrid.delta) if part is not None), default=1)
-
-
-def _replay_layers(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> Groups:
-    """Runs of like layers in order, tensor by tensor."""
-    if shape.diffusion is not None:
-        return tuple(replay_diffusion(shape, layer, types))
-    block = EagerBlock(shape, layer, types)
-    groups: list[tuple[Span, int]] = []
-    if shape.encoder_layers:
-        source = encoder_block(block)
-        groups.append((replay_pair_layer(source, decoder=False), shape.encoder_layers))
-        groups.append((replay_pair_layer(block, decoder=True), shape.layers))
-    elif shape.hybrid is not None:
-        groups = replay_hybrid_layers(block, shape.hybrid)
-    elif shape.state_space is not None:
-        groups.append((replay_state_space_layer(block, shape.state_space), shape.layers))
-    elif shape.layers - shape.moe_layers:
-        groups.append((block.replay_layer(), shape.layers - shape.moe_layers))
-    if shape.moe_layers and not shape.encoder_layers and shape.hybrid is None:
-        groups.append((block.replay_layer(moe=True), shape.moe_layers))
-    return tuple(groups)
-
-
-def _replay_head(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> Span:
-    if shape.diffusion is not None:
-        return replay_diffusion_head(shape, layer, types)
-    return EagerBlock(shape, layer, types).replay_head(
-        fused=layer.loss_fused, eager=layer.loss_eager
+        weight=wide,
+        compute=4 if precision is Precision.FP32 else 2,
+        residual=2 if quantized_bits else wide,
+        gradient=wide,
+        cast=precision in (Precision.AMP, Precision.FP16_AMP),
+        keeps_gradients=keeps_gradients,
+        frozen=bool(lora_rank),
+        lora_rank=lora_rank,
+        quantized=bool(quantized_bits),
     )
 
 
 class _Step:
     __slots__ = (
-        "attention_kept",
-        "every_other",
-        "groups",
         "head",
         "highest",
+        "layers",
         "mask",
         "prefetch",
         "root",
@@ -182,7 +109,7 @@ class _Step:
 
     def __init__(self, shape: Architecture, setup: TrainingSetup) -> None:
         self.shape, self.setup = shape, setup
-        self.types = choose_types(shape, setup)
+        self.types = choose_types(setup)
         self.states = size_states(shape, setup)
         tokens = setup.micro_batch * setup.sequence // setup.context
         self.mask = 0
@@ -193,25 +120,29 @@ class _Step:
         if shape.diffusion is not None:
             tokens += setup.micro_batch * count_text(shape.diffusion, setup.text_tokens)
             self.stream = tokens * shape.hidden * self.types.compute
-        layer = setup.layer
-        self.groups, self.head = list_spans(shape, layer, self.types)
-        if shape.tower is not None and setup.image_patches and not setup.tower_frozen:
-            tower = replay_tower_layer(EagerBlock(shape, layer, self.types), shape.tower)
-            self.groups = ((tower, shape.tower.layers), *self.groups)
-        self.attention_kept = 0
+        attention_kept = every_other = 0
         if setup.recompute is Recompute.SELECTIVE and setup.attention is Attention.EAGER:
             scores = tokens * (setup.sequence // setup.context) * shape.heads
             wide = 4 if shape.softmax_upcast or self.types.residual == 4 else self.types.compute
-            self.attention_kept = scores * (wide + self.types.compute * (wide != 2))
-        self.every_other = 0
+            attention_kept = scores * (wide + self.types.compute * (wide != 2))
         titan = setup.framework is Framework.TORCHTITAN and not shape.experts
         if titan and setup.recompute is Recompute.SELECTIVE:
             # Selective checkpointing by operation: the layer's input, every other matmul's result
             # (query, value, gate, down) and attention's are kept, all else is computed again. That was
             # torchtitan's rule in 2024 and 2025; a later one takes a list of names.
-            self.attention_kept = 0
+            attention_kept = 0
             width = 2 * shape.hidden + 2 * shape.query_width + shape.kv_width + shape.ffn
-            self.every_other = tokens * width * self.types.compute
+            every_other = tokens * width * self.types.compute
+        keeping = Keeping(
+            self.stream,
+            setup.recompute is Recompute.FULL,
+            setup.activation_offload,
+            attention_kept,
+            every_other,
+            tower=bool(setup.image_patches) and not setup.tower_frozen,
+        )
+        self.layers = walk_layers(shape, setup.layer, self.types, keeping)
+        self.head = self.layers.head
         self.wrapped = gathers_weights(setup)
         largest = max(
             (shape.moe_layer_parameters if shape.moe_layers else 0), shape.dense_layer_parameters
@@ -229,16 +160,6 @@ class _Step:
             self.spare = live
         self.highest: dict[Phase, tuple[int, dict[str, int]]] = {}
 
-    def kept_by(self, span: Span) -> int:
-        """Bytes one layer keeps from its forward to its backward."""
-        if self.setup.activation_offload:
-            return 0
-        if self.setup.recompute is Recompute.FULL:
-            return self.stream
-        if self.every_other:
-            return min(self.every_other, span.kept)
-        return span.kept - self.attention_kept
-
     def base(self) -> dict[str, int]:
         """Terms alive through the whole step."""
         states = self.states
@@ -252,167 +173,130 @@ class _Step:
         }
         return {name: size for name, size in terms.items() if size}
 
-    def add(self, phase: Phase, **terms: int) -> None:
+    def add(self, phase: Phase, terms: dict[str, int]) -> None:
         """Note a moment beside what is alive through the whole step; of a phase's moments the highest stays."""
         total = sum(terms.values())
         if phase not in self.highest or total > self.highest[phase][0]:
             self.highest[phase] = total, terms
 
     def list_moments(self, base: dict[str, int], peak_only: bool) -> tuple[Moment, ...]:
-        """One moment a phase, with its terms by name; or the highest alone."""
+        """One moment a phase with its terms, or the highest alone."""
         found = self.highest
         if peak_only:
             top = max(found, key=lambda phase: found[phase][0])
             found = {top: found[top]}
         return tuple(
-            Moment(
-                phase,
-                base | {name.replace("_", " "): size for name, size in terms.items() if size},
-            )
+            Moment(phase, base | {name: size for name, size in terms.items() if size})
             for phase, (_, terms) in found.items()
         )
 
     def walk(self, *, peak_only: bool = False) -> StepMemory:
         """All phases in order."""
-        setup, states, head = self.setup, self.states, self.head
+        setup, states, head, layers = self.setup, self.states, self.head, self.layers
         base = self.base()
         resident = sum(base.values())
         full = setup.recompute is Recompute.FULL
         held = states.gradients if setup.micro_batches > 1 else 0
-        runs = self.list_runs(full)
-        activations = sum(kept * count for _, count, kept, _ in runs)
-        casts = sum(span.cast * count for span, count in self.groups) if full else 0
+        activations = layers.activations
         # Autocast's cache holds every cast weight until the context ends; without recomputation the
         # same copies are kept by autograd anyway.
-        cache = casts if full and not self.types.frozen else 0
+        cache = layers.cast if full and not self.types.frozen else 0
         spare = self.spare
-        stood = highest = 0
-        for span, count, kept, _ in runs:
-            stood += kept * count
-            inside = span.transient_peak if full else span.forward_peak
-            highest = max(highest, stood - kept + inside)
         self.add(
             Phase.FORWARD,
-            gradients=held,
-            unsharded_weights=self.root + self.unit + self.prefetch + spare,
-            cast_weights=cache,
-            activations=highest + self.stream,
-            attention_mask=self.mask,
+            {
+                "gradients": held,
+                "unsharded weights": self.root + self.unit + self.prefetch + spare,
+                "cast weights": cache,
+                "activations": layers.forward_peak + self.stream,
+                "attention mask": self.mask,
+            },
         )
         # Checkpointing keeps the mask with its arguments; otherwise it dies with the decoder.
         mask = self.mask if full else 0
         self.add(
             Phase.LOSS,
-            gradients=held,
-            unsharded_weights=self.root + self.unit + spare,
-            cast_weights=cache,
-            activations=activations,
-            logits_and_loss=head.forward_peak,
-            attention_mask=mask,
+            {
+                "gradients": held,
+                "unsharded weights": self.root + self.unit + spare,
+                "cast weights": cache,
+                "activations": activations,
+                "logits and loss": head.forward_peak,
+                "attention mask": mask,
+            },
         )
         kept = 0 if setup.activation_offload else head.kept
         after_forward = resident + held + self.root + spare + activations + kept + mask
         self.add(
             Phase.LOSS_BACKWARD,
-            gradients=held,
-            unsharded_weights=self.root + self.prefetch + spare,
-            activations=activations,
-            logits_and_loss=head.backward_peak,
-            attention_mask=mask,
+            {
+                "gradients": held,
+                "unsharded weights": self.root + self.prefetch + spare,
+                "activations": activations,
+                "logits and loss": head.backward_peak,
+                "attention mask": mask,
+            },
         )
-        self.walk_backward(runs, activations, held)
+        self.walk_backward(held)
         after_backward = resident + states.gradients
         self.step()
         if setup.resume:
             # torch.load with map_location on the device: the read states stand beside their copies.
-            self.add(Phase.LOAD, loaded_states=states.moments + states.master)
+            self.add(Phase.LOAD, {"loaded states": states.moments + states.master})
         return StepMemory(
             moments=self.list_moments(base, peak_only),
             weights=states.weights + states.rounding + states.buckets + states.master,
             after_forward=after_forward,
             after_backward=after_backward,
             after_step=resident,
-            largest_tensor=max(
-                (head.largest, *(span.largest for span, _ in self.groups)), key=lambda t: t[1]
-            ),
+            largest_tensor=layers.largest,
         )
 
-    def list_runs(self, full: bool) -> list[tuple[Span, int, int, int]]:
-        """Runs of like layers with what one keeps, and how high its backward rises above what others keep."""
-        found: dict[int, tuple[int, int]] = {}
-        for span, _ in self.groups:
-            if id(span) in found:
-                continue
-            inside = span.backward_peak
-            if full:
-                missing = 0 if self.keeps_input(span) else self.stream
-                inside = max(inside, self.stream + span.forward_peak) + missing
-            elif self.attention_kept or self.every_other:
-                inside = max(inside, span.forward_peak + self.stream)
-            found[id(span)] = self.kept_by(span), inside
-        return [(span, count, *found[id(span)]) for span, count in self.groups]
-
-    def walk_backward(
-        self, runs: list[tuple[Span, int, int, int]], activations: int, held: int
-    ) -> None:
-        """Backward through the layers: the first and the last of each kind bound the rest."""
-        setup, states, head, shape = self.setup, self.states, self.head, self.shape
-        full = setup.recompute is Recompute.FULL
+    def walk_backward(self, held: int) -> None:
+        """Backward through the layers."""
+        setup, states, layers, shape = self.setup, self.states, self.layers, self.shape
         # Under FSDP the root keeps its unsharded gradient to the end, layers keep their shards.
-        produced = 0 if held else head.weight_gradients
-        sharded = 0
-        remaining = activations
+        produced = held or self.head.weight_gradients
+        part, whole = (0 if held else 1), 1
+        if self.wrapped or setup.sharding is Sharding.ZERO2:
+            part, whole = states.gradients, max(1, shape.parameters * self.types.gradient)
         unsharded = self.root + self.prefetch + (self.spare or self.unit)
+        release = self.unit if self.spare else 0
         # One layer's packed gradients, in fp32, wait for their reduce-scatter.
         reduce = 4 * self.unit // self.types.weight
         bucket = 0
         if setup.framework is Framework.DEEPSPEED:
             bucket = min(REDUCE_BUCKET, shape.parameters) * self.types.gradient
-        start: tuple[int, ...] = ()
-        end: tuple[int, ...] = ()
-        split = self.wrapped or setup.sharding is Sharding.ZERO2
-        whole = max(1, shape.parameters * self.types.gradient)
-        for span, count, kept, inside in reversed(runs):
-            gradient = 0 if held else span.weight_gradients
-            shard = 0
-            if split:
-                shard = states.gradients * span.weight_gradients // whole
-                gradient = 0
-            for done in (0, count - 1) if count > 1 else (0,):
-                sizes: tuple[int, ...] = (
-                    held + produced + done * gradient + sharded + done * shard,
-                    unsharded - (done * self.unit if self.spare else 0),
-                    (reduce if done else 0) + bucket,
-                    remaining - kept * (done + 1) + inside,
-                )
-                if not start:
-                    start = sizes
-                elif not end or sum(sizes) > sum(end):
-                    end = sizes
-            remaining -= kept * count
-            produced += count * gradient
-            sharded += count * shard
-        for phase, parts in ((Phase.BACKWARD_START, start), (Phase.BACKWARD_END, end)):
-            if parts:
+        mask = self.mask if setup.recompute is Recompute.FULL else 0
+        for phase, points in (
+            (Phase.BACKWARD_START, layers.first and (layers.first,)),
+            (Phase.BACKWARD_END, layers.later),
+        ):
+            for behind, done, activations in points or ():
                 self.add(
                     phase,
-                    gradients=parts[0],
-                    unsharded_weights=parts[1],
-                    reduce_scatter=parts[2],
-                    activations=parts[3],
-                    attention_mask=self.mask if full else 0,
+                    {
+                        "gradients": produced + behind * part // whole,
+                        "unsharded weights": unsharded - done * release,
+                        "reduce scatter": (reduce if done else 0) + bucket,
+                        "activations": activations,
+                        "attention mask": mask,
+                    },
                 )
+        sharded = layers.weight_gradients * part // whole
         table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
         total = held or states.gradients
         if self.wrapped:
             root_gradient = self.root * self.types.gradient // self.types.weight
             self.add(
                 Phase.EMBEDDING_BACKWARD,
-                gradients=sharded,
-                unsharded_weights=self.root,
-                unsharded_gradients=root_gradient + (table if shape.tied else 0),
-                reduce_scatter=reduce,
-                activations=self.stream,
+                {
+                    "gradients": sharded,
+                    "unsharded weights": self.root,
+                    "unsharded gradients": root_gradient + (table if shape.tied else 0),
+                    "reduce scatter": reduce,
+                    "activations": self.stream,
+                },
             )
             # Its gradients are packed, freed and reduced in fp32. A loop variable in FSDP2's
             # foreach_reduce still holds the last one, which is the output matrix unless it is tied.
@@ -422,19 +306,19 @@ class _Step:
             narrow = 4 * outside // ranks if setup.weight_bytes < 4 else 0
             self.add(
                 Phase.EMBEDDING_BACKWARD,
-                gradients=total,
-                unsharded_gradients=last,
-                reduce_scatter=4 * outside + narrow,
+                {
+                    "gradients": total,
+                    "unsharded gradients": last,
+                    "reduce scatter": 4 * outside + narrow,
+                },
             )
         else:
             # Gradients of a shared table come from both ends: two and their sum stand side by side.
             extra = table if shape.tied or held or states.buckets else 0
             extra += table if shape.tied and not (held or states.buckets) else 0
-            self.add(Phase.EMBEDDING_BACKWARD, gradients=total + extra, activations=self.stream)
-
-    def keeps_input(self, span: Span) -> bool:
-        """Whether the layer's input is among what autograd saves of it."""
-        return self.types.residual == 4 or self.shape.norm.value == "layer"
+            self.add(
+                Phase.EMBEDDING_BACKWARD, {"gradients": total + extra, "activations": self.stream}
+            )
 
     def step(self) -> None:
         """Optimizer step: fp32 gradients for a master copy, square roots of all moments at once."""
@@ -452,7 +336,9 @@ class _Step:
         # single_partition_of_fp32_groups[i].grad, or the usual hand-written loop).
         self.add(
             Phase.STEP,
-            gradients=states.gradients,
-            fp32_gradients=master,
-            step_temporaries=lists,
+            {
+                "gradients": states.gradients,
+                "fp32 gradients": master,
+                "step temporaries": lists,
+            },
         )

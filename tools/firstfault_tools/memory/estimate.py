@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cached_property
-from types import MappingProxyType
+from typing import NamedTuple
+
+from firstfault_tools.memory.setup import Choice
 
 GIB = 1024**3
 
 
-class Phase(StrEnum):
+class Phase(Choice):
     """Moments of a training step at which memory may peak."""
 
     FORWARD = "forward"
@@ -24,7 +23,7 @@ class Phase(StrEnum):
     LOAD = "checkpoint load"
 
 
-class Fit(StrEnum):
+class Fit(Choice):
     """fits: even the high estimate does. tight: the expected one does. no: it does not."""
 
     FITS = "fits"
@@ -33,22 +32,20 @@ class Fit(StrEnum):
     UNKNOWN = "no card given"
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """One phase of a step on one pipeline stage, and what is alive then, in bytes by term."""
 
     phase: Phase
     terms: Mapping[str, int]
     stage: int = 0
 
-    @cached_property
+    @property
     def total(self) -> int:
         """Bytes allocated by PyTorch at this moment."""
         return sum(self.terms.values())
 
 
-@dataclass(frozen=True)
-class StepMemory:
+class StepMemory(NamedTuple):
     """Bytes allocated over one training step on the worst rank.
 
     moments: every candidate for the peak. weights: right after the model stands on the GPU.
@@ -67,11 +64,12 @@ class StepMemory:
     upward_error: float = 0.0
     """Where activations are only a range: how far above the expected value they may lie."""
     largest_tensor: tuple[str, int] = ("", 0)
-    details: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
-    @cached_property
+    @property
     def peak(self) -> Moment:
         """The worst moment."""
+        if len(self.moments) == 1:
+            return self.moments[0]
         return max(self.moments, key=lambda moment: moment.total)
 
     def with_terms(self, beside: Mapping[str, int]) -> StepMemory:
@@ -82,7 +80,7 @@ class StepMemory:
             Moment(moment.phase, {**moment.terms, **beside}, moment.stage)
             for moment in self.moments
         )
-        return replace(self, moments=moments)
+        return self._replace(moments=moments)
 
     def highest(self, *phases: Phase) -> int:
         """Highest total among the given phases, 0 where none was modelled."""

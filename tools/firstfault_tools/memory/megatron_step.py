@@ -8,6 +8,8 @@ generalised to grouped queries, gated MLPs, flash attention and experts; docs/me
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
@@ -121,11 +123,20 @@ def _moe_coefficient(shape: Architecture, setup: TrainingSetup, removed: frozens
 def size_layer(shape: Architecture, setup: TrainingSetup, *, moe: bool = False) -> LayerBytes:
     """One layer's kept bytes for one micro-batch."""
     unit = setup.micro_batch * (setup.sequence // setup.context) * shape.hidden
+    removed = _removed(setup)
     whole = unit * _coefficient(shape, setup, moe=moe, removed=frozenset())
     if setup.recompute is Recompute.FULL:
         spread = setup.tensor if setup.sequence_parallel else 1
         return LayerBytes(whole, unit * setup.compute_bytes / spread)
-    return LayerBytes(whole, unit * count_layer_coefficient(shape, setup, moe=moe))
+    if not removed:
+        return LayerBytes(whole, whole)
+    return LayerBytes(whole, unit * _coefficient(shape, setup, moe=moe, removed=removed))
+
+
+def size_layers(shape: Architecture, setup: TrainingSetup) -> tuple[LayerBytes, LayerBytes]:
+    """A layer with a plain MLP and one with experts."""
+    dense = size_layer(shape, setup) if shape.ffn else LayerBytes(0, 0)
+    return dense, size_layer(shape, setup, moe=True) if shape.experts else dense
 
 
 def count_in_flight(setup: TrainingSetup, stage: int) -> int:
@@ -148,13 +159,37 @@ class StageParameters:
     """Of the ordinary ones those of the token table and the output matrix."""
 
 
+class Split(NamedTuple):
+    """How weights are split, all else of a setup left out: two setups that agree here hold the same."""
+
+    tensor: int
+    expert: int
+    expert_tensor: int
+    table: int
+    """Rows of the token table with its padding."""
+    stages: tuple[int, ...]
+    """Layers of each."""
+
+
 def count_stage_parameters(
     shape: Architecture, setup: TrainingSetup, stage: int
 ) -> StageParameters:
     """Parameters on one rank of a stage; norms, router and row-parallel biases are not split."""
-    t = setup.tensor
-    per_stage = setup.split_layers(shape)[stage]
-    dense_here = _dense_layers_on(shape, setup, stage)
+    split = Split(
+        setup.tensor,
+        setup.expert,
+        setup.expert_tensor,
+        _padded(shape, setup),
+        setup.split_layers(shape),
+    )
+    return _count_parameters(shape, split, stage)
+
+
+@lru_cache(maxsize=256)
+def _count_parameters(shape: Architecture, split: Split, stage: int) -> StageParameters:
+    t = split.tensor
+    per_stage = split.stages[stage]
+    dense_here = _dense_layers_on(shape, split.stages, stage)
     moe_here = per_stage - dense_here
     row_bias = shape.hidden * shape.attention_out_bias
     column_bias = (shape.query_width + 2 * shape.kv_width) * shape.qkv_bias
@@ -167,19 +202,18 @@ def count_stage_parameters(
     experts = 0
     if moe_here:
         common += moe_here * (shape.experts * shape.hidden + shape.shared_expert_parameters // t)
-        held = shape.experts // setup.expert
-        experts = moe_here * held * shape.expert_parameters // setup.expert_tensor
+        held = shape.experts // split.expert
+        experts = moe_here * held * shape.expert_parameters // split.expert_tensor
     # What a layer does not spell out (state-space mixers, towers) is taken to lie evenly.
     common += shape.extra_parameters * per_stage // shape.layers // t
-    table = _padded(shape, setup) * shape.hidden // t
-    first, last = stage == 0, stage == setup.pipeline - 1
+    table = split.table * shape.hidden // t
+    first, last = stage == 0, stage == len(split.stages) - 1
     tables = table * (first + (last and not (shape.tied and first)))
     common += tables + shape.position_parameters * first + shape.norm_parameters * last
     return StageParameters(common, experts, tables)
 
 
-def _dense_layers_on(shape: Architecture, setup: TrainingSetup, stage: int) -> int:
-    held = setup.split_layers(shape)
+def _dense_layers_on(shape: Architecture, held: tuple[int, ...], stage: int) -> int:
     if not shape.experts:
         return held[stage]
     return max(0, min(held[stage], shape.dense_layers - sum(held[:stage])))
@@ -234,12 +268,18 @@ def _size_states(elements: int, ranks: int, setup: TrainingSetup) -> dict[str, f
     }
 
 
-def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[str, int]:
-    """Bytes by term at the peak of one stage."""
+def size_stage(
+    shape: Architecture,
+    setup: TrainingSetup,
+    stage: int,
+    layers: tuple[LayerBytes, LayerBytes] | None = None,
+) -> dict[str, int]:
+    """Bytes by term at the peak of one stage. layers: as `size_layers` says, the same for every stage."""
+    layers = layers or size_layers(shape, setup)
     held = count_stage_parameters(shape, setup, stage)
     replicas = setup.data * setup.context
     if setup.lora_rank:
-        return _add_activations(shape, setup, stage, _size_adapted(shape, setup, held))
+        return _add_activations(shape, setup, stage, layers, _size_adapted(shape, setup, held))
     terms = _size_states(held.common, replicas, setup)
     if setup.precision in LOW_BYTES:
         # Tables stay in bf16.
@@ -248,7 +288,7 @@ def size_stage(shape: Architecture, setup: TrainingSetup, stage: int) -> dict[st
     if held.experts:
         expert = _size_states(held.experts, setup.expert_data, setup)
         terms = {name: size + expert[name] for name, size in terms.items()}
-    return _add_activations(shape, setup, stage, terms)
+    return _add_activations(shape, setup, stage, layers, terms)
 
 
 def _size_adapted(
@@ -262,10 +302,11 @@ def _size_adapted(
 
 
 def _add_activations(
-    shape: Architecture, setup: TrainingSetup, stage: int, terms: dict[str, float]
-) -> dict[str, int]:
+    shape: Architecture, setup: TrainingSetup, stage: int,
+    layers: tuple[LayerBytes, LayerBytes], terms: dict[str, float],
+) -> dict[str, int]:  # fmt: skip
     """The states of a stage with what its layers, its table and its loss hold."""
-    terms["activations"] = _size_activations(shape, setup, stage)
+    terms["activations"] = _size_activations(shape, setup, stage, layers)
     unit = setup.micro_batch * (setup.sequence // setup.context)
     spread = setup.tensor if setup.sequence_parallel else 1
     if stage == 0:
@@ -297,36 +338,41 @@ def size_loss(shape: Architecture, setup: TrainingSetup) -> float:
     return norm + unit * _padded(shape, setup) / setup.tensor * per_logit
 
 
-def _size_activations(shape: Architecture, setup: TrainingSetup, stage: int) -> float:
-    per_stage = setup.split_layers(shape)[stage]
+def _size_activations(
+    shape: Architecture, setup: TrainingSetup, stage: int, layers: tuple[LayerBytes, LayerBytes]
+) -> float:
+    held = setup.split_layers(shape)
+    per_stage = held[stage]
     per_chunk = per_stage / setup.virtual
-    dense = size_layer(shape, setup) if shape.ffn else LayerBytes(0, 0)
-    moe = size_layer(shape, setup, moe=True) if shape.experts else dense
-    dense_share = _dense_layers_on(shape, setup, stage) / per_stage
+    dense, moe = layers
+    dense_share = _dense_layers_on(shape, held, stage) / per_stage
     whole = dense.whole * dense_share + moe.whole * (1 - dense_share)
     kept = dense.kept * dense_share + moe.kept * (1 - dense_share)
     flying = count_in_flight(setup, stage)
-    layers = per_chunk * flying
+    passes = per_chunk * flying
     full = setup.recompute is Recompute.FULL
     if full and setup.recompute_layers and setup.recompute_layers < per_stage:
         share = setup.recompute_layers / per_stage
-        return layers * (share * kept + (1 - share) * whole) + whole
-    return layers * kept + (whole if full else 0.0)
+        return passes * (share * kept + (1 - share) * whole) + whole
+    return passes * kept + (whole if full else 0.0)
 
 
-def estimate_megatron(shape: Architecture, setup: TrainingSetup) -> StepMemory:
+def estimate_megatron(
+    shape: Architecture, setup: TrainingSetup, *, peak_only: bool = False
+) -> StepMemory:
     """Every stage's peak, in the backward of its last layer (gradients and optimizer resident)."""
     setup.check(shape)
     moments: list[Moment] = []
     last = setup.pipeline - 1
+    layers = size_layers(shape, setup)
     for stage in sorted({0, *((1,) if setup.pipeline > 2 else ()), last}):
-        terms = size_stage(shape, setup, stage)
+        terms = size_stage(shape, setup, stage, layers)
         phase = Phase.LOSS_BACKWARD if stage == last else Phase.BACKWARD_START
         moments.append(Moment(phase, terms, stage))
     peak = max(moments, key=lambda moment: moment.total)
     static = sum(peak.terms.get(name, 0) for name in ("weights", "gradients", "optimizer"))
     return StepMemory(
-        moments=tuple(moments),
+        moments=(peak,) if peak_only else tuple(moments),
         weights=peak.terms["weights"],
         after_forward=peak.total,
         after_backward=static,

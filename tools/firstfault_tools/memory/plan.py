@@ -6,17 +6,16 @@ context, adapters, rounded states) only where they are not enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
-from firstfault_tools.memory.changes import Candidate, list_candidates
-from firstfault_tools.memory.estimate import GIB, Fit
+from firstfault_tools.memory.changes import Trial, try_changes
+from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
 from firstfault_tools.memory.setup import TrainingSetup
-from firstfault_tools.memory.verdict import choose_fit, estimate_peak, size_need
+from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
 
 MOST_STEPS = 6
 LEAST_GIB = 0.05
@@ -45,46 +44,50 @@ def plan_changes(
     card: Card | None,
     scale: float = 1.0,
     beside: Mapping[str, int] = MappingProxyType({}),
+    step: StepMemory | None = None,
+    trials: Sequence[Trial] | None = None,
 ) -> tuple[PlannedStep, ...]:
-    """Steps up to the one with which it fits; none where there is no card, or it fits as it is."""
+    """Steps up to the one with which it fits; none where there is no card, or it fits as it is.
+
+    step, trials: the estimate as it is and with each single change, where they have been made.
+    """
     if card is None:
         return ()
     standing = sum(beside.values())
-    needed = size_need(estimate_peak(shape, setup), setup, standing)[1]
-    fit = choose_fit(needed, card)
+    step = step or estimate_step(shape, setup, peak_only=True)
+    fit = choose_fit(size_need(step, setup, standing)[1], card)
     steps: list[PlannedStep] = []
     while fit is not Fit.FITS and len(steps) < MOST_STEPS:
-        found = _choose(shape, setup)
-        if found is None:
+        before = step.peak.total
+        best = _choose(shape, setup, before, trials)
+        if best is None:
             break
-        chosen, setup, saved = found
-        needed = size_need(estimate_peak(shape, setup), setup, standing)[1]
+        (chosen, setup, step), trials = best, None
+        needed = size_need(step, setup, standing)[1]
         fit = choose_fit(needed, card)
         steps.append(
             PlannedStep(
-                chosen.name, saved * scale, needed.expected, fit in (Fit.FITS, Fit.TIGHT),
-                chosen.cost, chosen.side_effects, chosen.flag, chosen.alters,
+                chosen.name, (before - step.peak.total) / GIB * scale, needed.expected,
+                fit in (Fit.FITS, Fit.TIGHT), chosen.cost, chosen.side_effects, chosen.flag,
+                chosen.alters,
             )
         )  # fmt: skip
     return tuple(steps)
 
 
 def _choose(
-    shape: Architecture, setup: TrainingSetup
-) -> tuple[Candidate, TrainingSetup, float] | None:
-    """The next change, the setup with it and what it saves."""
-    peak = estimate_peak(shape, setup).peak.total
-    best: tuple[Candidate, TrainingSetup, float] | None = None
-    for candidate in list_candidates(shape, setup):
-        if OTHER_GPUS & candidate.fields.keys():
-            continue
-        try:
-            changed = setup.vary(candidate.fields)
-            saved = (peak - estimate_peak(shape, changed).peak.total) / GIB
-        except InvalidParameter:
-            continue
-        if saved < LEAST_GIB:
-            continue
-        if best is None or (best[0].alters, -best[2]) > (candidate.alters, -saved):
-            best = candidate, changed, saved
-    return best
+    shape: Architecture, setup: TrainingSetup, before: int, trials: Sequence[Trial] | None
+) -> Trial | None:
+    """The change that saves most; one that alters the result only where no other saves anything."""
+    for alters in (False, True):
+        tried = try_changes(shape, setup, alters) if trials is None else trials
+        found = [
+            trial
+            for trial in tried
+            if trial.candidate.alters is alters
+            and not OTHER_GPUS & trial.candidate.fields.keys()
+            and before - trial.step.peak.total >= LEAST_GIB * GIB
+        ]
+        if found:
+            return min(found, key=lambda trial: trial.step.peak.total)
+    return None

@@ -11,7 +11,7 @@ from firstfault_tools.findings import Json
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.calibration import apply_calibration, calibrate
 from firstfault_tools.memory.cards import Card
-from firstfault_tools.memory.changes import Change, rank_changes
+from firstfault_tools.memory.changes import Change, rank_changes, try_changes
 from firstfault_tools.memory.configuration import Draft, Run
 from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
 from firstfault_tools.memory.host import size_host, size_node
@@ -63,8 +63,12 @@ def report_memory(
         capacity = card.total_gib if card else None
         beside = size_beside(run.shape, run.setup, run.rollout, step, capacity)
     verdict = judge(step.with_terms(beside), run.setup, card)
-    ranked = rank_changes(run.shape, run.setup, card, factor, plain, beside) if changes else ()
-    planned = plan_changes(run.shape, run.setup, card, factor, beside) if changes else ()
+    ranked: Sequence[Change] = ()
+    planned: Sequence[PlannedStep] = ()
+    if changes:
+        trials = try_changes(run.shape, run.setup)
+        ranked = rank_changes(run.shape, run.setup, card, factor, plain, beside, trials)
+        planned = plan_changes(run.shape, run.setup, card, factor, beside, plain, trials)
     told = _describe(run, verdict, ranked, calibration, _size_rollout(run, step, verdict, card))
     return {**told, "plan": [describe_step(planned_step) for planned_step in planned]}
 

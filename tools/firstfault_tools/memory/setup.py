@@ -15,7 +15,13 @@ from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
 
 
-class Framework(StrEnum):
+class Choice(StrEnum):
+    """One of a few words. Hashed as its text: Enum's own hash is a call in Python, of which an estimate makes many."""
+
+    __hash__ = str.__hash__
+
+
+class Framework(Choice):
     """Whose code runs the step; decides which tensors a layer keeps."""
 
     HUGGINGFACE = "huggingface"
@@ -28,7 +34,7 @@ class Framework(StrEnum):
     """Eager modules, flat partitioned states."""
 
 
-class Precision(StrEnum):
+class Precision(Choice):
     """amp: fp32 weights under autocast to bf16 (fp16_amp: to fp16). bf16, fp16: everything in it.
     bf16_master: bf16 weights with an fp32 copy in the optimizer. fp8: bf16 with fp8 matmul inputs, one
     scale a tensor. mxfp8, nvfp4: with scales of blocks of 32 and 16 values (Blackwell)."""
@@ -44,13 +50,15 @@ class Precision(StrEnum):
     NVFP4 = "nvfp4"
 
 
+FULL_WEIGHTS = (Precision.FP32, Precision.AMP, Precision.FP16_AMP)
+"""Weights stand in fp32."""
 LOW_BYTES = {Precision.FP8: 1.0, Precision.MXFP8: 1 + 1 / 32, Precision.NVFP4: 0.5 + 1 / 16}
 """Bytes of a value in one orientation, its block's scale included. Transformer Engine keeps both orientations
 of a weight (rowwise and columnwise data in transformer_engine/pytorch/tensor/mxfp8_tensor.py, nvfp4_tensor.py;
 on Hopper the fp8 weight and its transpose) and one of a saved input."""
 
 
-class Attention(StrEnum):
+class Attention(Choice):
     """eager writes the score matrix out; sdpa picks a kernel; flash never writes it."""
 
     EAGER = "eager"
@@ -58,7 +66,7 @@ class Attention(StrEnum):
     FLASH = "flash"
 
 
-class Recompute(StrEnum):
+class Recompute(Choice):
     """selective: the attention core only. full: whole layers, of which the input is kept."""
 
     NONE = "none"
@@ -66,7 +74,7 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
-class Sharding(StrEnum):
+class Sharding(Choice):
     """Which model states are split over the data-parallel ranks."""
 
     NONE = "none"
@@ -342,7 +350,7 @@ class TrainingSetup:
     @property
     def weight_bytes(self) -> int:
         """Bytes of a stored weight."""
-        return 4 if self.precision in (Precision.FP32, Precision.AMP, Precision.FP16_AMP) else 2
+        return 4 if self.precision in FULL_WEIGHTS else 2
 
     @property
     def compute_bytes(self) -> int:

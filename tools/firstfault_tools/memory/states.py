@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.eager_diffusion import is_adapted, list_matrices
@@ -128,6 +129,7 @@ def count_quantized(shape: Architecture, setup: TrainingSetup) -> int:
     return int(linears * width) + 2 * rest
 
 
+@lru_cache(maxsize=64)
 def round_weights(shape: Architecture, width: int) -> int:
     """Allocator rounding of freshly placed weights that counts as allocated."""
     if shape.diffusion is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
@@ -27,8 +28,7 @@ Shifting: recomputation, FSDP or ZeRO, whose sizes alternate (1.06 to 1.26 measu
 under pressure gives cached blocks back first, so the low end is what must fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Low, expected and high, in GiB."""
 
     low: float
@@ -59,7 +59,7 @@ def estimate_step(
     """The step by the model that fits the run: fused and split, or eager. peak_only: its worst moment alone."""
     split = setup.tensor > 1 or setup.pipeline > 1 or setup.expert > 1
     if setup.framework is Framework.MEGATRON or split:
-        step = estimate_megatron(shape, setup)
+        step = estimate_megatron(shape, setup, peak_only=peak_only and not shape.partial)
     else:
         step = estimate_eager(shape, setup, peak_only=peak_only and not shape.partial)
     if not shape.partial:
@@ -72,15 +72,9 @@ def estimate_step(
     )
     beside = step.relative_error if shape.unspelled else 0.0
     whole = max(1, step.peak.total)
-    return replace(
-        step, relative_error=beside + 1 - low / whole, upward_error=beside + high / whole - 1
+    return step._replace(
+        relative_error=beside + 1 - low / whole, upward_error=beside + high / whole - 1
     )
-
-
-@lru_cache(maxsize=512)
-def estimate_peak(shape: Architecture, setup: TrainingSetup) -> StepMemory:
-    """The step with its worst moment alone. Kept: a plan asks again for what single changes have asked."""
-    return estimate_step(shape, setup, peak_only=True)
 
 
 def _count_activations(moment: Moment) -> int:
