@@ -49,7 +49,7 @@ _FINISHED = expression(
     r"\bsaved? final (?:checkpoint|model)|\bfinal (?:checkpoint|model) (?:saved|written)|\bdone training\b|successfully completed|"
     r"\ball (?:\d{1,9} )?(?:epochs|steps|iterations) (?:are )?(?:done|finished|completed?)\b|"
     r"\bmax[_ ](?:steps|epochs|iters|iterations)(?: \d{1,9})? reached|^(?:\[?(?:rank ?)?\d{1,5}\]?:? ?)?(?:[\d:.,t -]{8,30} )?done[.!]?$|"
-    r"\bbreached max[_ ](?:steps|epochs|iters|iterations)|"
+    r"\bbreached max[_ ](?:steps|epochs|iters|iterations)|\bmax(?:imum)? number of (?:steps|epochs|iterations) (?:has been |was )?reached|"
     r"\bexits? successfully\b|(?<![\w-])exit(?:ed|ing|s)?(?: with)?(?: exit| return)?(?: code| status)?[ :=']{1,3}0(?:\s*$|[\s.,;)'](?!\d))|"
     r"\bcompleted\s+0:0\b|\b(\d+)/\1 (?:ranks|workers|processes) (?:finished|done|exited)|all (?:\d+ )?(?:ranks|workers) (?:finished|done)\b|"
     r"\"key\": \"run_stop\".{0,300}\"status\": \"success\"|\bworker group successfully finished\b|\bsignaling trainer to stop\b|\bjob (?:\S+ )?succeeded\b"
