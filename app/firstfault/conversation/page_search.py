@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from firstfault.conversation.rulings import is_known
 from firstfault.knowledge_base.search import Found, search_pages, word_rarity
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.expressions import expression
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.knowledge.page import Page
+
+FIELD_TERMS = Path(__file__).with_name("field_terms.yaml")
 
 PassageSearch = Callable[[str, int], Sequence[Found]]
 LEAST_SHARE = 0.10
@@ -54,7 +60,8 @@ class PageSearch:
         near = max(f.near for f in found)
         if near:
             near = max(near, asked)
-            if near < OURS + STRANGE * min(1.0, unknown_share(text) / MANY):
+            strange = 0.0 if names_field(text) else min(1.0, unknown_share(text) / MANY)
+            if near < OURS + STRANGE * strange:
                 return []
         elif max(dict(search_pages(text, 10)).values(), default=0.0) < least:
             return []
@@ -72,6 +79,18 @@ class PageSearch:
     def _near(self, name: str, text: str) -> Mapping[str, float]:
         near: Callable[[str], Mapping[str, float]] | None = getattr(self.passages, name, None)
         return near(text) if near is not None else {}
+
+
+def names_field(text: str) -> bool:
+    """A word that only this field has, or two that it shares: what else is said may be in any language."""
+    alone, together = _field_terms()
+    return any(t.search(text) for t in alone) or sum(bool(t.search(text)) for t in together) >= 2
+
+
+@cache
+def _field_terms() -> tuple[tuple[re.Pattern[str], ...], tuple[re.Pattern[str], ...]]:
+    rows = read_yaml(FIELD_TERMS.read_text(encoding="utf-8"))
+    return tuple(expression(t, re.I) for t in rows["alone"]), tuple(expression(t, re.I) for t in rows["together"])  # fmt: skip
 
 
 def unknown_share(text: str) -> float:
