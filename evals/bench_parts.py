@@ -69,12 +69,18 @@ MEMORY_RUNS: tuple[dict[str, Any], ...] = (
 def memory_calls(count: int = 40) -> list[tuple[str, float]]:
     """Median CPU seconds of a call of the memory calculator: no call repeats a setup seen before."""
     rows = []
-    for name, changes in (("estimate", False), ("estimate and every change", True)):
+    asked = {
+        "estimate": (False, False),
+        "estimate and every change": (True, False),
+        "estimate, every change and the plan": (True, True),
+    }
+    for number, (name, (changes, plan)) in enumerate(asked.items()):
         took = []
         for given in MEMORY_RUNS:
             for call in range(count):
                 begin = time.process_time()
-                run_memory(**given, changes=changes, sequence=2048 + 256 * call + 128 * changes)
+                length = 2048 + 256 * call + 64 * number
+                run_memory(**given, changes=changes, plan=plan, sequence=length)
                 took.append(time.process_time() - begin)
         rows.append((f"memory, {name}, median of {len(took)} calls (CPU)", statistics.median(took)))
     return rows

@@ -78,31 +78,49 @@ def walk_layers(
         groups = ((tower, shape.tower.layers), *groups)
     holds_input = types.residual == 4 or shape.norm.value == "layer"
     sizes = {id(span): _size_span(span, keeping, holds_input) for span, _ in groups}
-    runs = [(span, count, *sizes[id(span)]) for span, count in groups]
-    stood = highest = 0
-    for span, count, kept, _ in runs:
-        stood += kept * count
-        inside = span.transient_peak if keeping.full else span.forward_peak
-        highest = max(highest, stood - kept + inside)
+    runs = tuple((span, count, *sizes[id(span)]) for span, count in groups)
+    repeats = _count_repeats(groups)
+    # Along repeats all heights grow evenly: the first and the last of them bound those between, and so do the
+    # first and the last layer of a run.
+    turns = (0, repeats - 1) if repeats > 1 else (0,)
+    runs = runs[: len(runs) // repeats]
+    whole = sum(kept * count for _, count, kept, _ in runs)
+    learned = sum(span.weight_gradients * count for span, count, _, _ in runs)
+    highest = 0
     points: list[Point] = []
-    gradients, remaining = 0, stood
-    for span, count, kept, inside in reversed(runs):
-        # The first and the last of a run bound those between.
-        for done in (0, count - 1) if count > 1 else (0,):
-            behind = gradients + done * span.weight_gradients
-            points.append(Point(behind, done, remaining - kept * (done + 1) + inside))
-        remaining -= kept * count
-        gradients += count * span.weight_gradients
+    for turn in turns:
+        stood = whole * turn
+        remaining = whole * (repeats - turn)
+        gradients = learned * turn
+        for span, count, kept, _ in runs:
+            stood += kept * count
+            inside = span.transient_peak if keeping.full else span.forward_peak
+            highest = max(highest, stood - kept + inside)
+        for span, count, kept, inside in reversed(runs):
+            for done in (0, count - 1) if count > 1 else (0,):
+                behind = gradients + done * span.weight_gradients
+                points.append(Point(behind, done, remaining - kept * (done + 1) + inside))
+            remaining -= kept * count
+            gradients += count * span.weight_gradients
     return LayerWalk(
         head=head,
-        activations=stood,
+        activations=whole * repeats,
         cast=sum(span.cast * count for span, count in groups),
         forward_peak=highest,
-        weight_gradients=gradients,
+        weight_gradients=learned * repeats,
         first=points[0] if points else None,
         later=_keep_highest(points[1:]),
         largest=max((head.largest, *(span.largest for span, _ in groups)), key=lambda t: t[1]),
     )
+
+
+def _count_repeats(groups: Groups) -> int:
+    """How many times over the same runs follow each other, as a hybrid's do."""
+    for size in range(1, len(groups) // 2 + 1):
+        times, rest = divmod(len(groups), size)
+        if not rest and groups[:size] * times == groups:
+            return times
+    return 1
 
 
 def _size_span(span: Span, keeping: Keeping, holds_input: bool) -> tuple[int, int]:

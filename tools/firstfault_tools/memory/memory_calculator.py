@@ -25,6 +25,7 @@ PARAMETERS: dict[str, Any] = {
         "card": {"type": "string", "description": "GPU model (H100-80GB, A100-40GB, ...) or GiB"},
         "observed_peak_gib": {"type": "number", "exclusiveMinimum": 0},
         "changes": {"type": "boolean", "description": "rank single changes as well"},
+        "plan": {"type": "boolean", "description": "lay changes one after the other until it fits"},
         "hidden": _COUNT,
         "layers": _COUNT,
         "heads": _COUNT,
@@ -114,6 +115,7 @@ def run_memory(
     card: str | None = None,
     observed_peak_gib: float | None = None,
     changes: bool = True,
+    plan: bool = True,
     **fields: Any,
 ) -> Mapping[str, Json]:
     """Estimate of one run. Raises InvalidParameter and UnreadableArtefact."""
@@ -131,6 +133,7 @@ def run_memory(
         find_card(card) if card else None,
         observed_peak_gib=observed_peak_gib,
         changes=changes,
+        plan=plan,
     )
 
 

@@ -39,9 +39,11 @@ def report_memory(
     *,
     observed_peak_gib: float | None = None,
     changes: bool = True,
+    plan: bool = True,
 ) -> dict[str, Json]:
     """Estimate, verdict and ranked changes of a run. Raises InvalidParameter.
 
+    changes, plan: rank single changes; lay them one after the other until it fits.
     observed_peak_gib: one peak of allocated memory seen in the run; scales the dynamic terms.
     """
     plain = step = estimate_step(run.shape, run.setup)
@@ -68,7 +70,8 @@ def report_memory(
     if changes:
         trials = try_changes(run.shape, run.setup)
         ranked = rank_changes(run.shape, run.setup, card, factor, plain, beside, trials)
-        planned = plan_changes(run.shape, run.setup, card, factor, beside, plain, trials)
+        if plan:
+            planned = plan_changes(run.shape, run.setup, card, factor, beside, plain, trials)
     told = _describe(run, verdict, ranked, calibration, _size_rollout(run, step, verdict, card))
     return {**told, "plan": [describe_step(planned_step) for planned_step in planned]}
 

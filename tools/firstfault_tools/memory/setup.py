@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from firstfault_tools.errors import InvalidParameter
@@ -155,6 +156,14 @@ class LayerSetup(NamedTuple):
         return self._replace(sequence=0, micro_batch=0)
 
 
+_COUNTS = (
+    "sequence", "micro_batch", "micro_batches", "world", "tensor", "pipeline", "virtual", "context", "expert",
+)  # fmt: skip
+_read_counts = attrgetter(*_COUNTS)
+MOST = 100_000_000
+"""More of anything is a slip."""
+
+
 @dataclass(frozen=True)
 class TrainingSetup:
     """One training run as memory sees it. `context` splits the sequence; `data` is derived.
@@ -226,22 +235,13 @@ class TrainingSetup:
     tower_frozen: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "sequence",
-            "micro_batch",
-            "micro_batches",
-            "world",
-            "tensor",
-            "pipeline",
-            "virtual",
-            "context",
-            "expert",
-        ):
-            value = getattr(self, name)
-            if value < 1:
-                raise InvalidParameter(name, f"must be at least 1, got {value}")
-            if value > 100_000_000:
-                raise InvalidParameter(name, f"is larger than any known run: {value}")
+        counts = _read_counts(self)
+        if min(counts) < 1 or max(counts) > MOST:
+            for name, value in zip(_COUNTS, counts, strict=True):
+                if value < 1:
+                    raise InvalidParameter(name, f"must be at least 1, got {value}")
+                if value > MOST:
+                    raise InvalidParameter(name, f"is larger than any known run: {value}")
         if self.optimizer not in OPTIMIZERS:
             raise InvalidParameter("optimizer", f"must be one of {', '.join(OPTIMIZERS)}")
         if self.quantized_bits not in (0, 4, 8):
