@@ -30,12 +30,24 @@ def list_cards() -> dict[str, Card]:
     return known
 
 
+@cache
+def _list_plain() -> dict[str, Card]:
+    return {_simplify(name): card for name, card in list_cards().items()}
+
+
+def _simplify(name: str) -> str:
+    """H100-80GB, `H100 80GB` and h100_80gb are one name."""
+    return "".join(sign for sign in name.lower() if sign.isalnum())
+
+
 def find_card(name: str) -> Card:
     """The card by name, alias, or a capacity in GiB written as a number."""
+    known = _list_plain()
+    plain = _simplify(name)
+    for spelling in (plain, f"{plain}b"):
+        if spelling in known:
+            return known[spelling]
     text = name.strip().lower()
-    known = list_cards()
-    if text in known:
-        return known[text]
     number = text.removesuffix("gib").removesuffix("gb").strip()
     try:
         size = float(number)

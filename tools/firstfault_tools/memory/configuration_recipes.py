@@ -73,7 +73,7 @@ def _take_adapter(config: Config, setup: dict[str, Any], kind: str, rank: object
 
 
 def read_axolotl(config: Config, source: str = "Axolotl YAML") -> Draft:
-    """Axolotl: bf16 autocast over fp32 master weights unless an adapter freezes a bf16 base; defaults of
+    """Axolotl: weights are loaded in bf16 unless it is off, trained ones too; defaults of
     src/axolotl/utils/schemas/config.py (micro_batch_size 1, sequence_len 512)."""
     setup: dict[str, Any] = {"framework": "huggingface"}
     adapter = str(config.get("adapter") or "")
@@ -112,14 +112,16 @@ def read_axolotl(config: Config, source: str = "Axolotl YAML") -> Draft:
         setup["loss_fused"] = True
     if read_bool(config.get("torch_compile", "")):
         setup["compiled"] = True
-    _take_wrapper(config, setup)
+    assumed = _take_wrapper(config, setup)
     _take_mesh(config, setup, _AXOLOTL_MESH)
     extra = _read_preferences(str(config.get("rl") or ""), setup, adapted=bool(adapter))
     if isinstance(config.get("trl"), Mapping) and config.get("rl") == "grpo":
         extra["rollout"] = read_trl_rollout(
             config["trl"], setup["sequence"], setup.get("micro_batch", 1)
         )
-    return start_draft(config.get("base_model"), setup, source).merge(Draft({}, {}, (), "", extra))
+    return start_draft(config.get("base_model"), setup, source).merge(
+        Draft({}, {}, assumed, "", extra)
+    )
 
 
 _AXOLOTL_MESH = {
@@ -151,7 +153,16 @@ def _read_preferences(kind: str, setup: dict[str, Any], *, adapted: bool) -> dic
     return {"reference": True} if kind in ("dpo", "ipo", "kto") and not adapted else {}
 
 
-def _take_wrapper(config: Config, setup: dict[str, Any]) -> None:
+_NAMED_DEEPSPEED = (
+    "DeepSpeed by the name of its file ({name}): stage {stage}{offload}; give the file beside this one where it "
+    "says otherwise"
+)
+_UNDER_DEEPSPEED = {"amp": "bf16", "fp16_amp": "fp16"}
+"""DeepSpeed turns the model to half precision and keeps the fp32 copy itself."""
+
+
+def _take_wrapper(config: Config, setup: dict[str, Any]) -> tuple[str, ...]:
+    """FSDP's settings, or DeepSpeed's by the name of its file; what was assumed."""
     deepspeed = str(config.get("deepspeed") or "")
     if config.get("fsdp") or config.get("fsdp_config"):
         setup["sharding"] = "fsdp"
@@ -166,7 +177,16 @@ def _take_wrapper(config: Config, setup: dict[str, Any]) -> None:
         setup["framework"] = "deepspeed"
         stage = next((n for n in "321" if f"zero{n}" in deepspeed or f"z{n}" in deepspeed), "2")
         setup["sharding"] = f"zero{stage}"
-        setup["offload_optimizer"] = "offload" in deepspeed or "cpuoffload" in deepspeed
+        setup["precision"] = _UNDER_DEEPSPEED.get(setup["precision"], setup["precision"])
+        # Both projects ship files that end on offload, all or params, all of them with pin_memory on.
+        moved = "offload" in deepspeed
+        setup["offload_optimizer"] = moved and "params" not in deepspeed
+        setup["offload_parameters"] = moved and stage == "3"
+        setup["host_pinned"] = moved
+        parts = [name for name in ("optimizer", "parameters") if setup[f"offload_{name}"]]
+        offload = f", {' and '.join(parts)} in pinned host memory" if parts else ""
+        return (_NAMED_DEEPSPEED.format(name=deepspeed, stage=stage, offload=offload),)
+    return ()
 
 
 def read_llama_factory(config: Config, source: str = "LLaMA-Factory YAML") -> Draft:
@@ -181,6 +201,8 @@ def read_llama_factory(config: Config, source: str = "LLaMA-Factory YAML") -> Dr
     )
     half = read_bool(config.get("bf16", "")) or read_bool(config.get("pure_bf16", ""))
     setup["precision"] = "bf16" if half and kind != "full" else "amp" if half else "fp32"
+    if read_bool(config.get("fp16", "")):
+        setup["precision"] = "fp16_amp" if kind == "full" else "fp16"
     if read_bool(config.get("pure_bf16", "")):
         setup["precision"] = "bf16"
     if kind == "lora":
@@ -196,10 +218,10 @@ def read_llama_factory(config: Config, source: str = "LLaMA-Factory YAML") -> Dr
         setup["loss_fused"] = True
     if str(config.get("flash_attn") or "") in ("fa2", "fa3"):
         setup["attention"] = "flash"
-    _take_wrapper(config, setup)
+    assumed = _take_wrapper(config, setup)
     extra = _read_preferences(str(config.get("stage") or ""), setup, adapted=kind == "lora")
     draft = start_draft(config.get("model_name_or_path"), setup, source)
-    return draft.merge(Draft({}, {}, (), "", extra))
+    return draft.merge(Draft({}, {}, assumed, "", extra))
 
 
 def read_trl(config: Config, source: str = "TRL YAML") -> Draft:
@@ -232,9 +254,9 @@ def read_trl(config: Config, source: str = "TRL YAML") -> Draft:
     for bits in (4, 8):
         if read_bool(config.get(f"load_in_{bits}bit", "")):
             setup["quantized_bits"] = bits
-    _take_wrapper(config, setup)
+    assumed = _take_wrapper(config, setup)
     return start_draft(config.get("model_name_or_path"), setup, source).merge(
-        Draft({}, {}, (), "", extra)
+        Draft({}, {}, assumed, "", extra)
     )
 
 
