@@ -88,6 +88,10 @@ def set_up(q: Quantities, text: str) -> SetUp:
     )
     if q.precision is None:
         assumed.append("BF16 with FP32 master weights and Adam")
+    elif precision != q.precision:
+        assumed.append(
+            f"{q.precision} as mixed precision ({precision}; all in {q.precision} is --precision {q.precision})"
+        )
     knobs: dict[str, Any] = {"world": gpus, "sharding": sharding, "sequence": sequence, "micro_batch": micro,
                              "precision": precision, "attention": "flash", "recompute": q.recompute or "none"}  # fmt: skip
     if q.tensor or q.stages:
@@ -143,6 +147,7 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
     terms: Any = result["terms_gib"]
     largest = sorted(((v, k) for k, v in terms.items() if v >= 0.05), reverse=True)[:5]
     lines.append("- Parts in GiB: " + ", ".join(f"{k} {v:.1f}" for v, k in largest) + ".")
+    lines.append(f"- Precision: {result['precision_means']}.")
     changes: Any = result.get("changes") or []
     if changes:
         lines.append("- Single changes that save most:")

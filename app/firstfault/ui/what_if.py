@@ -151,6 +151,8 @@ def _show_memory() -> None:
             alt=f"Memory by phase of a step; the peak is {needed['expected']:.1f} GiB in {result['phase']}",
         )
         _show_changes(result["changes"])
+        _show_plan(result["plan"])
+        _show_assumptions(result["assumptions"])
 
 
 def _kept(key: str, calculator: str) -> dict[str, Any]:
@@ -193,13 +195,36 @@ def _show_changes(changes: Sequence[Mapping[str, Any]]) -> None:
         f'<tr><td>{escape(str(c["change"]))}</td><td class="num">{c["saved_gib"]:+.1f}</td>'
         f'<td class="num">{c["needed_gib"]:.1f}</td><td>{"yes" if c["fits"] else "no"}</td>'
         f"<td>{escape(str(c['reason']))}</td><td>{escape(str(c['cost']))}</td></tr>"
-        for c in changes[:6]
+        for c in changes
     )
     st.html(
         '<h3 class="ff ff-title">One change at a time</h3><table class="ff ff-table"><thead><tr><th>Change</th>'
         '<th class="num">Saves GiB</th><th class="num">Needs GiB</th><th>Fits</th><th>Why</th><th>Cost</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
+
+
+def _show_plan(steps: Sequence[Mapping[str, Any]]) -> None:
+    """One after the other until it fits, as the command lists them."""
+    if not steps:
+        return
+    rows = "".join(
+        f'<tr><td>{number}. {escape(str(s["change"]))}</td><td class="num">{s["saved_gib"]:.1f}</td>'
+        f'<td class="num">{s["needed_gib"]:.1f}</td><td>{"yes" if s["fits"] else "no"}</td>'
+        f"<td>{escape(str(s['cost']))}</td><td>{escape(str(s['flag']))}</td></tr>"
+        for number, s in enumerate(steps, 1)
+    )
+    st.html(
+        '<h3 class="ff ff-title">One after the other</h3><table class="ff ff-table"><thead><tr><th>Change</th>'
+        '<th class="num">Saves GiB</th><th class="num">Then needs GiB</th><th>Fits</th><th>Cost</th><th>Flag</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _show_assumptions(lines: Sequence[str]) -> None:
+    if lines:
+        rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        st.html(f'<h3 class="ff ff-title">Assumed</h3><ul class="ff">{rows}</ul>')
 
 
 @st.fragment

@@ -109,7 +109,9 @@ def write_sentence(folder: Folder) -> str:
         problem = (
             folder.problems[0] if folder.problems else "no checkpoint here is shown to be complete"
         )
-        said = f"{problem[:1].upper()}{problem[1:]}"
+        first = problem.split(" ", 1)[0]
+        # A file's name stays as it is written.
+        said = problem if "_" in first or "." in first else f"{problem[:1].upper()}{problem[1:]}"
         return said if said.endswith("?") else f"{said}."
     if tracker is None or tracker.status == "ok":
         return _write_newest(folder, resume)
@@ -135,7 +137,7 @@ def _write_newest(folder: Folder, resume: str) -> str:
     """
     newest = folder.checkpoints[0]
     if newest.name == resume:
-        return f"Resume from {resume}."
+        return f"Resume from {'this folder' if resume == '.' else resume}."
     why = (newest.problems or newest.open_questions or ("no step in its name",))[0]
     if str(newest.format) == "huggingface" and newest.problems:
         return (
