@@ -29,6 +29,7 @@ from firstfault_tools.memory.configuration_nemo import is_nemo, read_nemo, read_
 from firstfault_tools.memory.configuration_recipes import read_recipe, read_trainer_flags
 from firstfault_tools.memory.configuration_reinforcement import read_openrlhf, read_verl
 from firstfault_tools.memory.launch_script import list_open, list_words, nest, read_flags
+from firstfault_tools.memory.models import find_model
 
 _DOTTED = expression(r"--([a-z_]{2,40})\.([a-z_]{2,60})(?:[= ](?!--)([^\s]{1,200}))?")
 MAX_BYTES = 64 * 1024 * 1024
@@ -51,7 +52,7 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
     if len(text) > MAX_STRUCTURED:
         raise UnreadableArtefact(f"{name}: no argument dump found, too large for a settings file")
     if lower.endswith(".toml"):
-        return read_torchtitan(_load_toml(text, name), name)
+        return read_torchtitan(_load_toml(text, name), name, whole=True)
     if stripped.startswith("{"):
         return _read_json(text, name)
     if lower.endswith((".yaml", ".yml")):
@@ -59,7 +60,7 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
     if is_nemo(text):
         return read_nemo_script(text, name)
     if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE) and "--" not in text:
-        return read_torchtitan(_load_toml(text, name), name)
+        return read_torchtitan(_load_toml(text, name), name, whole=True)
     if re.search(r"--[a-z][a-z-]+|actor_rollout_ref\.", text):
         return read_launch(text, name)
     raise UnreadableArtefact(
@@ -136,6 +137,7 @@ def _read_yaml(text: str, name: str) -> Draft:
 def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") -> Draft:
     """Draft of a DeepSpeed configuration. "auto" values are left to other sources."""
     setup: dict[str, Any] = {"framework": "deepspeed"}
+    assumed: list[str] = []
     zero = config.get("zero_optimization") or {}
     if not isinstance(zero, Mapping):
         raise InvalidParameter("zero_optimization", "must be an object")
@@ -147,6 +149,11 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
     offload = zero.get("offload_optimizer") or {}
     if isinstance(offload, Mapping) and offload.get("device") in ("cpu", "nvme"):
         setup["offload_optimizer"] = True
+        if offload["device"] == "nvme":
+            assumed.append(
+                "states on NVMe: host memory is given as if they stood there, its upper bound; in fact it "
+                "holds buffer_count buffers of the largest sub-group"
+            )
         setup["host_pinned"] = bool(offload.get("pin_memory"))
     parameters = zero.get("offload_param") or {}
     if isinstance(parameters, Mapping) and parameters.get("device") in ("cpu", "nvme"):
@@ -169,50 +176,44 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
     batch = config.get("train_batch_size")
     if batch not in _AUTO:
         extra["global_batch"] = read_int("train_batch_size", batch)
-    return Draft({}, setup, (), source, extra)
+    return Draft({}, setup, tuple(assumed), source, extra)
 
 
-_TITAN_FLAVORS: dict[tuple[str, str], dict[str, Any]] = {
-    ("llama3", "8b"): {
-        "hidden": 4096,
-        "layers": 32,
-        "heads": 32,
-        "kv_heads": 8,
-        "ffn": 14336,
-        "vocab": 128256,
+_TITAN_FLAVORS = {
+    "llama3": {"8b": "llama-3.1-8b", "70b": "llama-3.1-70b", "405b": "llama-3.1-405b"},
+    "deepseek_v3": {"16b": "deepseek-v2-lite", "236b": "deepseek-v2", "671b": "deepseek-v3"},
+    "qwen3": {
+        size: f"qwen3-{size}"
+        for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b", "30b-a3b", "235b-a22b")
     },
-    ("llama3", "70b"): {
-        "hidden": 8192,
-        "layers": 80,
-        "heads": 64,
-        "kv_heads": 8,
-        "ffn": 28672,
-        "vocab": 128256,
-    },
-    ("llama3", "405b"): {
-        "hidden": 16384,
-        "layers": 126,
-        "heads": 128,
-        "kv_heads": 8,
-        "ffn": 53248,
-        "vocab": 128256,
-    },
+    "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
 }
+"""torchtitan's own flavors (torchtitan/models/*/__init__.py) by the published model of the same sizes."""
+_TITAN_OPTIMIZERS = {"fused": "adamw_fused", "foreach": "adamw_foreach", "for-loop": "adamw_loop"}
 
 
-def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") -> Draft:
-    """Draft of a torchtitan job file: fp32 shards, bf16 compute, FSDP2 over what is left."""
+def read_torchtitan(
+    config: Mapping[str, Any], source: str = "torchtitan TOML", *, whole: bool = False
+) -> Draft:
+    """Draft of a torchtitan job file: fp32 shards, bf16 compute, FSDP2 over what is left.
+
+    whole: a file, whose gaps take the defaults of torchtitan/config/job_config.py; flags leave them open.
+    """
     setup: dict[str, Any] = {"framework": "torchtitan", "precision": "amp", "sharding": "fsdp"}
     model = _section(config, "model")
     training = _section(config, "training")
     parallel = {**_section(config, "experimental"), **_section(config, "parallelism")}
     shape: dict[str, Any] = {}
-    flavor = (str(model.get("name", "")).lower(), str(model.get("flavor", "")).lower())
+    name, flavor = (str(model.get(key, "")).lower() for key in ("name", "flavor"))
     assumed: list[str] = []
-    if flavor in _TITAN_FLAVORS:
-        shape = {**_TITAN_FLAVORS[flavor], "family": "llama"}
+    extra: dict[str, Any] = {}
+    if known := _TITAN_FLAVORS.get(name, {}).get(flavor):
+        shape = dict(find_model(known).shape)
     elif model:
-        assumed.append(f"model {flavor[0]} {flavor[1]} is not known here: give its sizes as flags")
+        problem = f"{name} {flavor} is not known here: give --model, its config.json or its sizes as flags"
+        extra["model_problem"] = problem
+        assumed.append(f"model {problem}")
+    setup |= _read_titan_widths(config)
     for key, name in (
         ("seq_len", "sequence"),
         ("local_batch_size", "micro_batch"),
@@ -220,6 +221,15 @@ def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") 
     ):
         if key in training:
             setup[name] = read_int(f"training.{key}", training[key])
+    if whole and model:
+        defaults: dict[str, Any] = {"sequence": 2048, "micro_batch": 8}
+        if not _section(config, "activation_checkpoint"):
+            defaults["recompute"] = "selective"
+        for name, value in defaults.items():
+            if name not in setup:
+                setup[name] = value
+                flag = name.replace("_", "-")
+                assumed.append(f"{flag} {value}, torchtitan's default: state it with --{flag}")
     sizes = {
         "tensor_parallel_degree": "tensor",
         "pipeline_parallel_degree": "pipeline",
@@ -230,7 +240,6 @@ def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") 
         for place in (parallel, training):
             if key in place:
                 setup[name] = max(1, read_int(f"parallelism.{key}", place[key]))
-    extra: dict[str, Any] = {}
     shard = parallel.get("data_parallel_shard_degree", training.get("data_parallel_shard_degree"))
     if isinstance(shard, int) and shard > 0:
         replicate = parallel.get("data_parallel_replicate_degree", 1)
@@ -239,13 +248,31 @@ def read_torchtitan(config: Mapping[str, Any], source: str = "torchtitan TOML") 
     if "mode" in checkpoint:
         mode = str(checkpoint["mode"])
         setup["recompute"] = mode if mode in ("full", "selective", "none") else "none"
-    if read_bool(_section(config, "compile").get("enable", "")):
+    compiled = _section(config, "compile")
+    parts = compiled.get("components", ["model", "loss"])
+    if read_bool(compiled.get("enable", "")) and "model" in parts:
         setup["compiled"] = True
+        setup["loss_eager"] = "loss" not in parts
     if "global_batch_size" in training and int(training["global_batch_size"]) > 0:
         extra["global_batch"] = read_int(
             "training.global_batch_size", training["global_batch_size"]
         )
     return Draft(shape, setup, tuple(assumed), source, extra)
+
+
+def _read_titan_widths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Types and optimizer: fp32 shards cast to bf16, unless the model itself is trained in bf16 (`training.dtype`)."""
+    training, found = _section(config, "training"), {}
+    if training.get("dtype") == "bfloat16":
+        found["precision"] = "bf16"
+    elif training.get("mixed_precision_param") == "float32":
+        found["precision"] = "fp32"
+    optimizer = _section(config, "optimizer")
+    if str(optimizer.get("name", "AdamW")) == "AdamW" and (
+        way := _TITAN_OPTIMIZERS.get(str(optimizer.get("implementation", "")))
+    ):
+        found["optimizer"] = way
+    return found
 
 
 def read_dotted_flags(text: str) -> Mapping[str, Any]:

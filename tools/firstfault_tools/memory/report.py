@@ -183,10 +183,11 @@ _LOW_WEIGHTS = {
     "saved inputs shrink",
     True: "matrices stand in both orientations of the low precision alone",
 }
-_DEEPSPEED_BF16 = (
-    "bf16 weights and gradients with an fp32 copy and fp32 moments in ZeRO's partitions (16 bytes a "
+_DEEPSPEED_HALF = {
+    half: f"{half} weights and gradients with an fp32 copy and fp32 moments in ZeRO's partitions (16 bytes a "
     "parameter with Adam before splitting)"
-)
+    for half in (Precision.BF16, Precision.FP16)
+}
 
 
 def list_breakdown(verdict: Verdict) -> list[tuple[str, float]]:
@@ -216,8 +217,8 @@ def explain_precision(setup: TrainingSetup, *, half_adapters: bool = False) -> s
     if setup.precision in LOW_BYTES and setup.framework is Framework.MEGATRON:
         said = PRECISION_MEANS[setup.precision]
         return f"{said}; {_LOW_WEIGHTS[setup.low_weights]}"
-    if setup.precision is Precision.BF16 and setup.framework is Framework.DEEPSPEED:
-        return _DEEPSPEED_BF16
+    if setup.framework is Framework.DEEPSPEED and setup.precision in _DEEPSPEED_HALF:
+        return _DEEPSPEED_HALF[setup.precision]
     return PRECISION_MEANS[setup.precision]
 
 
@@ -296,6 +297,8 @@ def _list_assumptions(run: Run) -> list[str]:
         )
     if setup.framework is Framework.MEGATRON:
         found.append("Transformer Engine kernels: fused norms, activation and attention")
+    elif setup.loss_fused:
+        found.append("eager execution, fused or chunked loss")
     else:
         found.append(
             "eager execution, loss in fp32 over all positions: state --loss-fused where a fused or chunked loss runs"
