@@ -153,7 +153,7 @@ def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
         table.nodes = table.world // table.per_node
     hosts = lists.pop().split(",") if len(lists) == 1 else []
     each_has, rest = divmod(table.world or 0, len(hosts) or 1)
-    if each_has and not rest and table.per_node in (None, each_has):
+    if hosts and each_has and not rest and table.per_node in (None, each_has):
         table.per_node = each_has
         for index, host in enumerate(hosts):
             table.note_shift(index * each_has, host, "")
