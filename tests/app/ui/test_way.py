@@ -77,7 +77,8 @@ def test_card_says_place_cause_and_one_thing_to_do(open_page: Open, incident: st
     row = page.locator(".ff-row.cited.fault .tx").first
     assert row.evaluate("e => e.scrollWidth <= e.clientWidth"), "and is not cut off"
     place, box = row.bounding_box(), page.locator(".st-key-ask").bounding_box()
-    assert place is not None and box is not None
+    assert place is not None
+    assert box is not None
     assert place["y"] + place["height"] <= box["y"], "in sight above the box, without scrolling"
 
 
