@@ -40,9 +40,10 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
             mine = [e for e in events if e.turn == number]
             if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
                 _show_turn(incident, number, events)
-    watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
     if not readonly:
         _show_box(incident, events)
+    # after the box: a page that runs again because a worker wrote something must have taken what was sent
+    watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
 
 
 def _show_box(incident: Incident, events: Sequence[Event]) -> None:
@@ -109,9 +110,10 @@ def _take(identity: str, given: object) -> None:
     try:
         require(Role.INVESTIGATE)
         if new.inputs:
-            service().add_evidence(identity, new.inputs, new.question, key=next_key(purpose))
+            said = f"{new.inputs!r} {new.question}"
+            service().add_evidence(identity, new.inputs, new.question, key=next_key(purpose, said))
         else:
-            turn = service().ask(identity, new.question, key=next_key(purpose))
+            turn = service().ask(identity, new.question, key=next_key(purpose, new.question))
             st.session_state["jump"] = f"turn-{turn}"
     except FirstfaultError as error:
         st.error(plain(str(error)), icon=":material/error:")
@@ -125,7 +127,7 @@ def _say(identity: str, word: str, needed: Role) -> None:
     purpose = f"turn-{identity}"
     try:
         require(needed)
-        turn = service().ask(identity, word, key=next_key(purpose))
+        turn = service().ask(identity, word, key=next_key(purpose, word))
     except FirstfaultError as error:
         st.error(plain(str(error)), icon=":material/error:")
         return

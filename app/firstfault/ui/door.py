@@ -5,6 +5,7 @@ Session state holds ids only; windows and passages are kept in a bounded cache o
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 import threading
@@ -65,10 +66,15 @@ def read_passage(page: str, heading: str) -> PagePassage | None:
         return None
 
 
-def next_key(purpose: str) -> str:
-    """Idempotency key of the next thing this session does; the same until `spend_key`."""
+def next_key(purpose: str, said: str = "") -> str:
+    """Idempotency key of the next thing this session does; the same for the same words until `spend_key`.
+
+    A run of the page may be broken off between the doing and `spend_key`, by the very next message: that
+    one must not pass for a repetition.
+    """
     keys: dict[str, str] = st.session_state.setdefault("keys", {})
-    return keys.setdefault(purpose, f"{purpose}-{secrets.token_hex(12)}")
+    key = keys.setdefault(purpose, f"{purpose}-{secrets.token_hex(12)}")
+    return f"{key}-{hashlib.sha256(said.encode()).hexdigest()[:12]}" if said else key
 
 
 def spend_key(purpose: str) -> None:
