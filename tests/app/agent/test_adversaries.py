@@ -84,7 +84,7 @@ def find_misquotes(enriched: Enriched, files: Mapping[str, Path]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("cases")
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_lies_do_not_reach_the_verdict(diagnoses: Diagnoses) -> None:
     wrong: list[str] = []
     others = {name: script for name, script in ADVERSARIES.items() if name != HEART}
