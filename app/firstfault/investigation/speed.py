@@ -108,11 +108,11 @@ def _judge_times(examination: Examination) -> Finding | None:
     )
 
 
-_Paces = dict[tuple[str, str], list[tuple[float, int, str]]]
+_Paces = dict[tuple[str, str, str], list[tuple[float, int, str]]]
 
 
 def _read_paces(examination: Examination) -> tuple[_Paces, dict[str, tuple[int, str]]]:
-    """Speeds by file and form, and the first line of each file that names work done once."""
+    """Speeds by file, form and what they are of, and the first line of each file that names work done once."""
     found: _Paces = defaultdict(list)
     once: dict[str, tuple[int, str]] = {}
     for file, number, text in sample_lines(examination):
@@ -121,18 +121,18 @@ def _read_paces(examination: Examination) -> tuple[_Paces, dict[str, tuple[int, 
         told = _PACES.search(text)
         if told is not None and (value := float(told[told.lastgroup or 0])) > 0:
             kind = told.lastgroup or ""
-            found[file, _name_pace(kind, text, told)].append(
+            found[file, kind, _name_pace(kind, text, told)].append(
                 (1 / value if kind in _TIMES else value, number, text)
             )
     return found, once
 
 
 def _name_pace(kind: str, text: str, told: re.Match[str]) -> str:
-    """Its form; of a duration also what it is the duration of: compiling an index is no step."""
+    """What a duration is the duration of: compiling an index is no step. Rates need no name."""
     if kind != "time":
-        return kind
+        return ""
     before = text[max(0, told.start() - 24) : told.start(kind)].lower()
-    return f"{kind} {' '.join(re.findall('[a-z]{3,}', before)[-3:])}"
+    return " ".join(re.findall("[a-z]{3,}", before)[-3:])
 
 
 def _judge_start(examination: Examination) -> Finding | None:
@@ -140,7 +140,7 @@ def _judge_start(examination: Examination) -> Finding | None:
     found, once = _read_paces(examination)
     if not found:
         return None
-    (file, kind), rows = max(found.items(), key=lambda item: len(item[1]))
+    (file, kind, _), rows = max(found.items(), key=lambda item: len(item[1]))
     if len(rows) < LEAST_PACES:
         return None
     for first in range(1, min(MOST_FIRST, len(rows) // 3) + 1):
@@ -180,7 +180,7 @@ def _judge_start(examination: Examination) -> Finding | None:
 def _judge_fall(examination: Examination) -> Finding | None:
     """A printed speed that fell once and stays down, or falls further from reading to reading."""
     found, _ = _read_paces(examination)
-    for (file, kind), rows in found.items():
+    for (file, kind, _), rows in found.items():
         speeds = [r[0] for r in rows]
         if len(rows) < LEAST_FALL:
             continue
@@ -260,4 +260,4 @@ def _judge_estimate(examination: Examination) -> Finding | None:
 
 
 def _show(speed: float, kind: str) -> str:
-    return f"{1 / speed if kind.split()[0] in _TIMES else speed:.4g}"
+    return f"{1 / speed if kind in _TIMES else speed:.4g}"
