@@ -84,8 +84,7 @@ def weigh_aftermath(
 
 def _is_stop(finding: Finding) -> bool:
     """A scheduler, a launcher or a person ended the processes."""
-    live = finding.level in _DEEP and not finding.survived
-    return live and finding.category is Category.SCHEDULER and bool(finding.evidence)
+    return _is_live(finding) and finding.category is Category.SCHEDULER and bool(finding.evidence)
 
 
 def _is_past(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
@@ -104,7 +103,8 @@ def _goes_on_elsewhere(incident: LogIncident, stop: Finding, findings: Sequence[
         if file in files or incident.role_of(file) is not Role.RUN:
             continue
         if _takes_up(incident, file, max(steps)) and (
-            reader.trained() or any(_fails_in(f, file) for f in findings)
+            reader.trained()
+            or any(_is_live(f) and any(e.file == file for e in f.evidence) for f in findings)
         ):
             return True
     return False
@@ -118,9 +118,9 @@ def _takes_up(incident: LogIncident, file: str, last: int) -> bool:
     return any(last / 2 < n <= last for n in numbers)
 
 
-def _fails_in(finding: Finding, file: str) -> bool:
-    deep = finding.level in _DEEP and not finding.survived
-    return deep and any(e.file == file for e in finding.evidence)
+def _is_live(finding: Finding) -> bool:
+    """A cause or failure that the run did not get over."""
+    return finding.level in _DEEP and not finding.survived
 
 
 def _failed_anew(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
@@ -183,9 +183,8 @@ def _time_near(incident: LogIncident, file: str, number: int) -> float | None:
 
 def _is_victim(finding: Finding) -> bool:
     """A process's own complaint of a link, a peer or its GPU."""
-    live = finding.level in _DEEP and not finding.survived
     own = not finding.has(FindingRole.OF_MACHINE)
-    return live and own and finding.category in _VICTIMS and bool(finding.evidence)
+    return _is_live(finding) and own and finding.category in _VICTIMS and bool(finding.evidence)
 
 
 def _follows(finding: Finding, stop: Finding) -> bool:
