@@ -51,15 +51,17 @@ def show_header(incident: Incident, diagnosis: Diagnosis | None) -> None:
         key="incident-header", horizontal=True, vertical_alignment="center", gap="small"
     ):
         st.html(write_title(incident, diagnosis), width="stretch")
-        if incident.verdict not in (None, Verdict.HEALTHY):
-            show_report_menu(incident)
+        # its place is kept before there is a verdict: a menu beside it must not close when one arrives
+        with st.container(key="report-place", width="content"):
+            if incident.verdict not in (None, Verdict.HEALTHY):
+                show_report_menu(incident)
         if may(Role.INVESTIGATE):
             _show_share(incident)
             _show_more(incident)
 
 
 def _show_share(incident: Incident) -> None:
-    with st.popover("Share", icon=":material/ios_share:"):
+    with st.popover("Share", icon=":material/ios_share:", key="share"):
         st.caption(
             "Whoever can reach this server and has the link can read this incident. "
             "They cannot ask, add, archive or delete, and the link does not lead to this address."
@@ -88,7 +90,7 @@ def _address() -> str:
 
 
 def _show_more(incident: Incident) -> None:
-    with st.popover("More", icon=":material/more_horiz:"):
+    with st.popover("More", icon=":material/more_horiz:", key="more"):
         title = st.text_input("Title", incident.title, key=f"title-{incident.id}", max_chars=200)
         if title.strip() and title != incident.title and st.button("Rename", key="rename"):
             require(Role.INVESTIGATE)

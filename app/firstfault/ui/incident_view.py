@@ -123,9 +123,10 @@ def _show_sources(incident: Incident, diagnosis: Diagnosis) -> None:
 
 def _show_related(incident: Incident, events: Sequence[Event]) -> None:
     found = [e.body for e in events if isinstance(e.body, RelatedFound)]
-    if not found:
-        return
+    # an empty place, too: what is opened below must not close when a neighbour is found
     with st.container(key="related", horizontal=True, vertical_alignment="center", gap="small"):
+        if not found:
+            return
         st.html(
             f'<p class="ff ff-note">{icon("history")} {escape(found[-1].summary)}</p>',
             width="content",

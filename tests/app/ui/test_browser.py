@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from evals.cases import find_case
 from evals.running_page import free_port
+from tests.app.ui.menus import open_menu
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -132,8 +133,9 @@ def test_example_opens_and_a_healthy_run_is_called_healthy(open_page: Open) -> N
 def test_share_link_reads_and_cannot_change(open_page: Open) -> None:
     page = open_page()
     paste_case(page)
-    page.get_by_role("button", name="Share").click()
-    page.get_by_role("button", name="Make a read-only link").click()
+    make = page.get_by_role("button", name="Make a read-only link")
+    open_menu(page, "Share", make)
+    make.click()
     link = page.get_by_test_id("stPopoverBody").locator("code").first.inner_text()
     identity = page.url.split("incident=")[1].split("&")[0].split("#")[0]
     assert identity not in link
@@ -147,8 +149,9 @@ def test_share_link_reads_and_cannot_change(open_page: Open) -> None:
 def test_feedback_is_kept(open_page: Open) -> None:
     page = open_page()
     paste_case(page)
-    page.get_by_role("button", name="No, it was something else").click()
-    page.get_by_label("What was it really?").fill("a corrupt shard on node 3")
+    really = page.get_by_label("What was it really?")
+    open_menu(page, "No, it was something else", really)
+    really.fill("a corrupt shard on node 3")
     page.keyboard.press("Tab")
     page.get_by_role("button", name="Keep it").click()
     page.get_by_text("You told us").wait_for()

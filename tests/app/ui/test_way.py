@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.app.ui.menus import open_menu
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -188,20 +189,20 @@ def test_reading_again_says_what_changed_and_removal_can_be_undone(open_page: Op
     page.get_by_test_id("stChatInputTextArea").fill(LOG)
     page.keyboard.press("Enter")
     page.locator(".ff-verdict").wait_for()
-    page.get_by_role("button", name="More").click()
-    page.get_by_role("button", name="Diagnose again").click()
+    again = page.get_by_role("button", name="Diagnose again")
+    open_menu(page, "More", again)
+    again.click()
     page.get_by_text("The same verdict as before.").wait_for()
     row = page.get_by_test_id("stSidebar").locator("[class*='st-key-open-current-fault']")
     row.wait_for()
     assert page.get_by_test_id("stSidebar").get_by_text("Today").count() == 1
-    if not page.get_by_role("button", name="Archive").is_visible():
-        page.get_by_role("button", name="More").click()
-    page.get_by_role("button", name="Archive").click()
+    archive = page.get_by_role("button", name="Archive")
+    open_menu(page, "More", archive)
+    archive.click()
     row.wait_for(state="detached")
     page.get_by_role("button", name="Undo").click()
     row.wait_for()
-    if not page.get_by_role("button", name="Archive").is_visible():
-        page.get_by_role("button", name="More").click()
+    open_menu(page, "More", archive)
     page.get_by_text("I want to delete this incident").click()
     delete = page.get_by_role("button", name="Delete for good")
     delete.wait_for()
@@ -215,7 +216,7 @@ def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> Non
     log = tmp_path / "long.log"
     log.write_text((STEP.format(minute=1, step=1, loss=2.0, digit=1) * 1000) * 900)
     page = open_page()
-    page.get_by_role("button", name="Path on this machine").click()
+    open_menu(page, "Path on this machine", page.get_by_label("Files or folders"))
     page.get_by_label("Files or folders").fill(str(log))
     page.keyboard.press("Control+Enter")
     page.get_by_role("button", name="Read paths").click()

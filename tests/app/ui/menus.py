@@ -1,0 +1,27 @@
+"""Opening a menu of the page as a person does: again, where it was drawn anew and closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+TRIES = 6
+TRY_MS = 15_000
+
+
+def open_menu(page: Page, name: str, wanted: Locator) -> None:
+    """Click the menu `name` until `wanted`, something in it, is on the screen."""
+    from playwright.sync_api import TimeoutError as TooLate
+
+    for _ in range(TRIES - 1):
+        if not wanted.is_visible():
+            page.get_by_role("button", name=name).click()
+        try:
+            wanted.wait_for(timeout=TRY_MS)
+        except TooLate:
+            continue
+        return
+    page.get_by_role("button", name=name).click()
+    wanted.wait_for(timeout=TRY_MS)
