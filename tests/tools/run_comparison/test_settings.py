@@ -63,6 +63,20 @@ ROWS = [
         "layers",
         "a,b",
     ),
+    (
+        "t.log",
+        "transformers 4.57.1 | torch 2.9.1+cu130 | flash-attn not installed | NVIDIA H200 x8",
+        Kind.VERSION,
+        "flash_attn",
+        "not installed",
+    ),
+    (
+        "t.log",
+        "[INFO] flash_attn import failed, packed sequences need a mask -> attn_implementation='eager'",
+        Kind.OPTION,
+        "attn_implementation",
+        "eager",
+    ),
     ("c.yaml", "optimizer:\n  lr: 0.0003\n  name: adamw\n", Kind.OPTION, "optimizer.lr", "0.0003"),
     (
         "c.json",
@@ -100,6 +114,9 @@ def test_forms(name: str, text: str, kind: Kind, setting: str, value: str) -> No
         " iteration 1/ 100 | elapsed time per iteration (ms): 900.0 | lm loss: 9.0E+00 |",
         "RuntimeError: size mismatch, got 3 and 4",
         "step=3 loss=2.0",
+        "{'loss': 1.288, 'grad_norm': 0.717, 'run_name': 'a'}",
+        "KeyError: 'model_name'",
+        "epoch 2 | loss 2.31 | torch 1.2",
         "Downloading shards: 100%|####| 4/4 [00:01<00:00]",
     ],
 )

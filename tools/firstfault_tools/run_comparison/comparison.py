@@ -21,6 +21,7 @@ from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.sources.steps import parse_steps
 from firstfault_tools.profile.trace import RankTrace, looks_like_trace, read_trace
 from firstfault_tools.registry import Artefact
+from firstfault_tools.run_comparison.diffs import read_diff
 from firstfault_tools.run_comparison.effects import (
     Change,
     Effect,
@@ -182,6 +183,18 @@ def compare_runs(
         stated_bad=len(b),
         notes=(*mine.notes, *theirs.notes),
     )
+
+
+def compare_diff(name: str, text: str, effects: Sequence[Effect]) -> tuple[Difference, ...]:
+    """Differences that a diff states, what can explain the effects first; none where the text is no diff.
+
+    name: of the artefact. A removed line states the value before, an added one the value after.
+    """
+    sides = read_diff(text)
+    if sides is None:
+        return ()
+    before, after = (read_all([(name, side)]) for side in sides)
+    return _differ(before, after, tuple(effects))[0]
 
 
 @dataclass(frozen=True, slots=True)

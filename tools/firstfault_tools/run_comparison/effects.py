@@ -67,6 +67,11 @@ class Change:
         """Bad over good; 0 where good is 0."""
         return self.bad / self.good if self.good else 0.0
 
+    @property
+    def times(self) -> float:
+        """By how much the two differ, whichever is greater; a hundred where one of them is 0."""
+        return max(self.ratio, 1 / self.ratio if self.ratio else 100.0)
+
 
 _LESS_IS_WORSE = {
     "tokens_per_s": ("throughput", "tokens/s"),

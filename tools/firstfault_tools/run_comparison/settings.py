@@ -63,6 +63,18 @@ _OVERRIDE = expression(r"(?:^|\s)\+{0,2}(?P<name>[a-z][\w]*(?:\.[\w]+)+)=(?P<val
 _PACKAGE = expression(
     r"^(?:\[(?:pip3?|conda)\]\s+)?(?P<name>[A-Za-z][\w.-]{1,60})(?:==|\s{1,40})(?P<value>\d[\w.+!-]{0,60})(?:\s+\S{1,60}){0,3}\s*$"
 )
+# A line of versions: `transformers 4.55.2 | torch 2.8.0+cu128 | flash-attn not installed`.
+_LISTED = expression(
+    r"(?:^|[|,;]\s{0,3}|\s{2})(?P<name>[A-Za-z][\w-]{1,40})[ =:]{1,2}v?(?P<value>\d+\.\d[\w.+-]{0,40}|not installed|not found|missing|n/a)(?=\s{0,3}(?:[|,;]|$))"
+)
+_STATED = expression(
+    r"(?:^|[\s,({>])(?P<name>[a-z]+(?:_[a-z0-9]+){1,8})\s?[=:]\s?(?P<value>'[^'\n]{1,80}'|\"[^\"\n]{1,80}\")"
+)
+"""A value in quotes within a sentence: `-> attn_implementation='eager'`."""
+
+LEAST_LISTED = 2
+"""Packages on a line, from which it is a list of versions."""
+
 _USED_NETWORK = expression(r"Using network (?P<value>IB|Socket|AWS Libfabric|RDMA|\w{2,30})\b")
 _TOLD_VERSIONS = (
     (expression(r"NCCL version (?P<value>\d[\w.+]{2,40})"), "nccl"),
@@ -215,6 +227,19 @@ def _read_line(file: str, number: int, line: str, inside: bool) -> Iterator[Sett
         yield from _read_command(line.rstrip("\\ "), file, number)
     elif inside and (printed := _PRINTED.match(line)):
         yield _make(Kind.OPTION, printed["name"], printed["value"], file, number)
+    else:
+        yield from _read_sentence(line, file, number)
+
+
+def _read_sentence(line: str, file: str, number: int) -> Iterator[Setting]:
+    """Versions listed on one line, and values that a log message states in quotes."""
+    listed = list(_LISTED.finditer(line))
+    if sum(bool(_PACKAGES_OF_RUN.match(m["name"])) for m in listed) >= LEAST_LISTED:
+        for one in listed:
+            yield _make(Kind.VERSION, one["name"], one["value"], file, number)
+    elif "{" not in line and ("'" in line or '"' in line):
+        for told in _STATED.finditer(line):
+            yield _make(Kind.OPTION, told["name"], told["value"], file, number)
 
 
 def _read_command(rest: str, file: str, number: int) -> Iterator[Setting]:
