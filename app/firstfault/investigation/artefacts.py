@@ -34,7 +34,7 @@ def choose_artefacts(
         wanted = finding.kind.removeprefix("signature.")
         for signature in examination.logs.signatures.signatures:
             if signature.id == wanted:
-                out += [NextArtefact(n.what, n.why, n.command) for n in signature.next]
+                out += [NextArtefact(n.what, n.why, n.command, True) for n in signature.next]
     facts = _facts(examination, judgement)
     names = _names(examination, judgement)
     for rule in knowledge.artefacts:

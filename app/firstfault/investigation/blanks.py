@@ -1,8 +1,8 @@
 """Which blanks of a command does the evidence fill, and which are left for the person?
 
 Pages write `NODE`, `PCI` or `<pid>` where every incident has a name of its own. What the evidence names is put in;
-what it does not name is listed, so that nobody runs a command with a placeholder in it. An adapter that a page names as
-an example becomes the one that the log names.
+what it does not name is listed, so that nobody runs a command with a placeholder in it. An adapter or a drive that a
+page names as an example becomes the one that the log names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ MOST_READ = 60
 PASTED = "pasted.txt"
 """Name of what was pasted: no file that a command could read."""
 
-_ADAPTER = expression(r"\bmlx5_\d+\b")
+_EXAMPLES = (expression(r"\bmlx5_\d+\b"), expression(r"\bnvme\d+(?:n\d+)?\b"))
+"""Devices that pages name as an example: adapters and drives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
             command = blank.spelled.sub(lambda _, v=value: v, command)  # type: ignore[misc]
         else:
             left.append(f"{found[0]}, {blank.say}")
-    return _name_adapter(command, diagnosis), tuple(left)
+    return _name_devices(command, diagnosis), tuple(left)
 
 
 def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
@@ -82,12 +83,13 @@ def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
     )  # fmt: skip
 
 
-def _name_adapter(command: str, diagnosis: Diagnosis) -> str:
-    """The one adapter that a page names as an example becomes the one of the evidence."""
-    if len(set(_ADAPTER.findall(command))) != 1:
-        return command
-    named = next((m[0] for text in _told(diagnosis) if (m := _ADAPTER.search(text))), "")
-    return _ADAPTER.sub(named, command) if named else command
+def _name_devices(command: str, diagnosis: Diagnosis) -> str:
+    """The one adapter or drive that a page names as an example becomes the one of the evidence."""
+    for device in _EXAMPLES:
+        if len(set(device.findall(command))) == 1:
+            named = next((m[0] for text in _told(diagnosis) if (m := device.search(text))), "")
+            command = device.sub(named, command) if named else command
+    return command
 
 
 def _value(blank: Blank, diagnosis: Diagnosis) -> str:

@@ -130,11 +130,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class NextArtefact:
-    """What to collect next, why, and with which command."""
+    """What to collect next, why, and with which command. of_fault: it is asked for by this fault's own signature,
+    not by its kind."""
 
     what: str
     why: str
     command: str
+    of_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)

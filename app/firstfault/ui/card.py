@@ -26,6 +26,13 @@ GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 """Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
 
+BY_NUMBERS = frozenset({Category.NUMERICAL})
+"""Kinds in which several causes leave the same numbers: what tells them apart comes before a fix."""
+
+GONE = frozenset({Category.OOM})
+"""Kinds whose process is gone with what it held: its memory can be looked at in the next run only, which should have
+the fix in it."""
+
 NO_PLACE = "no single rank or host (none is named in what was read)"
 LEAST_IDLE_S = 60.0
 DECIDING = "Deciding line"
@@ -95,31 +102,39 @@ def _fill(action: Action, diagnosis: Diagnosis) -> Action:
 
 
 def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
-    """The first fix of what is confirmed; else the check that would settle it; else the first fix.
-
-    What is likely has a page with a check of its own; what is less than that needs the missing artefact.
+    """The first fix of what is confirmed; of what is likely its own check, else the first fix; of what is less than
+    that the artefact that is missing.
     """
     fixes = sorted(
         (f for f in diagnosis.fixes if f.kind == "immediate"), key=lambda f: bool(f.condition)
     )
     fixes = fixes or list(diagnosis.fixes)
-    named = diagnosis.confidence is Confidence.LIKELY and diagnosis.category in NAMED_BY_MESSAGE
-    if fixes and (diagnosis.confidence is Confidence.CONFIRMED or (named and fixes[0].command)):
+    likely = diagnosis.confidence is Confidence.LIKELY
+    if fixes and (diagnosis.confidence is Confidence.CONFIRMED or _is_at_hand(fixes[0], diagnosis)):
         return _fix(fixes[0])
-    checks = [_ask_for(diagnosis), _find_check(diagnosis, pages)]
-    if diagnosis.confidence is Confidence.LIKELY:
-        checks.reverse()
-    check = checks[0] or checks[1]
+    check = _find_check(diagnosis, pages)
+    if not likely:
+        check = _ask_for(diagnosis) or check
+    elif check is None:
+        # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
+        check = _ask_for(diagnosis, own=bool(fixes) and diagnosis.category not in BY_NUMBERS)
     if check is None:
         return _fix(fixes[0]) if fixes else _collect(diagnosis)
     holds = [fix.text for fix in fixes if not fix.condition]
-    likely = diagnosis.confidence is Confidence.LIKELY
     return replace(check, then=holds[0] if holds and likely else "")
 
 
-def _ask_for(diagnosis: Diagnosis) -> Action | None:
-    """The artefact that is missing and can be had by a command."""
-    wanted = [a for a in diagnosis.next_artefacts if a.command]
+def _is_at_hand(fix: Fix, diagnosis: Diagnosis) -> bool:
+    """What is likely, named by its own message, and mended by a command or at the next start."""
+    if diagnosis.confidence is not Confidence.LIKELY or fix.condition:
+        return False
+    named = diagnosis.category in NAMED_BY_MESSAGE and bool(fix.command)
+    return named or diagnosis.category in GONE
+
+
+def _ask_for(diagnosis: Diagnosis, own: bool = False) -> Action | None:
+    """The artefact that is missing and can be had by a command. own: only what this very fault asks for."""
+    wanted = [a for a in diagnosis.next_artefacts if a.command and (a.of_fault or not own)]
     if not wanted:
         return None
     first = wanted[0]
@@ -208,8 +223,9 @@ def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
     year = int(span[0][:4])
     if (at := read_time(first.text, year)) is not None:
         return at - read_wait(diagnosis), False
+    # a watchdog nearby reports what began when its wait did
     near = [
-        (abs(link.line - first.line), at)
+        (abs(link.line - first.line), at - _wait_in(link.text))
         for link in diagnosis.cascade
         if link.file == first.file and (at := read_time(link.text, year)) is not None
     ]
@@ -221,7 +237,11 @@ def read_wait(diagnosis: Diagnosis) -> float:
 
     A watchdog reports a collective only when its time is over: the run has stood still since it was enqueued.
     """
-    found = _WAITED.search(diagnosis.first_line.text) if diagnosis.first_line is not None else None
+    return _wait_in(diagnosis.first_line.text) if diagnosis.first_line is not None else 0.0
+
+
+def _wait_in(text: str) -> float:
+    found = _WAITED.search(text)
     if found is None:
         return 0.0
     return float(found["ms"]) / 1000 if found["ms"] else float(found["s"])

@@ -159,19 +159,30 @@ def _show_choices(incident: Incident, events: Sequence[Event]) -> None:
 
 
 def _show_suggestions(incident: Incident, events: Sequence[Event]) -> None:
-    """Answers to the open question and questions that can be asked next, as buttons."""
-    parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
-    if parts:
-        last = parts[-1]
-        options = last.walk.options if last.walk is not None else ()
-        chips = tuple(dict.fromkeys((*options, *last.suggestions)))[:MAX_CHIPS]
-    else:
-        diagnosis = service().diagnosis(incident.id)
-        chips = suggest(diagnosis, "") if diagnosis is not None else ()
+    """The open question with its answers, or else questions that can be asked next, as buttons."""
+    question, chips = _choose_chips(incident, events)
+    with st.container(key="asks"):
+        if question:
+            st.html(f'<p class="ff ff-foot">{icon("help")} {escape(question)}</p>')
     with st.container(horizontal=True, gap="small", key="suggestions"):
         for number, text in enumerate(chips):
             if st.button(text, key=f"chip-{incident.last_turn}-{number}"):
                 _say(incident.id, text, Role.INVESTIGATE)
+
+
+def _choose_chips(incident: Incident, events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
+    """The question that the buttons answer, '' where they are questions themselves, and the buttons.
+
+    A person who has only just read the verdict asks; who talks with the page is asked.
+    """
+    parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
+    walk = parts[-1].walk if parts else None
+    if walk is not None and walk.question and walk.options and incident.last_turn > 1:
+        return walk.question, walk.options
+    if parts and parts[-1].suggestions:
+        return "", parts[-1].suggestions[:MAX_CHIPS]
+    diagnosis = service().diagnosis(incident.id)
+    return "", suggest(diagnosis, "") if diagnosis is not None else ()
 
 
 def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:

@@ -24,6 +24,7 @@ def eight() -> Diagnosis:
     ("command", "line", "told", "left"),
     [
         ("ib_write_bw -d mlx5_0 HOST", "mlx5_core 0000:61:00.0 mlx5_3: Port: 1 Link DOWN", "ib_write_bw -d mlx5_3 gpu-a17", ()),
+        ("nvme smart-log /dev/nvme0; mount", "nvme nvme2: Device not ready", "nvme smart-log /dev/nvme2; mount", ()),
         ("export NCCL_IB_HCA=mlx5_0,mlx5_1", "hca mlx5_3", "export NCCL_IB_HCA=mlx5_0,mlx5_1", ()),
         ("lspci -vv -s PCI | grep -E 'LnkCap:|PCI|AER'", "NVRM: Xid (PCI:0000:61:00.0): 79", "lspci -vv -s 0000:61:00.0 | grep -E 'LnkCap:|PCI|AER'", ()),
         ("sacct -j JOBID --format=JobID,State", "*** STEP 904122.0 ON c07 CANCELLED", "sacct -j 904122 --format=JobID,State", ()),

@@ -8,12 +8,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from evals.cases import find_case
+from evals.cases import find_case, load_case
 from rich.console import Console
 
-from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt
+from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt, NextArtefact
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
-from firstfault.ui.card import NO_PLACE, make_card, say_idle, say_where, time_of_fault
+from firstfault.ui.card import (
+    NO_PLACE,
+    choose_action,
+    make_card,
+    say_idle,
+    say_where,
+    time_of_fault,
+)
 from firstfault.ui.details import order_events, write_chain
 from firstfault.ui.phases import say_phases, write_opened
 from firstfault.ui.terminal import render
@@ -132,6 +139,44 @@ def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagno
     assert likely.settles
     assert likely.command
     assert open_.command == eight.next_artefacts[0].command
+
+
+def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diagnosis) -> None:
+    """Logs of more ranks would be collected for any fault; what this fault's own signature asks for would not."""
+    general = NextArtefact(
+        "the logs of the ranks that are not here", "one may tell more", "torchrun --log-dir logs"
+    )
+    likely = replace(eight, confidence=Confidence.LIKELY, next_artefacts=(general,))
+    fix = choose_action(likely, {})
+    own = replace(general, of_fault=True)
+    check = choose_action(replace(likely, next_artefacts=(own,)), {})
+    numbers = choose_action(replace(likely, category=Category.NUMERICAL), {})
+    assert fix is not None
+    assert (fix.title, fix.what) == ("Do next", likely.fixes[0].text)
+    assert check is not None
+    assert (check.title, check.then) == ("Check next", likely.fixes[0].text)
+    assert numbers is not None
+    assert numbers.command == general.command
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("b2-oom-host-ram-every-rank-loads-full-model", "memory-mapped"),
+        ("b5-oom-eager-attention-32k-context", "flash"),
+        ("b12-comm-17-evicted-ephemeral-storage", "ephemeral-storage"),
+        ("b8-comm-10-worker-evicted-memory-pressure", "Evicted for memory"),
+        ("b3-hardware-local-nvme-dropped", "/dev/nvme2"),
+        ("ckpt-enospc-on-save", "df -h /mnt/hdfs_cache"),
+    ],
+)
+def test_the_next_thing_to_do_is_of_this_fault(case: str, told: str) -> None:
+    action = make_card(
+        WORKSPACE.diagnose_paths(load_case(find_case(case)).inputs), WORKSPACE.knowledge.pages
+    ).action
+    assert action is not None
+    assert told in f"{action.what} {action.command}"
+    assert not action.blanks
 
 
 def test_events_stand_in_order_of_time_with_their_silence(eight: Diagnosis) -> None:

@@ -60,6 +60,23 @@ def test_a_conversation_in_the_page(open_page: Open, name: str) -> None:
             row.get_by_text("open").first.wait_for(state="attached")
 
 
+def test_answers_stand_beside_the_question_that_they_answer(open_page: Open) -> None:
+    page = open_page()
+    send(page, f"why did it die?\n\n{TABLE['texts']['oom']}")
+    page.get_by_role("button", name="What do I run next?").wait_for()
+    assert not page.get_by_role("button", name="The code", exact=True).count()
+    ask = page.get_by_role("textbox", name=re.compile("^Ask, or add"))
+    ask.fill("we checked the network, it is fine")
+    ask.press("Enter")
+    asked = page.get_by_text("What changed since the last good run").last
+    answer = page.get_by_role("button", name="The code", exact=True)
+    answer.wait_for()
+    over, under = asked.bounding_box(), answer.bounding_box()
+    assert over is not None
+    assert under is not None
+    assert 0 <= under["y"] - over["y"] < 90
+
+
 def test_a_suggested_answer_is_a_button(open_page: Open) -> None:
     page = open_page()
     send(page, TABLE["texts"]["oom"])
