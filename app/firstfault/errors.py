@@ -3,7 +3,6 @@
 FirstfaultError
 +-- UsageError            the caller asked for something that does not exist (exit code 2)
 +-- InputUnreadable       the input could not be read at all (exit code 3)
-|   +-- HostileInput      the input is built to exhaust or fool the reader; it was refused
 +-- CannotAnalyse         a part failed, so there is no answer: never the same as nothing wrong (4)
 +-- ModelUnavailable      the model endpoint did not answer; the deterministic answer stands
 +-- IncidentNotFound      no incident with this id
@@ -28,10 +27,6 @@ class InputUnreadable(FirstfaultError):
     """The input could not be read at all."""
 
     exit_code = 3
-
-
-class HostileInput(InputUnreadable):
-    """The input is built to exhaust or fool the reader; it was refused."""
 
 
 class CannotAnalyse(FirstfaultError):

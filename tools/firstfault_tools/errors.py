@@ -4,7 +4,6 @@ ToolError
 +-- UnreadableArtefact    the bytes are not what the reader needs (what, where, what to do next)
 +-- HostileArtefact       the bytes ask for something no reader does (code in a pickle, a bomb)
 +-- InvalidParameter      a calculator's input breaks a rule; names the field and the rule
-+-- ToolTimeout           the tool ran past its limit
 """
 
 from __future__ import annotations
@@ -29,7 +28,3 @@ class InvalidParameter(ToolError, ValueError):
         super().__init__(f"{field}: {rule}")
         self.field = field
         self.rule = rule
-
-
-class ToolTimeout(ToolError):
-    """The tool ran past its time limit."""

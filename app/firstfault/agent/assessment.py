@@ -29,7 +29,7 @@ from firstfault.grounding.claims import (
     check_words,
 )
 from firstfault.grounding.effects import Effect, judge_command, may_propose
-from firstfault.grounding.items import Ground, ItemKind
+from firstfault.grounding.items import Ground
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, PhaseName
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
@@ -316,9 +316,3 @@ def _keep_question(reply: Reply, sieve: _Sieve) -> AskedByModel | None:
     if not sieve.passes(faults):
         return None
     return AskedByModel(asked.phase, asked.text, asked.default)
-
-
-def is_log(identity: str, ground: Ground) -> bool:
-    """The id is of a line of a log."""
-    item = ground.items.get(identity)
-    return item is not None and item.kind is ItemKind.LOG

@@ -113,11 +113,6 @@ class AgentStore:
         with self._insert() as connection:
             connection.execute(consents.insert().values(**row))
 
-    def withdraw_consent(self, incident: str) -> None:
-        """Forget every consent of an incident."""
-        with self.engine.begin() as connection:
-            connection.execute(consents.delete().where(consents.c.incident == incident))
-
     def ask_approval(self, incident: str, thread: str, request: dict[str, Any]) -> None:
         """Remember that a thread waits for a person."""
         with self._insert() as connection:

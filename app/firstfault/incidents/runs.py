@@ -186,12 +186,6 @@ class RunQueue:
                 )
             return len(rows)
 
-    def open_runs(self) -> tuple[Run, ...]:
-        """Runs that wait or are being worked on, oldest first."""
-        query = select(runs).where(runs.c.state.in_(OPEN_STATES)).order_by(runs.c.id)
-        with self.database.read() as connection:
-            return tuple(_run(row) for row in connection.execute(query).mappings())
-
     def of_incident(self, incident: str) -> tuple[Run, ...]:
         """Every run of an incident, oldest first."""
         query = select(runs).where(runs.c.incident == incident).order_by(runs.c.id)

@@ -43,11 +43,6 @@ class WarmSearch:
             self._started = True
             self.load()
 
-    @property
-    def is_warm(self) -> bool:
-        """Vectors take part."""
-        return self._near is not None
-
     def warm(self) -> None:
         """Load the vectors in the background, once."""
         with self._lock:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.experiments.experiment import About, Design, Result
@@ -135,16 +134,3 @@ def find_says(text: str) -> tuple[int, str]:
         if line.lstrip().startswith(SAYS):
             return number, line.strip()
     return 1, text.splitlines()[0] if text else ""
-
-
-def plain_trial(trial: Trial) -> Mapping[str, Any]:
-    """Object of one trial, as it is stored."""
-    return {
-        "subject": list(trial.subject),
-        "outcome": trial.outcome.value,
-        "exit_code": trial.exit_code,
-        "elapsed_s": trial.elapsed_s,
-        "reason": trial.reason,
-        "tail": list(trial.tail),
-        "figure": trial.figure,
-    }

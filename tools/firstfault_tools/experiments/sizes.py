@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
@@ -125,9 +124,3 @@ def describe_change(works: int, fails: int, layout: Layout) -> tuple[str, ...]:
         f"a ring has {2 * (works - 1)} steps, then {2 * (fails - 1)}; NCCL chooses algorithm and protocol anew by size (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING prints it)"
     )
     return tuple(told)
-
-
-def name_step(values: Sequence[int]) -> str:
-    """`8, 16, 24, ... 64`."""
-    shown = [str(v) for v in values]
-    return ", ".join(shown if len(shown) <= 8 else [*shown[:5], "...", shown[-1]])

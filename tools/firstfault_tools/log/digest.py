@@ -192,13 +192,3 @@ def _merge_traces(
 
 def _shift_runs(kept: KeptLines, shift: int) -> Iterator[Run]:
     return (Run(r.first + shift, r.data) for r in kept.runs)
-
-
-def merge_digests(
-    one: Mapping[str, FileDigest], other: Mapping[str, FileDigest]
-) -> dict[str, FileDigest]:
-    """Digests by file of two sets of parts, each in the order of the logs. Associative."""
-    out = dict(one)
-    for file, digest in other.items():
-        out[file] = merge_parts(out[file], digest) if file in out else digest
-    return out

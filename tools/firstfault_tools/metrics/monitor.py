@@ -6,7 +6,7 @@ rows is bounded, so a log can be followed for weeks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
@@ -72,23 +72,3 @@ class Monitor:
                 self.reported.add(key)
                 fresh.append(finding)
         return fresh
-
-
-def watch_lines(
-    monitor: Monitor, lines: Iterable[str], alert: Callable[[Finding], object], every: int = 200
-) -> int:
-    """Read lines to their end, checking every so many; number of alerts."""
-    alerts, batch = 0, []
-    for line in lines:
-        batch.append(line)
-        if len(batch) >= every:
-            monitor.feed(batch)
-            batch = []
-            for finding in monitor.check():
-                alert(finding)
-                alerts += 1
-    monitor.feed(batch)
-    for finding in monitor.check():
-        alert(finding)
-        alerts += 1
-    return alerts

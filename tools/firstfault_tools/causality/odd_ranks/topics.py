@@ -92,8 +92,3 @@ def topic_of(name: str, line: str) -> Topic | None:
         if topic.words.search(name) or (topic.line is not None and topic.line.search(line)):
             return topic
     return None
-
-
-def topic_named(name: str) -> Topic:
-    """The topic of that name."""
-    return next(t for t in _load()[0] if t.name == name)
