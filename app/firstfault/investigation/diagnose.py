@@ -165,11 +165,15 @@ def _answer_asked(examination: Examination, judgement: Judgement, question: str)
     finding = judgement.finding
     if judgement.verdict is not Verdict.HEALTHY or not question:
         return judgement
-    if finding is not None and finding.kind.startswith(("question.", "metrics.")):
+    if finding is not None and finding.kind.startswith("question."):
         return judgement
-    from firstfault.investigation.reassurance import find_asked, find_quoted_warning
+    from firstfault.investigation.reassurance import find_asked, find_measured, find_quoted_warning
 
-    asked = find_asked(examination, question) or find_quoted_warning(examination, question)
+    asked = (
+        find_measured(examination, question, finding)
+        or find_asked(examination, question)
+        or find_quoted_warning(examination, question)
+    )
     return judgement if asked is None else replace(judgement, finding=asked)
 
 

@@ -280,7 +280,7 @@ def _check_answered(
         yield Check(Condition.ANSWERED, fine, reason=reason, complaint=complaint)
 
 
-_OF_CLASS: dict[Complaint, tuple[Category, ...]] = {
+OF_CLASS: dict[Complaint, tuple[Category, ...]] = {
     Complaint.SLOW: (Category.PERFORMANCE,),
     Complaint.STALLED: (Category.PERFORMANCE, Category.DATA),
     Complaint.DIED: (Category.SCHEDULER,),
@@ -313,7 +313,7 @@ def _is_fine(
     """The quantity was seen, in the answer to the question or in what the run is known to have got over."""
     if complaint in (Complaint.DIED, Complaint.STALLED) and ground is Ground.FINISHED:
         return complaint is Complaint.DIED or not said.at_end
-    classes = _OF_CLASS.get(complaint, ())
+    classes = OF_CLASS.get(complaint, ())
     if answer is not None and _answers(answer, classes):
         return True
     if complaint is Complaint.STALLED:
@@ -335,7 +335,7 @@ def accounts_for(finding: Finding, complaint: Complaint) -> bool:
     if complaint is Complaint.UNLEARNED and finding.kind.startswith(_SPIKE):
         return False
     measured = complaint in _MEASURED and finding.kind.startswith("metrics.")
-    return measured or finding.category in _OF_CLASS.get(complaint, ())
+    return measured or finding.category in OF_CLASS.get(complaint, ())
 
 
 def _paused(examination: Examination, least_s: float) -> bool:

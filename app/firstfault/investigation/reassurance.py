@@ -9,15 +9,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from firstfault.investigation.complaint import asks_pace
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.health import OF_CLASS
 from firstfault.investigation.verdict import Judgement
+from firstfault.investigation.vetoes import read_statement
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
+from firstfault_tools.findings import (
+    Category,
+    Complaint,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Verdict,
+)
 from firstfault_tools.log.digest import FileDigest
 
 MAX_LINES = 20_000
@@ -25,6 +37,7 @@ MAX_CHARS = 2_000
 LEAST_VALUES = 4
 LEAST_SHARED = 2
 LEAST_PAUSES = 2
+MOST_MEASURED = 2
 LEAST_QUOTED, LEAST_STEPS = 3, 3
 _WARNS = expression(r"(?i)warn|\[W\d|^W\d{4}|notice|deprecat|ignor")
 _WORD = expression(r"[A-Za-z_][\w.]{3,}")
@@ -50,6 +63,18 @@ def reassure(examination: Examination, judgement: Judgement, question: str) -> J
     if found is None:
         return None
     return Judgement(Verdict.HEALTHY, found, Confidence.LIKELY)
+
+
+def find_measured(examination: Examination, question: str, lead: Finding | None) -> Finding | None:
+    """The judged curves of the very quantities that are complained of, which are fine; then the one that leads."""
+    complaints = [*read_statement(question).complaints]
+    if asks_pace(question):
+        complaints.append(Complaint.SLOW)
+    judged = [f for f in examination.chain.benign if f.kind.startswith("metrics.")]
+    found = [next((f for f in judged if f.category in OF_CLASS[c]), None) for c in complaints]
+    told = [f for f in (*found, lead) if f is not None and f.kind.startswith("metrics.")]
+    titles = list(dict.fromkeys(f.title.rstrip(".") for f in told))[:MOST_MEASURED]
+    return replace(told[0], title="; ".join(titles)) if told else None
 
 
 def find_asked(examination: Examination, question: str) -> Finding | None:

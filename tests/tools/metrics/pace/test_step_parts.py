@@ -110,3 +110,15 @@ def test_saves_that_say_their_duration() -> None:
     assert "saving a checkpoint takes 1561 s" in found.title
     short = [(n, t.replace("1561.201s", "6.2s")) for n, t in log]
     assert find_in_lines(short, "a.log") == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "words"), [("59", ", 5% of the time: training"), ("02", "90 s each time: training")]
+)
+def test_the_share_of_saves_is_of_the_time_that_clocks_tell(last: str, words: str) -> None:
+    """Step lines at either end print no clock; saves that would fill more than all time have no share."""
+    steps = [f"iteration {i} | loss 2.1" for i in range(60)]
+    saves = [f"2026-05-26 19:{m}:10 Saved checkpoint of step 9 in 90 s" for m in ("01", last)]
+    lines = ["2026-05-26 19:00:10 start", *steps, *saves, *steps]
+    (found,) = find_in_lines(list(enumerate(lines, 1)), "a.log")
+    assert words in found.title

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from statistics import median
 
 from firstfault_tools.expressions import expression
@@ -22,6 +23,9 @@ _PART = expression(
 )
 _TIMED = expression(r"\d ?(?:ms|s|sec)\b(?!/)")
 """What each part ends with: looked for first, since names may begin anywhere."""
+
+CLOCK_LINES, DAY = 2_000, 86_400
+"""Lines from either end among which a clock is looked for; seconds of a day."""
 
 LONG_SAVE = 60.0
 """Seconds from which a save is worth a word."""
@@ -67,10 +71,11 @@ def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
     long = [save for save in saves if save[0] >= LONG_SAVE]
     if not long:
         return ()
-    ends = [m for m in (_CLOCK.search(t[:200]) for _, t in (*lines[:20], *lines[-20:])) if m]
-    hours = [int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3]) for m in ends]
-    covered = (max(hours) - min(hours)) if hours else 0
-    share = min(1.0, sum(s for s, *_ in saves) / covered) if covered else 0.5
+    covered = _covered_s(lines)
+    spent = sum(took for took, *_ in saves)
+    if spent > covered > 0:
+        covered = 0  # saves that overlap, or clocks that say nothing
+    share = spent / covered if covered else 0.5
     words = (
         f"saving a checkpoint takes {median(s for s, *_ in long):.0f} s each time"
         + (f", {share:.0%} of the time" if covered else "")
@@ -78,6 +83,16 @@ def _find_saves(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
     )
     places = [save[1:] for save in (long[0], long[-1])]
     return (_make("save_part", words, file, places, "training-stall", share, share),)
+
+
+def _covered_s(lines: Sequence[tuple[int, str]]) -> int:
+    """Seconds between the first and the last clock of a log, step lines often print none; 0 where it is not told."""
+    ends = [
+        next((m for _, t in islice(rows, CLOCK_LINES) if (m := _CLOCK.search(t[:200]))), None)
+        for rows in (iter(lines), reversed(lines))
+    ]
+    first, last = (int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3]) if m else 0 for m in ends)
+    return (last - first) % DAY
 
 
 def _find_evaluation(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:

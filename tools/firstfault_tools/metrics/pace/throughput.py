@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.change_points import find_drift, find_shift
-from firstfault_tools.metrics.series import MISSING, NO_STEP
+from firstfault_tools.metrics.pace.work import Growth, find_growth
+from firstfault_tools.metrics.series import MISSING, NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, number
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+SAVES = ("checkpoint_saved", "checkpoint_staged")
+"""Events of a save; only some programs name its step."""
 
 WARM = 3
 FARTHEST_ROUND = 64
@@ -33,6 +38,17 @@ class Pace:
     ms: NDArray[np.float64]
     source: str
     exact: bool
+
+    @property
+    def per_step(self) -> bool:
+        """It times whole steps, however much each does; rates of tokens are per unit of work already."""
+        return self.source != "tokens_per_s"
+
+    def show(self, ms: float) -> str:
+        """A level as it was printed: a time, or the rate that it was made of."""
+        if self.exact:
+            return f"{number(ms)} ms"
+        return f"{number(1000.0 / ms)} {self.source.replace('_per_s', '/s')}"
 
 
 def pace_of(view: View) -> Pace | None:
@@ -220,7 +236,7 @@ def judge_pauses(view: View) -> list[Finding]:
     import numpy as np
 
     pace = pace_of(view)
-    if pace is None or len(pace.ms) < 16 or not pace.exact:
+    if pace is None or len(pace.ms) < 16:
         return []
     series = view.lead
     usual = float(np.median(pace.ms))
@@ -237,10 +253,9 @@ def judge_pauses(view: View) -> list[Finding]:
     cost = float(np.sum(pace.ms[long] - usual) / np.sum(pace.ms))
     steps = [series.step[int(r)] for r in pace.rows[long]]
     every = int(np.median(np.diff(steps))) if NO_STEP not in steps else None
-    saved = {e.values.get("step") for e in view.events("checkpoint_saved")}
-    near = sum(1 for s in steps if saved & {s, s - 1, s + 1})
-    evaluated = {e.row for e in view.events("evaluation")}
-    evals = sum(1 for r in pace.rows[long] if evaluated & {int(r), int(r) - 1, int(r) + 1})
+    rows = [int(r) for r in pace.rows[long]]
+    near = _count_beside(view.events(*SAVES), rows, steps)
+    evals = _count_beside(view.events("evaluation"), rows, ())
     workers = next((e.values.get("workers") for e in view.events("workers")), None)
     if near >= 0.6 * len(long):
         why, page = "checkpoints are saved at these steps", "checkpoint-slow"
@@ -253,13 +268,13 @@ def judge_pauses(view: View) -> list[Finding]:
         page = "throughput-drop"
     heavy = cost >= 0.2
     known = max(near, evals) >= 0.6 * len(long)
-    rows = [int(r) for r in pace.rows[long[:3]]]
+    rows = rows[:3]
     return [
         make_finding(
             "periodic_pauses",
             f"{len(long)} long steps at regular distance"
             + (f", every {every} steps" if every else f", every {period} rows")
-            + f": {float(np.median(pace.ms[long])):.0f} ms against {usual:.0f} ms usually, first at "
+            + f": {pace.show(float(np.median(pace.ms[long])))} against {pace.show(usual)} usually, first at "
             f"{series.label(rows[0])}, {cost:.0%} of all time; {why}",
             Level.CAUSE if heavy else Level.BENIGN if known else Level.CONTEXT,
             Category.PERFORMANCE,
@@ -278,6 +293,14 @@ def judge_pauses(view: View) -> list[Finding]:
     ]
 
 
+def _count_beside(events: Sequence[Event], rows: Sequence[int], steps: Sequence[int]) -> int:
+    """Long rows within which something was done: by the row that follows it, or by the step it names."""
+    done = {e.row + d for e in events for d in (-1, 0, 1)}
+    named = {int(e.values["step"]) + d for e in events if "step" in e.values for d in (-1, 0, 1)}
+    numbers = steps or [NO_STEP] * len(rows)
+    return sum(1 for row, step in zip(rows, numbers, strict=True) if row in done or step in named)
+
+
 def _known_pauses(view: View, pace: Pace, usual: float, scatter: float) -> list[Finding]:
     """Few long rows, every one of which covers a save or an evaluation: accounted for."""
     import numpy as np
@@ -287,11 +310,11 @@ def _known_pauses(view: View, pace: Pace, usual: float, scatter: float) -> list[
         return []
     cost = float(np.sum(pace.ms[long] - usual) / np.sum(pace.ms))
     series = view.lead
-    events = view.events("checkpoint_saved", "evaluation")
+    events = view.events(*SAVES, "evaluation")
     rows = pace.rows[long].tolist()
     kinds: set[str] = set()
     for row in rows:
-        near = {e.kind for e in events if e.row in (row, row - 1)}
+        near = {SAVES[0] if e.kind in SAVES else e.kind for e in events if e.row in (row, row - 1)}
         if not near:
             return []
         kinds |= near
@@ -303,7 +326,7 @@ def _known_pauses(view: View, pace: Pace, usual: float, scatter: float) -> list[
     return [
         make_finding(
             "known_pauses",
-            f"The slower steps ({labels}: {number(float(np.median(pace.ms[long])))} ms against {number(usual)} ms) are those in "
+            f"The slower steps ({labels}: {pace.show(float(np.median(pace.ms[long])))} against {pace.show(usual)}) are those in "
             f"which {why}; all other steps take the usual time",
             Level.BENIGN,
             Category.PERFORMANCE,
@@ -357,6 +380,20 @@ def _throttled(view: View, pace: Pace, at: int) -> tuple[str, dict[str, Json]]:
     return ("; ".join(said) if fell else ""), facts
 
 
+def _tell_growth(view: View, grown: Growth) -> Finding:
+    """Longer steps that do more: no slowdown."""
+    first, last = grown.rows
+    return make_finding(
+        "work_grew",
+        grown.sentence(),
+        Level.BENIGN,
+        Category.PERFORMANCE,
+        view.evidence([first, last]),
+        page="throughput-drop",
+        facts={"work": list(grown.work), "ms": list(grown.ms), "ratio": grown.ratio},
+    )
+
+
 def judge_pace(view: View) -> list[Finding]:
     """Throughput that dropped at some step and stayed down, or that drifts down slowly."""
     pace = pace_of(view)
@@ -364,14 +401,10 @@ def judge_pace(view: View) -> list[Finding]:
         return []
     series = view.lead
     found = []
-    shift = find_shift(pace.ms)
-
-    def shown(ms: float) -> str:
-        """A level as it was printed: a time, or the rate that it was made of."""
-        if pace.exact:
-            return f"{number(ms)} ms"
-        return f"{number(1000.0 / ms)} {pace.source.replace('_per_s', '/s')}"
-
+    shift, drift = find_shift(pace.ms), find_drift(pace.ms)
+    longer = [change for change in (shift, drift) if change is not None and change.ratio > 1]
+    if longer and pace.per_step and (grown := find_growth(view, pace.rows, pace.ms)) is not None:
+        return [_tell_growth(view, grown)]
     if shift is not None and shift.ratio > 1:
         first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
         clocks, readings = _throttled(view, pace, shift.index)
@@ -382,7 +415,7 @@ def judge_pace(view: View) -> list[Finding]:
             make_finding(
                 "step_load_changed" if meant else "throughput_drop",
                 f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
-                f"{shown(shift.before)} before, {shown(shift.after)} after, to the "
+                f"{pace.show(shift.before)} before, {pace.show(shift.after)} after, to the "
                 f"end of the log at {series.label(int(pace.rows[-1]))}"
                 + (f"; {meant}, so that is meant" if meant else "")
                 + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
@@ -401,15 +434,14 @@ def judge_pace(view: View) -> list[Finding]:
             )
         )
         return found
-    drift = find_drift(pace.ms)
     if drift is not None and drift.ratio > 1:
         first, last = int(pace.rows[0]), int(pace.rows[-1])
         meant = _load_changed(view.text(series, first), view.text(series, last))
         found.append(
             make_finding(
                 "step_load_changed" if meant else "throughput_drift",
-                f"Steps slowly became {drift.ratio:.2f} times as long, from {shown(drift.before)}"
-                f" around {series.label(first)} to {shown(drift.after)} around "
+                f"Steps slowly became {drift.ratio:.2f} times as long, from {pace.show(drift.before)}"
+                f" around {series.label(first)} to {pace.show(drift.after)} around "
                 f"{series.label(last)}"
                 + (
                     f"; {meant}, so that is meant" if meant else PILES_UP if drift.ratio > 2 else ""
