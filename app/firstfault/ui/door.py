@@ -5,11 +5,13 @@ Session state holds ids only; windows and passages are kept in a bounded cache o
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import streamlit as st
 
@@ -18,6 +20,9 @@ from firstfault.service import PagePassage, Service, Window, open_service
 from firstfault_tools.errors import ToolError
 
 log = logging.getLogger(__name__)
+
+PATIENCE = 2.0
+_BELOW = threading.Semaphore(1)
 
 
 @st.cache_resource(show_spinner=False)
@@ -34,6 +39,9 @@ def _warm_up(opened: Service) -> None:
         len(opened.workspace.knowledge.pages)
     except (FirstfaultError, ToolError, OSError):
         log.warning("the knowledge could not be loaded ahead", exc_info=True)
+    # what is loaded now stays: the collector need not go through it again and again
+    gc.collect()
+    gc.freeze()
 
 
 @st.cache_data(show_spinner=False, max_entries=4_000)
@@ -64,6 +72,20 @@ def read_passage(page: str, heading: str) -> PagePassage | None:
         return service().passage(page, heading)
     except FirstfaultError:
         return None
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """What stands below a card waits while others are drawn: twenty cards come before twenty times all the rest.
+
+    Nobody waits longer than PATIENCE for somebody whose rest is large.
+    """
+    got = _BELOW.acquire(timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        if got:
+            _BELOW.release()
 
 
 def next_key(purpose: str, said: str = "") -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
+from typing import TypeAlias
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from firstfault.access import Role
 from firstfault.errors import FirstfaultError
@@ -24,9 +26,9 @@ from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
-from firstfault.ui.card import make_card
+from firstfault.ui.card import Action, make_card
 from firstfault.ui.details import show_details, show_events
-from firstfault.ui.door import service
+from firstfault.ui.door import one_at_a_time, service
 from firstfault.ui.evidence import role_by_place, show_evidence
 from firstfault.ui.experiments import show_experiments
 from firstfault.ui.feedback_form import show_feedback
@@ -47,6 +49,7 @@ from firstfault.ui.work import show_work
 
 MOST_RELATED = 3
 
+Box: TypeAlias = DeltaGenerator
 Rest = Callable[[], None]
 """Draws what reads whole logs, when all that is urgent is on the page."""
 
@@ -69,9 +72,35 @@ def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosi
     card = make_card(diagnosis, service().workspace.knowledge.pages)
     show_skipped(diagnosis.input)
     show_card(diagnosis, card)
+    with one_at_a_time():
+        beside, below = _show_folds(incident, events, diagnosis, card.action)
+
+    def draw_figures() -> None:
+        with one_at_a_time():
+            _draw_figures(incident, diagnosis, beside, below)
+
+    return draw_figures
+
+
+def _draw_figures(incident: Incident, diagnosis: Diagnosis, beside: Box, below: Box) -> None:
+    by_curve = tells_by_curve(diagnosis)
+    with beside:
+        if by_curve:
+            show_curves(incident.id, diagnosis, incident.last_turn)
+        show_memory(diagnosis)
+    with below:
+        linked = show_timeline(incident.id, diagnosis, incident.last_turn)
+        show_events(diagnosis)
+        if not (by_curve or linked):
+            show_curves(incident.id, diagnosis, incident.last_turn)
+
+
+def _show_folds(
+    incident: Incident, events: Sequence[Event], diagnosis: Diagnosis, action: Action | None
+) -> tuple[Box, Box]:
+    """All that supports the card; where its figures are drawn: beside the evidence, and below the timeline."""
     _show_related(incident, events)
     _show_phases(_phases_now(events) or diagnosis.phases, diagnosis)
-    by_curve = tells_by_curve(diagnosis)
     with st.expander("Evidence", icon=":material/find_in_page:", expanded=True):
         show_evidence(incident.id, diagnosis, incident.last_turn)
         # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
@@ -83,25 +112,13 @@ def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosi
     if diagnosis.fixes or diagnosis.next_artefacts:
         count = len(diagnosis.fixes)
         with st.expander(f"All fixes ({count})", icon=":material/build:"):
-            show_fixes(diagnosis, card.action)
-            show_collecting(diagnosis, card.action)
+            show_fixes(diagnosis, action)
+            show_collecting(diagnosis, action)
     show_experiments(incident, diagnosis)
     with st.expander(f"Sources ({len(diagnosis.citations)})", icon=":material/format_quote:"):
         _show_sources(incident, diagnosis)
     show_details(diagnosis)
-
-    def draw_figures() -> None:
-        with beside:
-            if by_curve:
-                show_curves(incident.id, diagnosis, incident.last_turn)
-            show_memory(diagnosis)
-        with below:
-            linked = show_timeline(incident.id, diagnosis, incident.last_turn)
-            show_events(diagnosis)
-            if not (by_curve or linked):
-                show_curves(incident.id, diagnosis, incident.last_turn)
-
-    return draw_figures
+    return beside, below
 
 
 def _show_phases(phases: Sequence[Phase], diagnosis: Diagnosis) -> None:

@@ -65,6 +65,7 @@ def streamlit_flags(address: str, port: int, upload_mib: int) -> list[str]:
         "client.toolbarMode": "minimal",
         "client.showSidebarNavigation": "false",
         "runner.magicEnabled": "false",
+        "runner.postScriptGC": "false",
     }
     options |= {f"theme.{k}": v for k, v in SHARED.items()}
     for base, palette in (("light", LIGHT), ("dark", DARK)):

@@ -62,4 +62,6 @@ def test_flags_switch_statistics_and_error_details_off() -> None:
     flags = theme.streamlit_flags("127.0.0.1", 8501, 1024)
     assert "--browser.gatherUsageStats=false" in flags
     assert "--client.showErrorDetails=none" in flags
+    # else every viewer waits for a walk over all that is loaded
+    assert "--runner.postScriptGC=false" in flags
     assert "--server.address=127.0.0.1" in flags
