@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from firstfault_tools.hardware.bus import call_gpu
+
 MAX_QUOTED = 400
 _QUOTE = re.compile(r"«[^»]{0,2000}»")
 
@@ -59,6 +61,6 @@ def _say_verdict(row: dict[str, Any]) -> str:
     place = [
         f"rank {rank}" if rank is not None else "",
         f"host {row['host']}" if row["host"] else "",
-        f"GPU {row['gpu']}" if row["gpu"] else "",
+        call_gpu(row["gpu"]),
     ]
     return "; ".join([_QUOTE.sub("", row["root_cause"]), *filter(None, place)])

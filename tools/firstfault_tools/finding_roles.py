@@ -40,6 +40,8 @@ class FindingRole(StrEnum):
     """Strikes whatever runs on the host: one rank's own where the host has one rank."""
     OF_DISK = "of_disk"
     """The first rank that reads or writes on the host meets it first."""
+    PORT_DOWN = "port_down"
+    """A network port of a host lost its link: it strikes the ranks that send through this port."""
     BELOW_RANKS = "below_ranks"
     """Lies below the ranks and is told by the system: the one rank that failed on it is the first."""
     OF_MACHINE = "of_machine"

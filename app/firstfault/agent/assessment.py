@@ -33,6 +33,7 @@ from firstfault.grounding.items import Ground
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, PhaseName
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
+from firstfault_tools.hardware.bus import call_gpu
 
 MAX_IDEAS = 3
 _INLINE = expression(
@@ -153,7 +154,7 @@ class _Sieve:
     def _place(self, account: Account) -> str:
         rank = f"rank {account.rank}. " if account.rank is not None else ""
         host = f"host {account.host}. " if account.host else ""
-        return rank + host + (f"GPU {account.gpu}." if account.gpu.isdecimal() else account.gpu)
+        return rank + host + (f"{call_gpu(account.gpu)}." if account.gpu else "")
 
     def _test(self, account: Account) -> tuple[str, str]:
         """Test and command; each falls alone, since a good test may come with a bad command."""

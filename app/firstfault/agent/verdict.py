@@ -35,6 +35,7 @@ from firstfault.investigation.diagnosis import (
 from firstfault.investigation.examination import examine
 from firstfault.investigation.health import shows_progress
 from firstfault_tools.findings import Confidence, Verdict
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.registry import Artefact
 
 NOT_KNOWN = "not from the knowledge base"
@@ -268,7 +269,7 @@ def _phase(phase: Phase, ruling: Ruling, fixes: Sequence[Fix]) -> Phase:
         done = PhaseStatus.DONE if leader.confidence is Confidence.LIKELY else PhaseStatus.OPEN
         return Phase(phase.name, done, f"{leader.confidence.value.capitalize()}: {leader.cause}")
     if phase.name is PhaseName.LOCALIZE:
-        named = [f"rank {leader.rank}" if leader.rank is not None else "", leader.host and f"host {leader.host}", leader.gpu and f"GPU {leader.gpu}"]  # fmt: skip
+        named = [f"rank {leader.rank}" if leader.rank is not None else "", leader.host and f"host {leader.host}", call_gpu(leader.gpu)]  # fmt: skip
         place = ", ".join(n for n in named if n)
         return Phase(phase.name, PhaseStatus.DONE, f"{place or 'No single rank'}, by the model's reading.")  # fmt: skip
     if phase.name is PhaseName.RESOLVE:

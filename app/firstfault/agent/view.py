@@ -17,6 +17,7 @@ from firstfault.conversation.walk import Walk
 from firstfault.grounding.items import Item
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.log.window import read_window
 
 WHOLE_BYTES = 12_000
@@ -142,7 +143,7 @@ def _write_reading(context: TurnContext, diagnosis: Diagnosis) -> str:
 
     where = [
         diagnosis.place if diagnosis.place != diagnosis.host else f"host {diagnosis.host}",
-        f"GPU {diagnosis.gpu}" if diagnosis.gpu else "",
+        call_gpu(diagnosis.gpu),
     ]
     main = diagnosis.hypotheses[0].for_ if diagnosis.hypotheses else ()
     category = diagnosis.category.value if diagnosis.category else "none"

@@ -19,6 +19,7 @@ from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.report import Cited, Report
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence
+from firstfault_tools.hardware.bus import call_gpu
 
 SURE = {
     Confidence.CONFIRMED: "This is confirmed",
@@ -85,7 +86,7 @@ class Telling(Answering):
     def place(self) -> str:
         """'rank 11 (local 3, gpu-a17), GPU 3', as far as known."""
         d = self.diagnosis
-        gpu = (d.gpu if d.gpu.startswith(("GPU", "PCI")) else f"GPU {d.gpu}") if d.gpu else ""
+        gpu = call_gpu(d.gpu)
         named = f"host {d.host}" if d.host and d.first_failing_rank is None else d.place
         told = ", ".join(p for p in (named, gpu) if p)
         if not told and (found := _IN_CAUSE.search(d.root_cause)) is not None:

@@ -16,6 +16,7 @@ from firstfault.incidents.records import Related, Run, clean_text
 from firstfault.incidents.schema import artefacts, diagnoses, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.headline import say_plainly
+from firstfault_tools.hardware.bus import call_gpu
 
 MAX_RELATED = 20
 MAX_NAME = 200
@@ -162,7 +163,7 @@ def say_related(related: tuple[Related, ...], diagnosis: Diagnosis) -> str:
     elif on_host:
         parts.append(f"Host {diagnosis.host} failed {_times(on_host)} before, in another way")
     if on_gpu:
-        parts.append(f"{_times(on_gpu)} on GPU {diagnosis.gpu}")
+        parts.append(f"{_times(on_gpu)} on {call_gpu(diagnosis.gpu)}")
     if alike > both:
         where = "on other hosts" if diagnosis.host else "before"
         parts.append(f"this kind of fault was seen {_times(alike - both)} {where}")

@@ -33,6 +33,7 @@ from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
 from firstfault.investigation.told_causes import believe_warning
+from firstfault.investigation.told_layout import place_as_told
 from firstfault.investigation.verdict import (
     Judgement,
     choose_category,
@@ -97,6 +98,7 @@ def conclude(
 ) -> Diagnosis:
     """The answer that rests on an examination of the artefacts. steps: where what decided is noted."""
     question = put_plainly(question)
+    examination = place_as_told(examination, question)
     examination, judgement = _judge(
         examination, artefacts, knowledge, skipped, question, steps or Steps()
     )

@@ -30,6 +30,7 @@ from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.gpu.placement import join_storage, join_stragglers
+from firstfault_tools.hardware.host_name import name_machines
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
@@ -88,6 +89,7 @@ def examine(
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
+    findings = name_machines(findings)
     trail = Trail()
     findings = _correlate(_BEFORE_COMPARISON, logs, findings, trail)
     # what a comparison of all ranks found goes first: it was judged knowing the rest

@@ -16,6 +16,7 @@ from firstfault.investigation.run_stage import say_when
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.odd_ranks.silence import read_silence
 from firstfault_tools.findings import Category, Confidence, Level, Verdict
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.log.place import name_ranks
 
 MOST_CANDIDATES = 8
@@ -102,7 +103,7 @@ def _localize(examination: Examination, judgement: Judgement, place: FaultPlace 
     if place.mesh:
         parts.append(place.mesh)
     if place.gpu:
-        parts.append(place.gpu if place.gpu.startswith(("GPU", "PCI")) else f"GPU {place.gpu}")
+        parts.append(call_gpu(place.gpu))
     seen, world = len(examination.logs.ranks_seen), examination.logs.world_size
     missing = ""
     if world and 0 < seen < world:

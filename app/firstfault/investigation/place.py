@@ -12,7 +12,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.hardware.bus import number_gpus
+from firstfault_tools.hardware.bus import call_gpu, number_gpus
 from firstfault_tools.log.digest import Mark
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_prefix
@@ -62,9 +62,7 @@ def find_place(examination: Examination, finding: Finding) -> FaultPlace:
         known = replace(cited, rank=None)
     own = finding.host if _is_own_host(logs, finding, rank) else None
     host = own or known.host or _host_in_text(finding) or _host_of_rank(examination, rank)
-    gpu = finding.gpu
-    if gpu is not None and gpu.isdecimal():
-        gpu = f"GPU {gpu}"
+    gpu = call_gpu(finding.gpu) or None
     if gpu is None and known.pci is not None:
         gpu = f"PCI {known.pci}"
     process = Place(rank=rank, local_rank=known.local_rank, node_rank=known.node_rank, host=host)

@@ -21,6 +21,7 @@ from firstfault_tools.causality.odd_ranks.silence import read_silence
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Complaint, Finding, Level, Verdict
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import bullets
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.place import name_ranks
@@ -153,7 +154,7 @@ def _say_place(examination: Examination, finding: Finding, book: CitationBook) -
     if words == place.host and where[0]:
         where = [f"host {words}"]
     if place.gpu:
-        where.append(place.gpu if place.gpu.startswith(("GPU", "PCI")) else f"GPU {place.gpu}")
+        where.append(call_gpu(place.gpu))
     parts = [f"Seen on {', '.join(w for w in where if w)}."] if any(where) else []
     silence = read_silence(examination.logs) if place.rank is not None else None
     if silence is not None and place.rank in silence.ranks:

@@ -29,6 +29,7 @@ from firstfault.postmortem.timeline import is_action, is_alert, short_text, writ
 from firstfault.postmortem.whys import ask_whys
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Verdict
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page, page_of_row, parse_page
 
 MAJOR_SHARE = 0.2
@@ -144,9 +145,8 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
     out = [Cited(f"{headline.rstrip('.')}.", marks)]
     if detail:
         out.append(Cited(f"{detail.rstrip('.')}."))
-    gpu = (diagnosis.gpu or "").removeprefix("GPU").strip()
     places = [diagnosis.place if diagnosis.place != diagnosis.host else f"host {diagnosis.host}"]
-    places.append(f"GPU {gpu}" if gpu else "")
+    places.append(call_gpu(diagnosis.gpu))
     told = diagnosis.root_cause.lower()
     where = ", ".join(p for p in places if p and p.lower() not in told and p != "host localhost")
     if where and where.lower() not in headline.lower():

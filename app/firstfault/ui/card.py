@@ -17,6 +17,7 @@ from firstfault.ui.leading import say_condition
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page, bullets
 from firstfault_tools.log.clock import read_time
 
@@ -200,9 +201,7 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 def say_where(diagnosis: Diagnosis) -> str:
     """`rank 11 on gpu-a17, GPU 3 (local rank 3)`, as far as it is known; what is not known is said."""
-    rank, host, gpu = diagnosis.first_failing_rank, diagnosis.host, diagnosis.gpu or ""
-    if gpu and not gpu.upper().startswith(("GPU", "PCI")):
-        gpu = f"GPU {gpu}"
+    rank, host, gpu = diagnosis.first_failing_rank, diagnosis.host, call_gpu(diagnosis.gpu)
     of_host = f" on {host}" if rank is not None else f"host {host}"
     place = ("" if rank is None else f"rank {rank}") + (of_host if host else "")
     where = ", ".join(p for p in (place, gpu) if p)

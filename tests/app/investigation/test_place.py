@@ -127,3 +127,28 @@ def test_a_line_may_report_on_another_rank(rank: int, own: int) -> None:
     assert choose_rank(finding("signature.x", rank, f"Rank {rank} failed to pass"), cited) == rank
     assert choose_rank(finding("signature.x", rank, "__5_0.distcp", told=str(rank)), cited) == rank
     assert choose_rank(finding("signature.x", None, "boom"), cited) is None
+
+
+PORT = """[Wed Mar 11 04:13:32 2026] mlx5_core 0000:a1:00.0: Port module event[error]: module 0, Cable error, Bus stuck
+[Wed Mar 11 04:13:32 2026] mlx5_core 0000:a1:00.0 ibs4f0: Link down
+"""
+BROKEN = (
+    "{rank}: {host}:21{rank}:31{rank} [{gpu}] transport/net_ib.cc:2189 NCCL WARN NET/IB: Got completion from peer "
+    "10.0.0.{peer}<5304> with status=12 opcode=0 len=0 vendor err 129 (Send) hca mlx5_2"
+)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "struck"), [((2, 6, 10), 6), ((5, 6, 10), None), ((2, 10), None)]
+)
+def test_the_rank_behind_a_port(
+    ranks: tuple[int, ...], struck: int | None, workspace: Workspace, tmp_path: Path
+) -> None:
+    lines = [f"{n}: [rank{n}]: world_size=12" for n in range(12)]
+    lines += [BROKEN.format(rank=n, host=f"gx-{1 + n // 4}", gpu=n % 4, peer=n) for n in ranks]
+    log, kernel = tmp_path / "train.log", tmp_path / "dmesg_gx-2.txt"
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    kernel.write_text(PORT, encoding="utf-8")
+    found = workspace.diagnose_paths([log, kernel])
+    assert (found.signature, found.host) == ("rdma-port-down", "gx-2")
+    assert found.first_failing_rank == struck

@@ -17,6 +17,8 @@ ORDINALS = {
     "several on a pod": ("resources: nvidia.com/gpu: 8\n", "ddp-worker-1", None),
     "launched with several": ("torchrun --nproc_per_node=4 a.py\n", "ddp-worker-1", None),
     "ranks are told": ("[rank5]: x\n[rank5]: y\n", "ddp-worker-1", None),
+    "printed where the count puts it": ("[rank0]: x\nworld_size=4\n[rank0]: starts host=j-master-0\npod/j-worker-1 Evicted\n", "j-worker-1", 2),
+    "printed elsewhere": ("[rank0]: starts host=j-master-0\n[rank3]: starts host=j-worker-1\nworld_size=4\n", "j-worker-1", None),
     "no number": ("x\n", "ddp-worker-x7h2p", None),
 }  # fmt: skip
 

@@ -89,3 +89,45 @@ def test_lists_of_hosts_and_brackets_place_ranks(tmp_path: Path) -> None:
     assert placement(tmp_path, told).place_of(3).host == "t-02"
     info = "[INFO] [launch.py:146:main] WORLD INFO DICT: {'a-1': [0, 1], 'a-2': [0, 1]}\nworld_size=4\n"
     assert placement(tmp_path, info).place_of(3) == Place(3, 1, host="a-2")
+
+
+SEATS = "".join(
+    f"{n:2d}: m-0{1 + n // 4} local_rank {n % 4} Instinct bdf 0000:{b}:00.0 HIP 6.4\n"
+    for n, b in enumerate(("05", "26", "46", "65") * 2)
+)
+"""What every task tells of itself: host, number there, address of its GPU."""
+
+ECC = "6: [rank6]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+DRIVER = "".join(
+    f"[9.1] NVRM: Xid (PCI:0000:{b}:00): 45, pid={n}, name=python3, Ch 1\n"
+    for n, b in ((7003, "5d"), (7002, "4c"), (7001, "3b"), (7000, "19"))
+)
+
+
+def test_tasks_tell_their_host_and_address(tmp_path: Path) -> None:
+    found = placement(tmp_path, SEATS + ECC, tuple(load_signatures(HARDWARE)))
+    assert found.ranks_of(Place(host="m-02", pci="0000:46:00.0")).only == 6
+    assert found.ranks_of(Place(pci="0000:46:00.0")).only is None
+
+
+def test_all_cards_that_the_driver_names_count_by_address(tmp_path: Path) -> None:
+    rows = "".join(
+        f"[rank: {n}] host m-0{1 + n // 4} local_rank {n % 4} starts\n" for n in range(8)
+    )
+    found = placement(tmp_path, rows + DRIVER)
+    assert found.ranks_of(Place(host="m-02", pci="0000:4c:00.0")).only == 6
+    few = placement(tmp_path, rows + DRIVER.split("\n", 1)[1])
+    assert few.ranks_of(Place(host="m-02", pci="0000:4c:00.0")).only is None
+
+
+def test_a_listing_counts_in_the_block_of_its_host(tmp_path: Path) -> None:
+    lines = [f"{n}: [rank{n}]: loss" for n in range(8)] + ["srun: error: m-02: tasks 4-7: Aborted"]
+    listed = [f"{i}, 00000000:{b}:00.0, 16509" for i, b in enumerate(("1B", "43", "52", "61"))]
+    text = "\n".join(lines + listed) + "\n" + ECC
+    found = placement(tmp_path, text, tuple(load_signatures(HARDWARE)))
+    assert found.ranks_of(Place(host="m-02", pci="0000:52:00.0")).only == 6
+
+
+def test_a_host_before_the_rank_of_a_timer_row(tmp_path: Path) -> None:
+    rows = "".join(f"2026-03-28 06:00:04.1 h1-c0{1 + n // 4} rank={n} step=900 comp=2.4\n" for n in range(8))  # fmt: skip
+    assert placement(tmp_path, rows).by_gpu("h1-c02", 1, 4) == 5

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.attribution import WRITTEN_TWICE, raised_by_launcher, rank_of
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.named_place import STRIKES_ONE, place_named
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
@@ -14,11 +15,9 @@ from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.placement.pods import pod_of, rank_of_ordinal
+from firstfault_tools.placement.pods import rank_of_ordinal
 from firstfault_tools.placement.table import MOST_LOCAL, same_host
 
-_LOCAL = (Category.OOM, Category.DATA, Category.HARDWARE, Category.NUMERICAL, Category.CODE_BUG)
-"""Categories whose faults strike one process; the others lie in what the ranks share."""
 _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 """Categories whose faults are never one rank's own, even if only one rank wrote the log."""
 
@@ -31,19 +30,10 @@ _TASKS = expression(
 )
 """A job script that starts several tasks of one process each."""
 
-_IN_FRONT = expression(
-    r"\[?(?:pod/)?(?P<pod>[a-z0-9][a-z0-9.-]{0,200}-\d{1,5})(?:/[\w.-]+)?[\]|:] "
-)
 _ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
 """Rows of Ray's report of a dead actor."""
 _MEMBER_LINES = 16
 """Lines that a controller writes of one member of its group at most, below the member's heading."""
-
-_DESCRIBED = expression(
-    r"\bkubectl (?:-n \S+ )?(?:describe|logs) pods?[ /](?P<pod>[a-z0-9][a-z0-9.-]+)|^Name: +(?P<named>[a-z0-9][a-z0-9.-]+)"
-)
-_DESCRIPTION = 80
-"""Lines that the description of a pod has between its heading and its events at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +71,19 @@ def assign_ranks(
     return out
 
 
+def place_ranks(incident: LogIncident, findings: Sequence[Finding], trail: Trail) -> list[Finding]:
+    """Findings without a rank, with the one that the GPU, address, pod or host that they name stands for."""
+    rule, _ = _CLUES[0]
+    out: list[Finding] = []
+    for finding in findings:
+        open_ = finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE)
+        placed = _take(finding, _rank_by_place(incident, finding)) if open_ else finding
+        if placed is not finding:
+            trail.note(rule, finding, placed)
+        out.append(placed)
+    return out
+
+
 def _assign(clues: _Clues, before: Finding, trail: Trail) -> Finding:
     """The finding with the rank that the first clue tells, and the host of its rank."""
     finding = _mark_survivor(clues.incident, before)
@@ -109,8 +112,13 @@ def _by_place(clues: _Clues, finding: Finding) -> Finding:
     return _take(finding, _rank_by_place(clues.incident, finding))
 
 
+def _by_port(clues: _Clues, finding: Finding) -> Finding:
+    down = finding.has(FindingRole.PORT_DOWN) and finding.host is not None
+    return _take(finding, _rank_at_port(clues, finding)) if down else finding
+
+
 def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
-    local = finding.category in _LOCAL or finding.has(FindingRole.BELOW_RANKS)
+    local = finding.category in STRIKES_ONE or finding.has(FindingRole.BELOW_RANKS)
     if not local or _is_shared(finding) or finding.facts.get("ranks"):
         return finding
     alone = clues.failed if len(clues.failed) < 2 else _ranks_alike(finding, clues.findings)
@@ -118,7 +126,7 @@ def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
 
 
 def _by_who_raised(clues: _Clues, finding: Finding) -> Finding:
-    own = finding.category in _LOCAL
+    own = finding.category in STRIKES_ONE
     return _take(finding, _raised_alone(clues.incident, finding)) if own else finding
 
 
@@ -165,6 +173,7 @@ def _by_sole_process(clues: _Clues, finding: Finding) -> Finding:
 
 _CLUES: tuple[tuple[Rule, Callable[[_Clues, Finding], Finding]], ...] = (
     (Rule("rank-of-its-place", Relation.REFINES, "the pid, GPU, address or pod that it names is placed on one rank"), _by_place),
+    (Rule("rank-at-the-port", Relation.REFINES, "of the ranks whose RDMA connections broke, one sits on the host of the port"), _by_port),
     (Rule("rank-that-failed-alone", Relation.REFINES, "it strikes one process, and one rank alone failed"), _by_who_failed),
     (Rule("rank-that-raised-it", Relation.REFINES, "one of several ranks raised it in code of its own"), _by_who_raised),
     (Rule("rank-that-ran-out", Relation.REFINES, "one rank ran out of the memory whose growth is shown"), _by_growth),
@@ -175,6 +184,18 @@ _CLUES: tuple[tuple[Rule, Callable[[_Clues, Finding], Finding]], ...] = (
     (Rule("rank-of-the-only-process", Relation.REFINES, "one process raised, and nothing tells of others"), _by_sole_process),
 )  # fmt: skip
 """What tells the rank of a finding that prints none; the first that does is taken."""
+
+
+def _rank_at_port(clues: _Clues, finding: Finding) -> int | None:
+    """The one rank of the port's host whose own RDMA connections broke; its partners elsewhere met the same."""
+    met: set[int] = set()
+    for other in clues.findings:
+        ranks = other.facts.get("ranks")
+        told = other.has(FindingRole.RDMA) or other.has(FindingRole.PORT_DOWN)
+        if told and isinstance(ranks, list):
+            met |= {int(str(r)) for r in ranks}
+    table, host = clues.incident.placement, finding.host or ""
+    return _only({r for r in met if same_host(table.place_of(r).host or "", host)})
 
 
 def _raised_alone(incident: LogIncident, finding: Finding) -> int | None:
@@ -304,42 +325,6 @@ def _sole_rank(incident: LogIncident) -> int | None:
     return 0 if not reported and not incident.has_peers else None
 
 
-def _pod(finding: Finding) -> str | None:
-    """Pod that a line of Kubernetes is about."""
-    if FindingRole.OF_POD not in finding.roles:
-        return None
-    pods = {pod for e in finding.evidence[:3] if (pod := pod_of(e.text)) is not None}
-    return next(iter(pods)) if len(pods) == 1 else None
-
-
-def _pod_described(incident: LogIncident, finding: Finding) -> str | None:
-    """Pod whose description a line without a name stands in."""
-    place = finding.evidence[0]
-    digest = incident.digest_of(place.file)
-    at = digest.position(place.line)
-    for _, text in reversed(digest.kept[max(0, at - _DESCRIPTION) : at]):
-        match = _DESCRIBED.search(text) if "kubectl" in text or text.startswith("Name:") else None
-        if match is not None:
-            return match["pod"] or match["named"]
-    return None
-
-
-def _pod_in_front(finding: Finding) -> str | None:
-    """Pod whose name a collector put in front of every quoted line of a fault that strikes one process."""
-    if finding.category not in _LOCAL or not finding.kind.startswith(("signature.", "traceback.")):
-        return None
-    found = {
-        m["pod"] if (m := _IN_FRONT.match(e.text)) is not None else None for e in finding.evidence
-    }
-    return found.pop() if len(found) == 1 else None
-
-
-def _host_in_front(incident: LogIncident, finding: Finding) -> str | None:
-    """Host that a launcher or a collector put in front of the lines."""
-    hosts = {read_prefix(e.text)[0].host for e in finding.evidence[:3]}
-    return next(iter(hosts)) if len(hosts) == 1 else None
-
-
 def _task_out_of_memory(incident: LogIncident) -> int | None:
     """The one task that srun names as out of memory, where several tasks of a host are ranks."""
     rows = [m for _, _, t in incident.lines_with(("srun: error",)) if (m := _TASK_END.search(t))]
@@ -392,29 +377,16 @@ def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
     return rank if rank is not None else find_nccl_rank(incident, host, pid)
 
 
-def _place_of(incident: LogIncident, finding: Finding) -> Place:
-    """The process, GPU or pod that a finding names."""
-    facts = finding.facts
-    pid, index = str(facts.get("pid") or ""), facts.get("gpu_index")
-    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "") or None
-    pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
-    if not pod and FindingRole.POD_REMOVED in finding.roles:
-        pod = _pod_described(incident, finding)
-    return Place(
-        host=finding.host or (_host_in_front(incident, finding) if bus else None),
-        pid=int(pid) if pid.isdecimal() else None,
-        gpu=index if isinstance(index, int) else None,
-        pci=bus,
-        pod=pod if isinstance(pod, str) else None,
-    )
-
-
 def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
     table = incident.placement
-    place = _place_of(incident, finding)
+    place = place_named(incident, finding)
     gpus = finding.facts.get("gpus_on_host")
     rank = None
-    if finding.category in _LOCAL and finding.evidence and "NCCL WARN" in finding.evidence[0].text:
+    if (
+        finding.category in STRIKES_ONE
+        and finding.evidence
+        and "NCCL WARN" in finding.evidence[0].text
+    ):
         rank = _rank_of_nccl(incident, finding)
     if rank is None and replace(place, host=None) != NOWHERE:
         rank = table.ranks_of(place, gpus=gpus if isinstance(gpus, int) else None).only
@@ -423,7 +395,7 @@ def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
     if (
         rank is None
         and place.pod
-        and (finding.has(FindingRole.POD_REMOVED) or finding.category in _LOCAL)
+        and (finding.has(FindingRole.POD_REMOVED) or finding.category in STRIKES_ONE)
     ):
         rank = rank_of_ordinal(incident, place.pod)
     if (

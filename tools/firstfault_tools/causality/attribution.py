@@ -14,10 +14,12 @@ from firstfault_tools.causality.exceptions import wraps_worker
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
+from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.log.digest import Hit, Line
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import ERROR_CODE, read_prefix
 from firstfault_tools.log.traceback import Traceback
+from firstfault_tools.roles import Role
 
 CLEARLY_FIRST_S = 5.0
 FEW = 4
@@ -117,8 +119,14 @@ def host_of(incident: LogIncident, hits: Sequence[Hit]) -> str | None:
     hosts = {h.line.place.host for h in hits} - {None}
     if not hosts:
         ranks = {r for h in hits if (r := rank_of(incident, h.line)) is not None}
-        hosts = {incident.placement.host_of(r) for r in ranks}
+        hosts = {incident.placement.host_of(r) for r in ranks} or _hosts_named(incident, hits)
     return next(iter(hosts)) if len(hosts) == 1 else None
+
+
+def _hosts_named(incident: LogIncident, hits: Sequence[Hit]) -> set[str | None]:
+    """Hosts whose names stand in those of the saved outputs: what a machine says of itself, not the run's log."""
+    files = {h.line.file for h in hits}
+    return {name_host(f) if incident.role_of(f) is not Role.RUN else None for f in files}
 
 
 def first_place(incident: LogIncident, line: Line) -> tuple[int, float, int]:

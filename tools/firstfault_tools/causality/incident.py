@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -27,6 +28,7 @@ from firstfault_tools.roles import Role
 
 if TYPE_CHECKING:
     from firstfault_tools.placement.gpus import GpuTable
+    from firstfault_tools.placement.layout import Layout
 
 _WORLD = expression(
     r"(?i)(?:world[_ ]?size|world)['\"]?\s{0,9}(?:\.{2,80}|[:=]|is)?\s{0,9}(\d{1,6})\b|nranks (\d{1,6})\b|using world size: (\d+)"
@@ -148,6 +150,12 @@ class LogIncident:
     def placement(self) -> PlacementTable:
         """Which process is which rank, from all logs."""
         return read_table(self)
+
+    def with_layout(self, layout: Layout) -> LogIncident:
+        """This incident, its placement with what a person says of the layout of the ranks."""
+        told = copy(self)
+        told.__dict__["placement"] = self.placement.with_layout(layout)
+        return told
 
     @cached_property
     def gpu_table(self) -> GpuTable:

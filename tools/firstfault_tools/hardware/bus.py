@@ -54,6 +54,15 @@ def name_gpu(address: str | None, index: int | None = None) -> str | None:
     return f"PCI {address}" if address else None
 
 
+def call_gpu(gpu: str | None) -> str:
+    """`GPU 3`, `PCI 0000:9a:00.0`: a GPU in a sentence, in whichever way its finding told it; '' for none."""
+    if not gpu:
+        return ""
+    if gpu.upper().startswith(("GPU", "PCI")):
+        return gpu
+    return f"PCI {gpu}" if ":" in gpu else f"GPU {gpu}"
+
+
 def number_gpus(findings: Iterable[Finding], indices: Mapping[str, int]) -> tuple[Finding, ...]:
     """Put GPU indices into findings that only know the PCI address.
 

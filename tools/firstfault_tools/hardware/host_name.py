@@ -89,3 +89,16 @@ def attach_host(findings: Iterable[Finding], file: str) -> tuple[Finding, ...]:
         else f
         for f in findings
     )
+
+
+_OF_MACHINES = ("hardware.", "kernel.", "network.")
+
+
+def name_machines(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings about a machine that name no host get that of the one file they stand in."""
+    out: list[Finding] = []
+    for finding in findings:
+        files = {e.file for e in finding.evidence}
+        own = finding.kind.startswith(_OF_MACHINES) and len(files) == 1
+        out += attach_host([finding], files.pop()) if own else [finding]
+    return out

@@ -41,6 +41,9 @@ _LISTED = expression(
     r"^GPU (?P<index>\d{1,2}): .{3,80}\(UUID: (?P<uuid>GPU-[0-9a-fA-F]{8}-[\w-]{4,40})\)"
 )
 _UUID_AT = expression(rf"GPU at PCI:(?P<bus>{_BUS}): (?P<uuid>GPU-[0-9a-fA-F]{{8}}-[\w-]{{4,40}})")
+_NAMED = expression(rf"(?:Xid \(PCI:|GPU at PCI:|\bamdgpu )(?P<bus>{_BUS})")
+"""A GPU as its driver names it in the kernel log."""
+
 _SETTING = expression(
     r"\bCUDA_VISIBLE_DEVICES['\"]?\s*[=:]\s*['\"]?(?P<list>\d{1,2}(?:,\s?\d{1,2})+)\b"
 )
@@ -75,6 +78,9 @@ class GpuTable:
         self.visible: set[tuple[int, ...]] = set()
         self.pids: dict[int, int] = {}
         self.bus_pids: dict[str, set[int]] = {}
+        self.named: set[str] = set()
+        """Addresses of GPUs that the driver named in kernel logs."""
+
         self.firsts: set[int] = set()
         """First rank of each node whose launch command is shown."""
 
@@ -92,6 +98,8 @@ class GpuTable:
                 uuids.setdefault(listed["uuid"], set()).add(int(listed["index"]))
             if (place := _UUID_AT.search(text)) is not None:
                 places[find_slot(place["bus"])] = place["uuid"]
+            if ":" in text and (named := _NAMED.search(text)) is not None:
+                self.named.add(find_slot(named["bus"]))
             if (setting := _SETTING.search(text)) is not None:
                 self.visible.add(tuple(int(g) for g in setting["list"].split(",")))
             if (closing := _CLOSING.search(text)) is not None:
@@ -132,6 +140,11 @@ class GpuTable:
         """Index of the GPU at an address, where all listings agree."""
         found = self.indices.get(find_slot(bus), set())
         return next(iter(found)) if len(found) == 1 else None
+
+    def turn_at(self, bus: str) -> int | None:
+        """Place of a GPU among all that the driver named: cards count in the order of their addresses."""
+        slot = find_slot(bus)
+        return sorted(self.named).index(slot) if slot in self.named else None
 
     def local_rank_on(self, index: int) -> int | None:
         """Local rank of the process on a GPU: its index, or its place among the visible ones."""

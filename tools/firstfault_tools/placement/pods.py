@@ -35,6 +35,7 @@ def family_of(pod: str) -> str:
 
 _ORDINAL = expression(r"(?P<base>(?:.*-)?(?P<role>[a-z]+)\d*)-(?P<index>\d{1,4})$")
 _FIRST = ("master", "chief")
+MOST_PODS = 4_096
 _SEVERAL = expression(
     r"nvidia\.com/gpu['\"]?:\s*['\"]?(?:[2-9]|\d\d)|--nproc[_-]per[_-]node[= ](?:gpu|auto|[2-9]|\d\d)|slotsPerWorker: *(?:[2-9]|\d\d)|"
     r"\b[Ll]ocal[_ -][Rr]ank['\"]?[ :=]{1,3}[1-9]|\bcuda:[1-9]|\bGPU ?[1-9]\b|\[[1-9]\] NCCL"
@@ -45,7 +46,7 @@ _SIGNS = ("gpu", "GPU", "nproc", "slotsPer", "ocal", "cuda:", "] NCCL")
 def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
     """Rank that a pod's number says where every pod is one process: behind the master's, from 0 without one."""
     match = _ORDINAL.fullmatch(pod)
-    if match is None or incident.printed_ranks or any(e.local_rank for e in incident.exits):
+    if match is None or any(e.local_rank for e in incident.exits):
         return None
     if any(_SEVERAL.search(text[:1000]) for _, _, text in incident.lines_with(_SIGNS)):
         return None
@@ -58,5 +59,17 @@ def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
         for _, _, text in incident.lines_with(heads)
         for head in heads
     )
-    rank = index + 1 if led else index
+    shift = 1 if led else 0
+    if incident.printed_ranks and not _is_borne_out(incident, match["base"], stem, shift):
+        return None
+    rank = index + shift
     return rank if incident.world_size is None or rank < incident.world_size else None
+
+
+def _is_borne_out(incident: LogIncident, base: str, stem: str, shift: int) -> bool:
+    """Every rank that was printed stands beside the pod that this count gives it, in a job of known size."""
+    count = {f"{stem}{first}-0": 0 for first in _FIRST} if shift else {}
+    world = incident.world_size or 0
+    count |= {f"{base}-{i - shift}": i for i in range(shift, min(world, MOST_PODS))}
+    beside = {r for pod, ranks in incident.placement.ranks_on.items() for r in ranks if count.get(pod) == r}  # fmt: skip
+    return incident.printed_ranks <= beside

@@ -15,6 +15,7 @@ from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.digest import FileDigest, Mark
 from firstfault_tools.log.place import Place
 from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.placement.layout import read_layout
 from firstfault_tools.placement.pods import rank_of_ordinal
 from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable
 
@@ -25,6 +26,7 @@ MAX_LINES = 4_000
 """Lines looked at in the head and in the tail of each log: places are told at the start or pasted at the end."""
 
 MAX_PAIRS = 1_024
+MAX_LOGS = 64
 LABELLED_LINES = 400
 """First lines of each log in which labels of workers are looked for."""
 
@@ -61,6 +63,16 @@ _SEAT = expression(
     rf"(?i)\brank\W{{1,8}}(?P<rank>\d{{1,6}}) \(local_rank: (?P<local>\d{{1,3}})\)[, ]{{1,2}}(?:on )?(?:host|node)\W{{1,3}}(?P<host>{_NAME})"
 )
 """torchrun's rows of its failure table, where a collector wrote them on one line."""
+
+_OWN_SEAT = expression(
+    rf"(?i)(?<![\w.=:-])(?P<host>(?=[\w.-]{{0,60}}\d){_NAME})[,;]? {{1,2}}local[_ ]?rank[ =:]{{1,2}}(?P<local>\d{{1,3}})\b"
+)
+"""A process that tells its host and its number there."""
+
+_OWN_BUS = expression(
+    r"(?i)\b(?:bdf|(?:pci(?:e|[- _]?bus)?|bus)[- _]?(?:id|addr(?:ess)?))[ =:]{1,3}(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b"
+)
+"""The PCI address of its GPU, as a process prints it behind its label."""
 
 _OWN_HOST = expression(rf"(?:^|[\s,])host(?:name)?[=:] ?(?P<host>{_NAME})")
 """A rank that tells where it starts."""
@@ -118,11 +130,34 @@ def read_table(incident: LogIncident) -> PlacementTable:
             _read_line(text, digest, table, unranked)
     _judge_labels(incident, table)
     _read_tasks(incident, table)
+    for text in _choose_words(incident):
+        table.note_layout(read_layout(text))
     for place in unranked:
         if (rank := table.ranks_of(place).only) is not None:
             table.add(replace(place, rank=rank))
     table.gpus = lambda: incident.gpu_table
     return table
+
+
+_LAYOUT_WORDS = (
+    "node*",
+    "node *",
+    "nodes ",
+    "node_rank ",
+    "node rank ",
+    "per node",
+    "tasks ",
+    "ranks ",
+)
+
+
+def _choose_words(incident: LogIncident) -> Iterator[str]:
+    """Lines at the head of a log that may say in words how the ranks are laid out."""
+    for digest in incident.digests[:MAX_LOGS]:
+        for _, text in digest.kept[:LABELLED_LINES]:
+            stated = "->" in text or text.startswith("#")
+            if stated and len(text) < LONGEST and any(word in text for word in _LAYOUT_WORDS):
+                yield text
 
 
 def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
@@ -241,9 +276,9 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
     place, body = read_prefix(text)
     if place.rank is None and place.host and (own := _OWN_RANK.match(text, body)) is not None:
         table.ranks_on[place.host].add(int(own["rank"]))
+    if place.rank is not None or place.task is not None:
+        place = _seat_of(place, text, body)
     if place.rank is not None:
-        if not place.host and "host" in text and (host := _own_host(text, body)):
-            place = replace(place, host=host)
         _add_prefix(place, digest, table)
     elif place.host and place != Place(host=place.host) and len(unranked) < MAX_PAIRS:
         unranked.add(place)
@@ -266,10 +301,16 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
             table.add(Place(int(rank), pci=find_slot(bus)))
 
 
-def _own_host(text: str, body: int) -> str:
-    """Host that the words of a rank name as its own; '' for none."""
-    found = _OWN_HOST.search(text, body) or _BESIDE.search(text, body)
-    return found["host"] if found is not None else ""
+def _seat_of(place: Place, text: str, body: int) -> Place:
+    """The place with what the labelled words tell of themselves: host, local rank, address of the GPU."""
+    if "ocal" in text and (seat := _OWN_SEAT.search(text, body)) is not None:
+        told = Place(local_rank=int(seat["local"]), host=seat["host"])
+        bus = _OWN_BUS.search(text, body)
+        return place.within(replace(told, pci=find_slot(bus["bus"])) if bus is not None else told)
+    if place.rank is not None and not place.host and "host" in text:
+        found = _OWN_HOST.search(text, body) or _BESIDE.search(text, body)
+        return replace(place, host=found["host"]) if found is not None else place
+    return place
 
 
 def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None:
@@ -280,7 +321,7 @@ def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None
         place = Place(place.rank, place.local_rank, place.node_rank, host=place.host)
     if place.task is not None and place.task != place.rank:
         table.tasks_disagree = True
-    told = (place.local_rank, place.node_rank, place.pid)
+    told = (place.local_rank, place.node_rank, place.pid, place.pci)
     if any(fact is not None for fact in told) and place not in table.rows[-MAX_PAIRS:]:
         table.add(place, digest.file)
 

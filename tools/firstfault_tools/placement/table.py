@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.place import Place
+from firstfault_tools.placement.layout import Layout, number_from
 
 if TYPE_CHECKING:
     from firstfault_tools.placement.gpus import GpuTable
@@ -97,6 +99,28 @@ class PlacementTable:
         for node in ({shorten_host(host)} if host else set()) | ({f"/{file}"} if file else set()):
             self.shifts[node].add(shift)
 
+    def note_layout(self, layout: Layout) -> None:
+        """Take in what was said of the layout of the ranks; what the logs themselves show is kept."""
+        each = self.per_node = self.per_node or layout.per_node
+        for host, (first, last) in layout.spans.items():
+            self.note_shift(first, host, "")
+            self.ranks_on[host] |= set(range(first, last + 1))
+        if each is None or not layout.order:
+            return
+        for host in (*layout.order, *self.ranks_on):
+            node = number_from(host, layout.order)
+            own = self._ranks_of_host(host)
+            if node is not None and own <= set(range(node * each, (node + 1) * each)):
+                self.note_shift(node * each, host, "")
+
+    def with_layout(self, layout: Layout) -> PlacementTable:
+        """This table and what was said of the layout."""
+        told = copy(self)
+        told.shifts = defaultdict(set, {h: set(s) for h, s in self.shifts.items()})
+        told.ranks_on = defaultdict(set, {h: set(r) for h, r in self.ranks_on.items()})
+        told.note_layout(layout)
+        return told
+
     def ranks_of(self, place: Place, file: str = "", gpus: int | None = None) -> Ranks:
         """Candidates for the rank of a place, by the best fact it has; none beyond the size of the job.
 
@@ -164,7 +188,15 @@ class PlacementTable:
             yield Ranks(self._of_rows(host, pid=pid), "its process was seen on this GPU")
         yield as_one(gpus.rank_at(address), "a listing gives the index at this PCI address")
         if index is not None:
-            yield as_one(self.by_gpu(host, index, None), "its host and GPU are of this rank")
+            whole = self._fills(host, len(gpus.indices))
+            rank = self.by_gpu(host, index, len(gpus.indices) if whole else None)
+            yield as_one(rank, "its host and GPU are of this rank")
+        elif (turn := gpus.turn_at(address)) is not None and self._fills(host, len(gpus.named)):
+            rank = self.by_gpu(host, turn, len(gpus.named))
+            yield as_one(
+                rank,
+                "all GPUs of its host were named, and they count in the order of their addresses",
+            )
 
     @property
     def one_node(self) -> bool:
@@ -217,6 +249,8 @@ class PlacementTable:
         shift = only((r.rank or 0) - (r.gpu or 0) for r in seats) if len(seats) > 1 else None
         if shift is not None:
             return index + shift
+        if (first := self._first_of(host)) is not None and index < (gpus or self.per_node or 0):
+            return first + index
         if not gpus and self.world and self.world % max(1, len(self.ranks_on)) == 0:
             gpus = self.world // max(1, len(self.ranks_on))
         if not own or not gpus or index >= gpus or gpus > MOST_LOCAL:  # else hosts are missing here
@@ -225,6 +259,16 @@ class PlacementTable:
         block = set(range(base, base + gpus))
         others = {r for h, ranks in self.ranks_on.items() if not same_host(h, host) for r in ranks}
         return base + index if own <= block and not others & block else None
+
+    def _first_of(self, host: str) -> int | None:
+        """Rank of the first process of a host, as its other processes, a list or a person tells it."""
+        first = only(self.shifts.get(shorten_host(host), ()))
+        return first if first is not None and first >= 0 else None
+
+    def _fills(self, host: str | None, count: int) -> bool:
+        """The host has one rank for each of so many GPUs: they are all in the job."""
+        own = self._ranks_of_host(host) if host else set()
+        return 1 < count <= MOST_LOCAL and count == (self.per_node or len(own))
 
     def by_host(self, host: str) -> int | None:
         """The one rank of a host, where every rank of the job is placed, or each seen has a host of its own."""
