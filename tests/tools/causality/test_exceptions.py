@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from firstfault.workspace import Workspace
-from firstfault_tools.causality.exceptions import classify_traceback, is_echo
+from firstfault_tools.causality.exceptions import (
+    classify_traceback,
+    describe_origin,
+    is_echo,
+)
+from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Category
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.log.traceback import Frame, Traceback
 
 TRAIN = "/ws/train.py"
@@ -82,3 +88,14 @@ def test_excerpts_and_bare_assertions(text: str, category: Category, words: str)
     told = Workspace().diagnose_text("log.txt", text.encode())
     assert told.category == category.value
     assert words in told.root_cause
+
+
+def test_what_the_program_called_of_a_package_is_told() -> None:
+    site = "/venv/lib/python3.12/site-packages"
+    own, inner = (TRAIN, "main"), (f"{site}/torch/distributed/checkpoint/planner.py", "plan")
+    through = (f"{site}/accelerate/utils/fsdp_utils.py", "load_optimizer")
+    wrapped = (f"{site}/accelerate/utils/other.py", "wrapper")
+    incident = LogIncident((), SignatureSet(()))
+    told = describe_origin(incident, raised("KeyError", "'a'", own, wrapped, through, inner))
+    assert told == ", called from main (/ws/train.py:10) through load_optimizer (accelerate)"
+    assert describe_origin(incident, raised("KeyError", "'a'", own, inner)).endswith("train.py:10)")

@@ -18,6 +18,11 @@ CALLS = """15180044 function calls (15164020 primitive calls) in 9.575 seconds
    ncalls  tottime  percall  cumtime  percall filename:lineno(function)
       289    {own}    0.015    4.347    0.015 {{method 'cuda' of 'torch._C._TensorBase' objects}}
   1265289    1.193    0.000    1.951    0.000 /usr/lib/python3.6/posixpath.py:75(join)"""
+ACTIONS = """|  Action                          |  Mean duration (s)  |  Num calls  |  Total time (s)  |  Percentage %  |
+|  Total                           |  -                  |  8112       |  1931.10         |  100.00        |
+|  run_training_epoch              |  1921.3000          |  1          |  1921.30         |  99.49         |
+|  [_TrainingEpochLoop].train_dataloader_next  |  1.5102 |  1001       |  1511.71         |  78.28         |
+|  run_training_batch              |  0.3894             |  1000       |  389.40          |  20.16         |"""
 OVERFLOW = "[2021-11-27 00:36:{s}] [INFO] [stage2.py:1628:step] [deepscale] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {a}, reducing to {b}"
 
 
@@ -30,6 +35,7 @@ def number(text: str) -> list[tuple[int, str]]:
     [
         (SPY.format(own=81.0), "imdecode (dataset/loader.py): decoding"),
         (CALLS.format(own="4.347"), "copies between host and GPU"),
+        (ACTIONS, "78 % of the time is train_dataloader_next (1.51 s a call): the input pipeline"),
     ],
 )
 def test_the_leading_function(text: str, words: str) -> None:

@@ -316,15 +316,35 @@ def describe_traceback(
     return "".join(parts)
 
 
+_PACKAGE = expression(r"(?:site|dist)-packages/(?P<name>\w+)/")
+_PASSED_THROUGH = {"wrapper", "inner", "call", "call_impl", "wrapped_call_impl", "decorate_context", "wrap", "wrapped", "lambda", "inner_wrapper"}  # fmt: skip
+"""Frames of decorators, which tell nothing of what was called."""
+
+_EVERYWHERE = {"torch", "numpy"}
+"""Packages that are in nearly every traceback: their name narrows nothing down."""
+
+
 def describe_origin(incident: LogIncident, traceback: Traceback) -> str:
     """Where in the user's own code it came from, to follow a sentence that says what it was."""
     own = traceback.user_frame
     if own is None or own.in_library:
         return ""
     if own is not traceback.frames[-1]:
-        return f", called from {_frame_words(own)}"
+        return f", called from {_frame_words(own)}{_entrance(traceback, own)}"
     code = _code(incident, traceback)
     return f", raised in {_frame_words(own)}" + (f" at `{code}`" if code else "")
+
+
+def _entrance(traceback: Traceback, own: Frame) -> str:
+    """` through load_fsdp_optimizer (accelerate)`: what the program called of a package, where its path names one."""
+    for frame in traceback.frames[traceback.frames.index(own) + 1 :]:
+        package = _PACKAGE.search(frame.path)
+        if package is None or frame.name.strip("_<>").lower() in _PASSED_THROUGH:
+            continue
+        return (
+            "" if package["name"] in _EVERYWHERE else f" through {frame.name} ({package['name']})"
+        )
+    return ""
 
 
 def describe_place(traceback: Traceback) -> str:

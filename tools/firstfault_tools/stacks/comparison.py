@@ -348,21 +348,28 @@ def _user_frame(thread: ThreadStack) -> StackFrame | None:
 
 
 def _caller(thread: ThreadStack) -> StackFrame | None:
-    """The innermost frame of the program's own code. py-spy prints what lies in no package without a folder."""
-    own = [f for f in thread.frames if f.file and not is_library(f.file)]
-    own = [f for f in own if f.file not in _STANDARD]
-    return next((f for f in own if "/" not in f.file), own[0] if own else None)
+    """The innermost frame of the program's own code; where that only starts the program, the innermost of a package.
+
+    py-spy prints what lies in no package without a folder.
+    """
+    frames = [f for f in thread.frames if f.file and not _is_standard(f.file)]
+    own = [f for f in frames if not is_library(f.file)]
+    found = next((f for f in own if "/" not in f.file), own[0] if own else None)
+    if found is None or found.function == "<module>":
+        return frames[0] if frames else None
+    return found
 
 
-_STANDARD = frozenset(f"{name}.py" for name in sys.stdlib_module_names)
-"""Modules of Python as py-spy prints them, without their folder."""
+def _is_standard(file: str) -> bool:
+    """A module of Python, as py-spy prints it: from its package on, without the folder that holds it."""
+    return file.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names
 
 
 def _place(thread: ThreadStack) -> str:
     frame, caller = _user_frame(thread), _caller(thread)
     if frame is None:
         return ""
-    if caller is not None and frame.file in _STANDARD:
+    if caller is not None and _is_standard(frame.file):
         return f"{frame}, called from {caller}"
     return str(frame)
 

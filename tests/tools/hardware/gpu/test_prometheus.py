@@ -39,6 +39,7 @@ CLOCK, HEAT = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_THERMAL_VIOLATION"
     ("found", "kind", "gpu"),
     [
         ([series(UTIL, g, BUSY if g != 2 else [0] * 6) for g in range(4)], "hardware.gpu_idle", "GPU 2"),
+        ([series(UTIL, g, [97, 0] * 3 if g != 2 else [0] * 6) for g in range(4)], "hardware.gpu_use_low", None),
         ([series(UTIL, g, [0] * 6) for g in range(4)], "hardware.gpus_idle", None),
         ([series("DCGM_FI_PROF_SM_ACTIVE", g, [0.3] * 6) for g in range(4)], "hardware.gpu_use_low", None),
         ([series(XID, g, [0, 0, 79 if g == 1 else 0]) for g in range(4)], "hardware.xid", "GPU 1"),
@@ -46,7 +47,7 @@ CLOCK, HEAT = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_THERMAL_VIOLATION"
         ([series(HEAT, 0, [700, 700, 91_000])], "hardware.throttled", "GPU 0"),
         ([s for g in range(4) for s in (series(UTIL, g, BUSY), series(CLOCK, g, [1755 if g else 1100] * 6))], "hardware.clock_odd", "GPU 0"),
     ],
-    ids=["one idle", "all idle", "low", "xid", "ecc", "heat", "clock"],
+    ids=["one idle", "one idle among waiting ones", "all idle", "low", "xid", "ecc", "heat", "clock"],
 )  # fmt: skip
 def test_what_is_found(
     found: list[dict[str, Any]], kind: str, gpu: str | None, tmp_path: Path

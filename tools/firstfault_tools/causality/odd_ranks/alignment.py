@@ -168,7 +168,7 @@ def _find_mismatch(
             "collective.mismatch",
             f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {describe_state(one)} "
             f"but {name_ranks([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
-            f"{describe_state(other)}; the ranks took different code paths (mismatch){before}",
+            f"{describe_state(other)}; the ranks took different code paths (mismatch){_skipped(one, other)}{before}",
             Level.CAUSE,
             culprit.rank
             if culprit is not None
@@ -181,6 +181,16 @@ def _find_mismatch(
             Category.DATA if uneven else Category.CODE_BUG,
         )
     return None
+
+
+def _skipped(one: RankState, other: RankState) -> str:
+    """What two gathers of different sizes mean: parameters of different modules are gathered (ZeRO-3, FSDP)."""
+    if one.op is None or one.op != other.op or "ALLGATHER" not in one.op.upper():
+        return ""
+    return (
+        ": they gather parameters of different modules, so one went past a module that got no input there "
+        "(a mixture-of-experts expert without tokens, a tower without its modality)"
+    )
 
 
 def _each_speaks(incident: LogIncident, states: Sequence[RankState]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
@@ -16,6 +16,9 @@ from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 SPIN_SAMPLES = 10
 IDLE, IDLE_SAMPLES, AT_WORK = 2.0, 3, 50.0
 """SM share below which a GPU does nothing, samples of that which count, and the share of one that trains."""
+STEADY = 0.75
+"""Share of samples in which a GPU does something, from which its peers can be said to wait for it alone."""
+
 MAX_GPUS = 1024
 _ODD_SHARE = 0.85
 
@@ -162,16 +165,18 @@ def _find_idle(series: Sequence[DmonSeries], file: str) -> list[Finding]:
             "(loader, file, lock, store) or has ended"
         )
         return [_idle_finding("hardware.gpus_idle", title, Level.SYMPTOM, quoted, {"stalled": 0.4})]
-    at_work = [load for index, load in usual.items() if load >= AT_WORK]
+    # peers that stand still in every other sample, too, wait like the idle ones: nobody is singled out
+    steady = {i for i, v in loads.items() if v and sum(s > IDLE for s in v) >= STEADY * len(v)}
+    at_work = [load for index, load in usual.items() if load >= AT_WORK and index in steady]
     if idle and at_work:
         title = (
             f"GPU {names}: idle (SM 0 %) while the others work at {median(at_work):.0f} %: its process waits on its host or "
             "has ended, and the others compute or wait in a collective for it"
         )
         return [_idle_finding("hardware.gpu_idle", title, Level.FAILURE, quoted, {}, idle)]
-    if known and not idle and max(usual.values()) < AT_WORK:
+    if known and not at_work:
         title = (
-            f"The GPUs work in {median(usual.values()):.0f} % of the time only (SM; 70 to 95 % is usual in training): in this "
+            f"The GPUs work in {mean(x for v in loads.values() for x in v):.0f} % of the time only (SM; 70 to 95 % is usual in training): in this "
             "order look at the data loader, at communication, at the pipeline bubble and at memory that forces small batches"
         )
         return [_idle_finding("hardware.gpu_use_low", title, Level.CONTEXT, quoted, {"slow": 0.5})]

@@ -36,6 +36,17 @@ _SUMMED_KINDS = (
     (expression(r"(?i)data|load|input"), "the loader: the step waits for its input data", "dataloader-stall"),
     (expression(r"(?i)other"), "many small kernels of the framework, for instance from a loop over tensors in Python", "low-mfu"),
 )  # fmt: skip
+# Lightning's simple profiler: action, mean seconds, calls, total seconds, share.
+_ACTION = expression(
+    r"^\s*\|\s*(?P<name>\S[^|]{2,100}?)\s*\|\s*(?P<mean>\d{1,9}(?:\.\d{1,9})?)\s*\|\s*\d{1,12}\s*\|\s*(?P<seconds>\d{1,9}(?:\.\d{1,6})?)\s*\|\s*(?P<share>\d{1,3}(?:\.\d{1,4})?)\s*\|?\s*$"
+)
+_ACTIONS = (
+    (expression(r"(?i)dataloader_next|fetch_next|get_train_batch|prepare_data"), "the input pipeline: the step waits for the loader to fetch its next batch", "dataloader-stall"),
+    (expression(r"(?i)batch_to_device|transfer_batch"), "copies between host and GPU", "data-slow"),
+    (expression(r"(?i)save_checkpoint|on_save"), "saving checkpoints", "checkpoint-slow"),
+)  # fmt: skip
+"""Actions of that profiler that compute nothing; the loops that hold all others are no answer."""
+
 _SAMPLED = expression(
     r"^\s*(?P<own>\d{1,3}\.\d\d)%\s+\d{1,3}\.\d\d%\s+[\d.]+s\s+[\d.]+s\s+(?P<where>\S.{0,80}?\([^()]{1,120}\))\s*$"
 )
@@ -80,7 +91,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             if pattern.search(row["name"]) and (best is None or float(row["share"]) > best[0]):
                 best = (float(row["share"]), number, text, row["name"], what, page)
     if best is None:
-        return _find_summary(lines, file) or _find_sampled(lines, file)
+        return _find_summary(lines, file) or _find_action(lines, file) or _find_sampled(lines, file)
     share, number, text, name, what, page = best
     return (
         Finding.of_slowness(
@@ -118,6 +129,30 @@ def _find_summary(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             ),
         )
     return ()
+
+
+def _find_action(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The action that computes nothing and takes most of the time by Lightning's simple profiler."""
+    best: tuple[float, Finding] | None = None
+    for number, text in keep_near(lines, ("Mean duration (s)",), before=0, after=60)[:400]:
+        row = _ACTION.match(text[:400])
+        if row is None or float(row["share"]) < max(LEAST, best[0] if best else 0.0):
+            continue
+        named = next(((w, p) for e, w, p in _ACTIONS if e.search(row["name"])), None)
+        if named is None:
+            continue
+        share = float(row["share"])
+        name = row["name"].strip().rpartition(".")[2]
+        found = Finding.of_slowness(
+            "setting.profile",
+            f"by the profile {share:.0f} % of the time is {name} ({float(row['mean']):.3g} s a call): {named[0]}",
+            (quote_line(file, number, text),),
+            weight=round(share / 100, 2),
+            page=named[1],
+            facts={"share": share},
+        )
+        best = (share, found)
+    return (best[1],) if best is not None else ()
 
 
 def _find_sampled(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
