@@ -16,6 +16,13 @@ from pathlib import Path
 class FindingRole(StrEnum):
     """Part that a kind of finding can play. A kind may have several; most have none."""
 
+    # how it was started
+    LAUNCH_MISTAKE = "launch_mistake"
+    """The processes were started in a way that cannot work: ports and GPUs are then asked for twice."""
+
+    GPU_SHARED = "gpu_shared"
+    """Several ranks ask for one GPU, which tells nothing of why."""
+
     # who is gone
     LOST_PEER = "lost_peer"
     """A survivor says that somebody else is gone."""
