@@ -10,7 +10,8 @@ from typing import Any
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import load_shapes, reply_calculated, run_calculator
 from firstfault.conversation.divisions import find_divisions, say_divisions
-from firstfault.conversation.formulas import choose_formula, find_rate, say_formula, say_second
+from firstfault.conversation.formula_answers import CAN_GIVE, answer_formula
+from firstfault.conversation.formulas import find_rate
 from firstfault.conversation.memory_questions import answer_memory
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
@@ -24,7 +25,6 @@ FAILURES_PER_GPU_HOUR = 2.0e-5
 SAVE_SECONDS, RESTART_SECONDS = 60.0, 600.0
 CONFIDENCE = 0.95
 """Chance of being fooled below 5 %, as fix-verification says."""
-CAN_GIVE = "Parameters, tokens, GPUs, sequence, batch, bytes, rates and times are understood."
 
 
 def calculate(asked: Asked) -> Reply:
@@ -441,8 +441,10 @@ def _mesh(q: Quantities, asked: Asked) -> Reply:
         if rest:
             first = f"That does not divide: a global batch of {q.global_batch} is no multiple of {dp} replicas x micro-batch {micro}."
         else:
-            first = f"{steps} micro-batches a step and replica: global batch {q.global_batch} / ({dp} replicas x micro-batch {micro})."  # fmt: skip
-            lines.append(f"- Data-parallel size {dp}.")
+            first = (
+                f"{steps} micro-batches a step and replica: global batch {q.global_batch} / ({dp} replicas x micro-batch {micro}); "
+                f"the data-parallel size is {dp} = {world} / (TP {tp} x PP {pp} x CP {cp})."
+            )
             if pp > 1:
                 lines.append(
                     f"- Bubble (1F1B): {100 * (pp - 1) / (steps + pp - 1):.1f} % of the step."
@@ -450,34 +452,8 @@ def _mesh(q: Quantities, asked: Asked) -> Reply:
     return reply_calculated(asked, first, lines, "mesh", inputs, result, [], linked=False)
 
 
-_EXPERTS = re.compile(r"(?i)\bmoe\b|\bmixture[- ]of[- ]experts\b|\bmixtral\b")
-
-
-def _formula(q: Quantities, asked: Asked) -> Reply:
-    chosen = choose_formula(asked.numbers or asked.text, q)
-    if chosen is None:
-        return Reply("Which numbers are given? " + CAN_GIVE, "calculator.formula")
-    formula = chosen.formula
-    first, result = say_formula(chosen, say_time)
-    inputs = {name: amount.value for name, amount in chosen.amounts.items()}
-    assumed = [f"{n.replace('_', ' ')} {inputs[n]:g}" for n in chosen.assumed]
-    if formula.computes and not q.active_billions and _EXPERTS.search(asked.text):
-        return Reply(
-            "How many parameters are active for a token? Of a mixture of experts they count for the compute, not the "
-            "total: for example 47B total, 13B active.",
-            "calculator.formula",
-        )
-    second = say_second(chosen, say_time)
-    lines = [f"- {second}"] if second else []
-    if formula.computes and q.active_billions:
-        lines.append("- The active parameters of the mixture of experts count for compute, not the total.")  # fmt: skip
-    lines += [f"- Taken as given: {formula.holds}.", f"- Formula: {formula.source}."]
-    return reply_calculated(asked, first, lines, formula.id, inputs, result, assumed,
-                  (formula.next,) if formula.next else (), linked=False)  # fmt: skip
-
-
 _CALCULATE: Mapping[str, Callable[[Quantities, Asked], Reply]] = {
-    "formula": _formula,
+    "formula": answer_formula,
     "bubble": _bubble,
     "memory": answer_memory,
     "interval": _interval,

@@ -22,6 +22,10 @@ _SPOKEN_TIMES = (
     (expression(r"(?i)\b(takes?|lasts?|lose|about|for|in|every) an hour\b"), r"\1 1 hour"),
 )
 """Durations told without a figure."""
+_LINKS = expression(
+    r"(?i)(?<![\w.])(\d{1,2}) ?[x\u00d7] ?(25|40|50|100|200|400|800) ?g(?:bps|bit/?s?|b/s|e)?(?![\w/])(?! ?i?b)"
+)
+"""Adapters of a node by number and rate ("8x400G"), which are one rate together."""
 LEAST_LETTERS = 3
 """Letters with a number before they are taken for those of the formulas."""
 
@@ -42,6 +46,7 @@ def say_flags(text: str) -> str:
     for spoken, figure in _SPOKEN_TIMES:
         text = spoken.sub(figure, text)
     text = _JOINED.sub(r"\1 \2 ", text)
+    text = _LINKS.sub(lambda m: f"{int(m[1]) * int(m[2])} Gbit/s", text)
     known = [m for m in _LETTER.finditer(text) if m[1] in letters]
     if len(known) >= LEAST_LETTERS:
         text = _LETTER.sub(lambda m: f"{letters.get(m[1], m[1])} {m[2]}{m[3]};", text)

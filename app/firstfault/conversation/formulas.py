@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault.conversation.budgets import read_token_budget
 from firstfault.conversation.quantities import COUNTS, Quantities, bind
 from firstfault.conversation.times import seconds_of
 from firstfault_tools.knowledge.pack import read_yaml
@@ -28,11 +29,12 @@ _PARTS = {
 }
 _SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 YEAR = 31_557_600.0
+_CARD_MEMORY = re.compile(r"(\d{2,3}) ?G(?:i?B)")
 _NO_NAMES = frozenset(
     {"checkpoint", "ckpt", "gb", "tb", "at", "over", "with", "gives", "of", "disk"}
 )
-_FUNCTIONS: Mapping[str, Callable[[float], float]] = {
-    "ceil": lambda x: float(math.ceil(x)), "sqrt": math.sqrt, "log": math.log, "exp": math.exp,
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "ceil": lambda x: float(math.ceil(x)), "sqrt": math.sqrt, "log": math.log, "exp": math.exp, "min": min,
 }  # fmt: skip
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
@@ -50,6 +52,17 @@ class Amount:
     value: float
     kind: str = "n"
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A further result of the same quantities, said where `given` are told and none of `lacks` is."""
+
+    given: tuple[str, ...]
+    lacks: tuple[str, ...]
+    result: str
+    unit: str
+    say: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,7 @@ class Formula:
     told: tuple[str, ...] = ()
     computes: bool = False
     """It counts FLOP: of a mixture of experts the active parameters."""
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,10 @@ def load_formulas() -> tuple[Formula, ...]:
             re.compile(row["not"], re.IGNORECASE) if "not" in row else None,
             row.get("also", ""), row.get("also_unit", ""), row.get("also_say", ""), tuple(row.get("told", ())),
             row.get("computes", False),
+            tuple(
+                Part(tuple(p["given"]), tuple(p.get("lacks", ())), p["result"], p["unit"], p["say"])
+                for p in row.get("parts", ())
+            ),
         )
         for row in read_yaml(TABLE.read_text(encoding="utf-8"))["formulas"]
     )  # fmt: skip
@@ -125,12 +143,16 @@ def _compile(phrase: str) -> re.Pattern[str]:
     return re.compile(phrase, re.IGNORECASE)
 
 
-def choose_formula(text: str, quantities: Quantities) -> Chosen | None:
-    """The first formula that is asked for and whose quantities `text` gives; None where none is."""
+def choose_formula(text: str, quantities: Quantities, clause: str = "") -> Chosen | None:
+    """The first formula that is asked for and whose quantities `text` gives; None where none is.
+
+    clause: the part of `text` that asks, where only one of several questions is meant.
+    """
+    asks = clause or text
     asked = [
         f
         for f in load_formulas()
-        if f.asks.search(text) and (f.unless is None or f.unless.search(text) is None)
+        if f.asks.search(asks) and (f.unless is None or f.unless.search(asks) is None)
     ]
     if not asked:
         return None
@@ -141,7 +163,8 @@ def choose_formula(text: str, quantities: Quantities) -> Chosen | None:
             continue
         if all(rates if g == "rates" else g in amounts for g in formula.given):
             names = (*formula.given, *formula.default)
-            known = {n: amounts[n] for n in names if n in amounts}
+            wanted = {*names, *(n for p in formula.parts for n in p.given)}
+            known = {n: amounts[n] for n in amounts if n in wanted}
             if formula.computes and quantities.active_billions:
                 known["parameters"] = Amount(quantities.active_billions * 1e9)
             missing = tuple(n for n in formula.default if n not in known)
@@ -187,6 +210,11 @@ def read_amounts(text: str, quantities: Quantities) -> dict[str, Amount]:
         "global_batch": quantities.global_batch, "shards": quantities.data or quantities.gpus,
     }  # fmt: skip
     out |= {n: Amount(v) for n, v in of_sentence.items() if v and n not in out}
+    budget = read_token_budget(text)
+    if budget:
+        out.setdefault("tokens", Amount(budget))
+    if quantities.card and (gib := _CARD_MEMORY.search(quantities.card)) is not None:
+        out.setdefault("card_memory", Amount(float(gib[1]) * 1e9, "bytes"))
     times = {"restart": quantities.restart_seconds, "lost_work": quantities.lost_seconds}
     out |= {n: Amount(v, "time") for n, v in times.items() if v}
     if quantities.price:
@@ -269,7 +297,7 @@ def _evaluate(node: ast.expr, names: Mapping[str, float]) -> float:
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_evaluate(node.left, names), _evaluate(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _FUNCTIONS[node.func.id](_evaluate(node.args[0], names))
+        return _FUNCTIONS[node.func.id](*(_evaluate(a, names) for a in node.args))
     raise ValueError(f"not arithmetic of formulas.yaml: {ast.dump(node)}")
 
 
@@ -292,6 +320,22 @@ def say_formula(chosen: Chosen, say_time: Callable[[float], str]) -> tuple[str, 
             )
         )
     return f"{'; '.join(rows)}: for {said['size']}.", results
+
+
+def say_parts(chosen: Chosen, say_time: Callable[[float], str]) -> list[str]:
+    """The further results whose quantities the sentence gives, a sentence each."""
+    names = {k: a.value for k, a in chosen.amounts.items()}
+    told = {n for n in names if n not in chosen.assumed}
+    said = {name: _say(name, a, say_time) for name, a in chosen.amounts.items()}
+    if chosen.rates and "rates" in chosen.formula.given:
+        names["rate"] = chosen.rates[0].value
+    out = []
+    for part in chosen.formula.parts:
+        if any(g not in told for g in part.given) or any(x in told for x in part.lacks):
+            continue
+        value = _evaluate(ast.parse(part.result, mode="eval").body, names)
+        out.append(part.say.format(**said, result=_say_result(value, part.unit, say_time)))
+    return out
 
 
 def say_second(chosen: Chosen, say_time: Callable[[float], str]) -> str:
@@ -341,6 +385,14 @@ def _say_result(value: float, unit: str, say_time: Callable[[float], str]) -> st
         return f"{value / 3600:.1f} h" if 172_800 <= value < 259_200 else say_time(value)
     if unit == "seconds":
         return f"{1000 * value:,.0f} ms" if value < 1 else f"{value:.2f} s" if value < 10 else say_time(value)  # fmt: skip
+    if unit == "small bytes":
+        return f"{value / 1024:,.0f} KiB ({value:,.0f} bytes)"
+    if unit == "bytes a second":
+        return f"{value / 1e9:.1f} GB/s"
+    if unit in ("money", "FLOP"):
+        return f"{value:,.0f}" if unit == "money" else f"{value:.3g} FLOP"
+    if unit == "bytes" and value >= 2**40:
+        return f"{value / 1e12:.2f} TB ({value / 2**40:.2f} TiB)"
     if unit == "bytes":
         binary = f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
         return f"{binary} ({_bytes(value)})"

@@ -181,7 +181,8 @@ def _say_recomputed(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> str
 
 
 _BEFORE_ACTIVATIONS = re.compile(
-    r"(?i)\b(?:before|without|excluding|excl\.?|not counting|ignoring|no) (?:the )?activations?\b|\b(?:model )?states? only\b"
+    r"(?i)\b(?:before|without|excluding|excl\.?|not counting|ignoring|no) (?:the )?activations?\b|\b(?:model |optimi[sz]er )?states? (?:only|alone)\b|"
+    r"\b(?:just|only|merely|alone) (?:for |of )?(?:the )?(?:model |training |optimi[sz]er )?states?\b|\b(?:for|of) the (?:model )?states\b"
 )
 SHARED: Mapping[str, tuple[float, float]] = {
     "ddp": (16.0, 0.0), "none": (16.0, 0.0), "zero1": (4.0, 12.0), "zero2": (2.0, 14.0), "zero3": (0.0, 16.0), "fsdp": (0.0, 16.0),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from firstfault.conversation import times
+from firstfault.conversation.budgets import without_budget
 from firstfault_tools.expressions import expression
 
 _SIZE = expression(
@@ -60,7 +61,7 @@ _MICRO_COUNT = expression(
     r"\bm\s?=?\s?(\d{1,5})\b|\bgradient accumulation(?: steps)?\s?(?:of|=|:|is)?\s?(\d{1,5})"
 )
 _MICRO_SIZE = expression(
-    r"(?i)\b(?:micro-?\s?batch(?:[- ]size)?|mbs|batch(?:[- ]size)?(?: per (?:gpu|device))?)\s?(?:of|=|:|is)?\s?(\d{1,5})\b(?! micro)"
+    r"(?i)\b(?:micro-?\s?(?:batch(?:[- ]size)?|bs)|mbs|batch(?:[- ]size)?(?: per (?:gpu|device))?)\s?(?:of|=|:|is)?\s?(\d{1,5})\b(?! micro)"
 )
 _GLOBAL = expression(
     r"(?i)\b(?:global[- ]batch(?:[- ]size)?|gbs)\s?(?:of|=|:|is)?\s?(\d{1,7})\b(?!\s?[km]?\s?tok)"
@@ -237,7 +238,7 @@ def infer_calculator(q: Quantities) -> str | None:
 
 def read_quantities(text: str) -> Quantities:
     """Numbers of `text`, each with what it measures."""
-    model, billions = _read_model(text)
+    model, billions = _read_model(without_budget(text))
     card, count = _read_card(text)
     schedule = next((s for p, s in _SCHEDULES if re.search(rf"(?i){p}", text)), None)
     rate = _TOKENS_RATE.search(text)

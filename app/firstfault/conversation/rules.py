@@ -22,6 +22,7 @@ from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, answer_lines
+from firstfault.conversation.missing import say_missing
 from firstfault.conversation.page_search import unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
@@ -31,6 +32,7 @@ from firstfault.conversation.run_answers import tell_before_stop
 from firstfault.conversation.running import answer_running
 from firstfault.conversation.searches import tell_lines
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.speech import find_speech, say_in
 from firstfault.conversation.statements import Moved, reply_to_statement
 from firstfault.conversation.telling import Telling
 from firstfault.conversation.triage_tree import reply_to_walk, walk_tree
@@ -94,7 +96,7 @@ class RuleAnswerer:
         asked = read_asked(question.text, True)
         if asked.intent in ("answer", "find", "thanks", "greeting") or not asked.is_question:
             return
-        yield self._answer(question, asked)
+        yield put_in_language(self._answer(question, asked), question)
 
     def answer(self, question: Question) -> Iterator[AnswerPart]:
         """One part: the answer, its quotes, what to ask next, and where the investigation stands."""
@@ -103,7 +105,8 @@ class RuleAnswerer:
         asked = read_continued(question.text, said, has_incident)
         asked = asked or read_turn(question.text, has_incident, not said)
         parts = split_parts(asked.text) if has_incident else [question.text]
-        yield self._answer_parts(question, asked, parts) or self._answer(question, asked)
+        part = self._answer_parts(question, asked, parts) or self._answer(question, asked)
+        yield put_in_language(part, question)
 
     def _answer_parts(
         self, question: Question, whole: Asked, parts: Sequence[str]
@@ -192,6 +195,8 @@ class RuleAnswerer:
             return Reply(OTHER_JOB, "none.evidence", _chips(question.diagnosis))
         if question.diagnosis is None and asked.intent == "complaint":
             return ask_for_evidence(asked)
+        if question.diagnosis is None and (lacks := say_missing(asked.text)):
+            return Reply(lacks, "none.missing", SUGGESTED)
         if question.diagnosis is None and _about_an_incident(asked):
             return decline(asked, None)
         if question.diagnosis is not None and _asks_why(asked):
@@ -218,6 +223,21 @@ class RuleAnswerer:
         if question.diagnosis is None:
             return decline(asked, None)
         return _say_what_is_known(question, question.diagnosis, asked, sources)
+
+
+def put_in_language(part: AnswerPart, question: Question) -> AnswerPart:
+    """The answer with what can be said of it in the language of the question; unchanged for English."""
+    speech = find_speech(question.text)
+    if speech is None or part.kind.startswith("walk"):
+        return part
+    if part.kind == "none":
+        return replace(part, text=speech.says["declined"])
+    if part.kind == "none.missing":
+        return replace(
+            part, text=f"{speech.says['missing']} {speech.says['english']}\n\n{part.text}"
+        )
+    place = question.diagnosis.place if question.diagnosis is not None else ""
+    return replace(part, text=say_in(speech, part.text, part.kind, place))
 
 
 def _join_told(parts: Sequence[str]) -> list[Asked]:

@@ -1,0 +1,43 @@
+"""How many tokens is a model to be trained on, where they are told as a bare number ("8B on 1T", "in 300B")?"""
+
+from __future__ import annotations
+
+import re
+
+from firstfault_tools.expressions import expression
+
+_BUDGET = expression(
+    r"(?i)\b(?:in|on|of|for|over|through|process|see|finish|train(?:ing)?|until) (?:the |all |about |~)?(?P<value>\d{1,4}(?:\.\d{1,3})?)\s?"
+    r"(?P<scale>b|bn|billion|t|tn|trillion)\b(?![- ]?(?:model|param|dense|moe|llama|qwen|total|active))"
+)
+_SIZE = expression(r"(?i)(?<![\w.-])\d{1,4}(?:\.\d{1,3})? ?(?:b|bn|billion)\b")
+_OF_MODEL = expression(
+    r"(?i)\b\d{1,4}(?:\.\d{1,3})? ?(?:b|bn|billion)[- ]?(?:model|param|dense|moe)"
+)
+_RATE = expression(r"(?i)\btok(?:en)?s? ?(?:/|per|a) ?s")
+_OF_A_RUN = expression(
+    r"(?i)\btok|\bdays?\b|\bhours?\b|\bweeks?\b|\bhow long\b|\bcosts?\b|\bflops?\b|\bgpu-?h|\bcompute\b|\btrain"
+)
+
+
+def read_token_budget(text: str) -> float | None:
+    """Tokens to train on, told without the word; None where none are.
+
+    A bare number of billions is one where a rate of tokens stands beside it and no model, or where a
+    model of another size does; trillions always are.
+    """
+    found = _BUDGET.search(text)
+    if found is None:
+        return None
+    trillions = found["scale"].lower().startswith("t")
+    others = len(_SIZE.findall(text)) > 1 and _OF_A_RUN.search(text) is not None
+    if trillions or others or (_RATE.search(text) and not _OF_MODEL.search(text)):
+        return float(found["value"]) * (1e12 if trillions else 1e9)
+    return None
+
+
+def without_budget(text: str) -> str:
+    """`text` in which a budget of tokens is not taken for the size of a model."""
+    if read_token_budget(text) is None:
+        return text
+    return re.sub(_BUDGET.pattern, lambda m: ";".ljust(len(m[0])), text, count=1)

@@ -1,0 +1,67 @@
+"""What does a formula of the table answer? Its result, the further ones that the quantities give, and what else the message asks."""
+
+from __future__ import annotations
+
+import re
+
+from firstfault.conversation.asked import Asked
+from firstfault.conversation.calculator_reply import reply_calculated
+from firstfault.conversation.formulas import (
+    choose_formula,
+    say_formula,
+    say_parts,
+    say_second,
+)
+from firstfault.conversation.quantities import Quantities
+from firstfault.conversation.reply import Reply
+from firstfault.conversation.times import say_time
+from firstfault_tools.expressions import expression
+
+CAN_GIVE = "Parameters, tokens, GPUs, sequence, batch, bytes, rates and times are understood."
+_EXPERTS = re.compile(r"(?i)\bmoe\b|\bmixture[- ]of[- ]experts\b|\bmixtral\b")
+
+
+def answer_formula(q: Quantities, asked: Asked) -> Reply:
+    """The formula that is asked for, its further results, and the other questions of the message."""
+    chosen = choose_formula(asked.numbers or asked.text, q)
+    if chosen is None:
+        return Reply("Which numbers are given? " + CAN_GIVE, "calculator.formula")
+    formula = chosen.formula
+    first, result = say_formula(chosen, say_time)
+    inputs = {name: amount.value for name, amount in chosen.amounts.items()}
+    assumed = [f"{n.replace('_', ' ')} {inputs[n]:g}" for n in chosen.assumed]
+    if formula.computes and not q.active_billions and _EXPERTS.search(asked.text):
+        return Reply(
+            "How many parameters are active for a token? Of a mixture of experts they count for the compute, not the "
+            "total: for example 47B total, 13B active.",
+            "calculator.formula",
+        )
+    second = say_second(chosen, say_time)
+    first = " ".join([first, *say_parts(chosen, say_time)])
+    lines = [f"- {second}"] if second else []
+    if formula.computes and q.active_billions:
+        lines.append("- The active parameters of the mixture of experts count for compute, not the total.")  # fmt: skip
+    lines += [f"- Taken as given: {formula.holds}.", f"- Formula: {formula.source}."]
+    lines += _other_asks(asked, q, formula.id, first)
+    return reply_calculated(asked, first, lines, formula.id, inputs, result, assumed,
+                  (formula.next,) if formula.next else (), linked=False)  # fmt: skip
+
+
+_CLAUSES = expression(r"(?i)[?;]+|,? \b(?:and|plus|also)\b |, (?=how|what|which)")
+MOST_ASKS = 2
+
+
+def _other_asks(asked: Asked, q: Quantities, answered: str, said: str) -> list[str]:
+    """What the other questions of the message ask of the same numbers, a line each."""
+    text = asked.numbers or asked.text
+    clauses = [c.strip() for c in _CLAUSES.split(text) if len(c.split()) > 1]
+    out: dict[str, str] = {}
+    for clause in clauses if len(clauses) > 1 else ():
+        chosen = choose_formula(text, q, clause)
+        if chosen is None or chosen.formula.id == answered or chosen.formula.id in out:
+            continue
+        first, _ = say_formula(chosen, say_time)
+        if first.split(":")[0].rstrip(".") in said:
+            continue
+        out[chosen.formula.id] = f"- {' '.join([first, *say_parts(chosen, say_time)])}"
+    return list(out.values())[:MOST_ASKS]

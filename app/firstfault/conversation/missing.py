@@ -1,0 +1,51 @@
+"""Which questions can nobody answer as they are put, and what is missing? The wording is data (missing.yaml)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firstfault_tools.knowledge.pack import read_yaml
+
+TABLE = Path(__file__).with_name("missing.yaml")
+LONGEST = 20
+"""Words above which a question tells enough to be looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One kind of question without what it would need."""
+
+    id: str
+    asks: tuple[re.Pattern[str], ...]
+    unless: tuple[re.Pattern[str], ...]
+    longest: int
+    say: str
+
+
+@cache
+def _rows() -> tuple[Missing, ...]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["rows"]
+    return tuple(
+        Missing(
+            r["id"],
+            tuple(re.compile(p, re.IGNORECASE) for p in r["asks"]),
+            tuple(re.compile(p, re.IGNORECASE) for p in r.get("unless", ())),
+            r.get("longest", LONGEST),
+            r["say"],
+        )
+        for r in rows
+    )
+
+
+def say_missing(text: str) -> str:
+    """What is missing to answer `text`; '' where it can be looked up or computed."""
+    words = len(text.split())
+    for row in _rows():
+        if words > row.longest or not any(p.search(text) for p in row.asks):
+            continue
+        if not any(p.search(text) for p in row.unless):
+            return row.say
+    return ""
