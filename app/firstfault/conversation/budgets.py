@@ -15,6 +15,9 @@ _OF_MODEL = expression(
     r"(?i)\b\d{1,4}(?:\.\d{1,3})? ?(?:b|bn|billion)[- ]?(?:model|param|dense|moe)"
 )
 _RATE = expression(r"(?i)\btok(?:en)?s? ?(?:/|per|a) ?s")
+_OF_TIME = expression(
+    r"(?i)\bdays?\b|\bhours?\b|\bweeks?\b|\bhow long\b|\bwhen\b|\bfinish\w*|\bcosts?\b|\bgpu-?h"
+)
 _OF_A_RUN = expression(
     r"(?i)\btok|\bdays?\b|\bhours?\b|\bweeks?\b|\bhow long\b|\bcosts?\b|\bflops?\b|\bgpu-?h|\bcompute\b|\btrain"
 )
@@ -31,7 +34,8 @@ def read_token_budget(text: str) -> float | None:
         return None
     trillions = found["scale"].lower().startswith("t")
     others = len(_SIZE.findall(text)) > 1 and _OF_A_RUN.search(text) is not None
-    if trillions or others or (_RATE.search(text) and not _OF_MODEL.search(text)):
+    rate = _RATE.search(text) and _OF_TIME.search(text) and not _OF_MODEL.search(text)
+    if trillions or others or rate:
         return float(found["value"]) * (1e12 if trillions else 1e9)
     return None
 

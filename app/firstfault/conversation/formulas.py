@@ -210,11 +210,7 @@ def read_amounts(text: str, quantities: Quantities) -> dict[str, Amount]:
         "global_batch": quantities.global_batch, "shards": quantities.data or quantities.gpus,
     }  # fmt: skip
     out |= {n: Amount(v) for n, v in of_sentence.items() if v and n not in out}
-    budget = read_token_budget(text)
-    if budget:
-        out.setdefault("tokens", Amount(budget))
-    if quantities.card and (gib := _CARD_MEMORY.search(quantities.card)) is not None:
-        out.setdefault("card_memory", Amount(float(gib[1]) * 1e9, "bytes"))
+    _add_told(out, text, quantities)
     times = {"restart": quantities.restart_seconds, "lost_work": quantities.lost_seconds}
     out |= {n: Amount(v, "time") for n, v in times.items() if v}
     if quantities.price:
@@ -235,6 +231,15 @@ def read_amounts(text: str, quantities: Quantities) -> dict[str, Amount]:
     if peak is not None:
         out["peak"] = Amount(peak * 1e12)
     return out
+
+
+def _add_told(out: dict[str, Amount], text: str, quantities: Quantities) -> None:
+    """Tokens told as a bare number, and the memory of a card that is named with it."""
+    budget = read_token_budget(text)
+    if budget:
+        out.setdefault("tokens", Amount(budget))
+    if quantities.card and (gib := _CARD_MEMORY.search(quantities.card)) is not None:
+        out.setdefault("card_memory", Amount(float(gib[1]) * 1e9, "bytes"))
 
 
 def _of_model(quantities: Quantities) -> dict[str, float]:
@@ -380,28 +385,30 @@ def _bytes(value: float) -> str:
     return f"{value:,.0f} bytes"
 
 
+_PLAIN: Mapping[str, Callable[[float], str]] = {
+    "small bytes": lambda v: f"{v / 1024:,.0f} KiB ({v:,.0f} bytes)",
+    "bytes a second": lambda v: f"{v / 1e9:.1f} GB/s",
+    "money": lambda v: f"{v:,.0f}",
+    "FLOP": lambda v: f"{v:.3g} FLOP",
+    "%": lambda v: f"{v:.1f} %",
+    "rate": lambda v: f"{v:.3g}",
+    "parameters": lambda v: f"{_count(v)} parameters",
+}
+"""Units that are told in one way, whatever the value."""
+
+
 def _say_result(value: float, unit: str, say_time: Callable[[float], str]) -> str:
     if unit == "time":
         return f"{value / 3600:.1f} h" if 172_800 <= value < 259_200 else say_time(value)
     if unit == "seconds":
         return f"{1000 * value:,.0f} ms" if value < 1 else f"{value:.2f} s" if value < 10 else say_time(value)  # fmt: skip
-    if unit == "small bytes":
-        return f"{value / 1024:,.0f} KiB ({value:,.0f} bytes)"
-    if unit == "bytes a second":
-        return f"{value / 1e9:.1f} GB/s"
-    if unit in ("money", "FLOP"):
-        return f"{value:,.0f}" if unit == "money" else f"{value:.3g} FLOP"
+    if unit in _PLAIN:
+        return _PLAIN[unit](value)
     if unit == "bytes" and value >= 2**40:
         return f"{value / 1e12:.2f} TB ({value / 2**40:.2f} TiB)"
     if unit == "bytes":
         binary = f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
         return f"{binary} ({_bytes(value)})"
-    if unit == "%":
-        return f"{value:.1f} %"
-    if unit == "rate":
-        return f"{value:.3g}"
-    if unit == "parameters":
-        return f"{_count(value)} parameters"
     if unit == "tokens" and value >= 1e9:
         return f"{_count(value)} tokens"
     if value % 1 and value < 100:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from firstfault_tools.expressions import expression
 
-MOST, LEAST = 3, 2
-_ASKING = r"(?:what|which|who|whom|whose|how|where|when|why|can|could|should|shall|do|does|did|is|are|was|were|will|would|has|have|from which|from what|at which|on which)"
-_BETWEEN = expression(
-    rf"(?i)(?<=[?!.;])\s+|,? (?:and|und|y|et|but)(?: also| then)? (?={_ASKING}\b)|, (?={_ASKING}\b)"
+MOST, LEAST = 5, 2
+_ASKING = (
+    r"(?:what|which|who|whom|whose|how|where|when|since when|why|can|could|should|shall|do|does|did|is|are|was|were|will|would|has|have|"
+    r"from (?:which|what|where|when)|at which|on which|any (?:sign|way|idea|other)|would|until when|for how long|anything)"
 )
-_REFERS = expression(r"(?i)^(?:and |or )?(?:is|was|are|were) (?:it|that|this|they)\b.{0,12}$")
+_BETWEEN = expression(
+    rf"(?i)(?<=[?!.;。？])\s+|\s+[-–] (?={_ASKING}\b)|[,;]? (?:and|und|y|et|but|or|also|plus|so)(?: also| then| so| if)? (?={_ASKING}\b)|"
+    rf", ?(?:so |then |und |y |et )?(?={_ASKING}\b)"
+)
+_REFERS = expression(
+    r"(?i)^(?:and |or |so )?(?:(?:is|was|are|were) (?:it|that|this|they)\b.{0,12}|why(?: not)?\W*|how so\W*|is that (?:so|right)\W*)$"
+)
+_OF_ONE = expression(r"(?i)\b(?:when|if|where|whether|which|that|what|how|while)$")
+"""A part that ends so goes on in the next one."""
 
 
 def split_parts(text: str) -> list[str]:
@@ -17,7 +25,7 @@ def split_parts(text: str) -> list[str]:
     parts = [p.strip(" ,") for p in _BETWEEN.split(text.strip()) if p and p.strip(" ,")]
     out: list[str] = []
     for part in parts:
-        if out and (len(part.split()) < LEAST or _REFERS.match(part)):
+        if out and (len(part.split()) < LEAST or _REFERS.match(part) or _OF_ONE.search(out[-1])):
             out[-1] += f" {part}"
         else:
             out.append(part)

@@ -21,16 +21,25 @@ from firstfault.conversation.facts import Facts
 from firstfault.conversation.loss_answers import tell_trend
 from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
+    LATER,
     TROUBLE,
     answer_named,
     relate,
     say_relation,
     say_suspect_lines,
 )
-from firstfault.conversation.particulars import answer_rank, answer_suspect, cited_ranks, step_after
+from firstfault.conversation.particulars import (
+    HEDGED,
+    NOT_BY_THIS,
+    answer_rank,
+    answer_suspect,
+    step_after,
+)
+from firstfault.conversation.places import say_straggler, tell_host
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.run_answers import (
     at_event,
+    at_time,
     tell_checkpoint,
     tell_cost,
     tell_lose_less,
@@ -49,7 +58,6 @@ from firstfault.postmortem.report import Cited
 from firstfault.postmortem.victims import ranks_in_trouble
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.log.place import name_ranks
-from firstfault_tools.log.window import read_window
 
 MAX_ROWS = 12
 
@@ -91,6 +99,14 @@ def _rank(t: Telling) -> str:
     ):
         return named
     blocks = answer_rank(t.question, t.diagnosis, t.sources, rank)
+    late = t.straggler
+    if late is not None:
+        verdict = (
+            "Rank {0} is where it began."
+            if rank == late.rank
+            else "It began at rank {1}, not at rank {0}."
+        )
+        blocks[0] = f"{verdict.format(rank, late.rank)}{say_straggler(t)} {t.cause} {t.main}."
     if (
         rank != t.diagnosis.first_failing_rank
         and t.diagnosis.verdict is Verdict.FAULT
@@ -116,9 +132,13 @@ def _suspect(t: Telling) -> str:
     named = answer_named(t, t.evidence)
     if named:
         return named
+    possible = re.search(r"(?i)\b(?:could|might|may|possibl[ey])\b", t.asked.text) is not None
     said = answer_suspect(t.diagnosis, t.sources, what)
     if said.startswith(("No,", "Not shown")) and t.diagnosis.verdict is Verdict.FAULT:
-        said += say_suspect_lines(t, t.evidence, what)
+        lines = say_suspect_lines(t, t.evidence, what)
+        if lines.startswith(LATER) and " Earlier, " not in lines and not possible:
+            said = said.replace(HEDGED, NOT_BY_THIS)
+        said += lines
     return said
 
 
@@ -132,91 +152,6 @@ def _line(t: Telling) -> str:
 
 def _words(t: Telling) -> str:
     return answer_words(t.question, t.sources)
-
-
-def _host(t: Telling) -> str:
-    d = t.diagnosis
-    known = {"rank": d.first_failing_rank is not None, "host": bool(d.host), "GPU": bool(d.gpu)}
-    if t.place:
-        known["GPU"] |= d.category is Category.HARDWARE and "local" in t.place
-        unknown = " or ".join(
-            w for w, k in known.items() if not k and w.lower() in t.asked.text.lower()
-        )
-        rest = f" The evidence singles out no {unknown}." if unknown else ""
-        ids = _identifiers(t)
-        card = _local_card(t)
-        return f"The first fault lies at {t.place} {t.main}.{card}{rest} {t.cause}.{ids}"
-    told = _say_cited_ranks(t)
-    if told:
-        return told
-    pods = _named_things(t)
-    if pods:
-        return f"{pods}: {t.cause} {t.main}."
-    return "The evidence singles out no rank, host or GPU." + (f" What it does show: {t.cause} {t.main}." if t.main else "")  # fmt: skip
-
-
-_IDENTIFIER = re.compile(
-    r"(?i)\bserial(?: number)?\W{1,4}(?:is )?(?P<serial>\d{8,16})|(?P<uuid>GPU-[0-9a-f]{8}-[0-9a-f-]{12,40})|(?P<slot>Slot\(\d+\))"
-)
-
-
-def _identifiers(t: Telling) -> str:
-    """Serial number, UUID and slot of the GPU or node at fault, as lines of its host near the first fault print them."""
-    d, first = t.diagnosis, t.diagnosis.first_line
-    if d.category is not Category.HARDWARE or first is None:
-        return ""
-    near = [
-        x
-        for x in t.evidence.lines
-        if x.file == first.file and abs(x.number - first.line) <= NEAR_LINES
-    ]
-    found = [f"{m[0].strip()} ({x.file}:{x.number} {t.sources.add(x.cited)})" for x in near if (m := _IDENTIFIER.search(x.text)) and (not d.host or d.host in x.text)]  # fmt: skip
-    return " For a ticket: " + ", ".join(found[:4]) + "." if found else ""
-
-
-_LOCAL = re.compile(r"\(local (\d{1,3})")
-
-
-def _local_card(t: Telling) -> str:
-    """The GPU that a local rank stands for, where a card is asked for and no line names it."""
-    found = _LOCAL.search(t.place)
-    if (
-        t.diagnosis.gpu
-        or found is None
-        or not re.search(r"(?i)\bgpu|\bcard|\bdevice", t.asked.text)
-    ):
-        return ""
-    return f" Its local rank is {found[1]}, so GPU {found[1]} of that host unless CUDA_VISIBLE_DEVICES orders them otherwise."
-
-
-NEAR_LINES = 12
-_THING = re.compile(r"(?im)^\s*(?:name|pod|container|node|nodename)\s*[:=]\s*([\w.-]{3,60})")
-
-
-def _named_things(t: Telling) -> str:
-    """The pod, container or node that the file of the first line names, where the question asks for one."""
-    found = re.search(r"(?i)\b(pod|container|node|host|machine)s?\b", t.asked.text)
-    first = t.diagnosis.first_line
-    path = t.question.artefacts.get(first.file) if first is not None and first.file else None
-    if found is None or path is None:
-        return ""
-    kind = {"host": "node", "machine": "node"}.get(found[1].lower(), found[1].lower())
-    keys = {"pod": ("name", "pod"), "container": ("container",), "node": ("node", "nodename")}[kind]
-    text = "\n".join(line for _, line in read_window(path, 1, 60))
-    for name in _THING.finditer(text):
-        if name[0].strip().lower().startswith(keys):
-            return name[1]
-    return ""
-
-
-def _say_cited_ranks(t: Telling) -> str:
-    """Which ranks wrote the cited lines, of those that the question names where it names some."""
-    ranks = cited_ranks(t.diagnosis)
-    named = [int(t.asked.named[n]) for n in ("one", "other") if n in t.asked.named]
-    told = [r for r in named if r in ranks] or ranks
-    if not told:
-        return ""
-    return f"The lines that carry the verdict were written by rank {', '.join(map(str, told[:8]))} {t.main}; that does not prove where it began. {t.cause}."
 
 
 def _first_line(t: Telling) -> str:
@@ -256,7 +191,7 @@ def _why(t: Telling) -> str:
     if explained.lower().startswith(t.whole_cause.lower()):
         marks, explained = _split_marks(explained[len(t.whole_cause) :])
         where += "".join(f" {m}" for m in marks if m not in t.main)
-    return f"{opening}{t.whole_cause}{where} {t.main}.\n\n{explained}".strip()
+    return f"{opening}{t.whole_cause}{where}{at_time(t)} {t.main}.\n\n{explained}".strip()
 
 
 _GPU_MEMORY, _HOST_MEMORY = re.compile(r"(?i)\bgpu mem|\bvram\b|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b"), re.compile(r"(?i)\bhost memory|\bRAM\b")  # fmt: skip
@@ -484,7 +419,7 @@ def _lose_less(t: Telling) -> str:
 
 
 _TELL: Mapping[str, Callable[[Telling], str]] = {
-    "rank": _rank, "why_not_rank": _rank, "suspect": _suspect, "line": _line, "host": _host, "first_line": _first_line,
+    "rank": _rank, "why_not_rank": _rank, "suspect": _suspect, "line": _line, "host": tell_host, "first_line": _first_line,
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
     "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,

@@ -15,6 +15,13 @@ from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.going_on import (
+    tell_back,
+    tell_leave_alone,
+    tell_notice,
+    tell_well_again,
+)
+from firstfault.conversation.guilt import tell_guilty, tell_only
 from firstfault.conversation.last_words import FAILED, tell_doing
 from firstfault.conversation.line_facts import (
     tell_allocator_books,
@@ -31,6 +38,7 @@ from firstfault.conversation.node_use import (
     tell_recovered,
 )
 from firstfault.conversation.records import tell_record
+from firstfault.conversation.repeats import tell_count, tell_repeats
 from firstfault.conversation.run_answers import at_event, tell_last_save, tell_save_pace
 from firstfault.conversation.searches import tell_changes, tell_either, tell_log_says
 from firstfault.conversation.sources import Sources
@@ -113,6 +121,20 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
         return "version", said
     said = tell_record(facts) if asked.intent not in _OF_ADVICE and "should" not in text else ""
     return ("value", said) if said else None
+
+
+_FIRST = frozenset(
+    ["leave_alone", "back", "only", "repeats", "count", "well_again", "guilty", "keep_using"]
+)
+"""Facts whose wording is plain enough to come before what the rest of the sentence could mean."""
+
+
+def asks_first(text: str) -> bool:
+    """The question is one for such a fact."""
+    return any(
+        kind.id in _FIRST and any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text))
+        for kind in _table()[1]
+    )  # fmt: skip
 
 
 _OF_ADVICE = frozenset(["should", "how_to", "what_do", "why_general", "normal", "fix", "next"])
@@ -322,7 +344,11 @@ def _would_help(f: Facts) -> str:
     if d.verdict in (Verdict.UNKNOWN, Verdict.HEALTHY):
         return ""
     if (books := tell_allocator_books(f)) and _FRAGMENTS.search(f.text):
-        return books
+        others = [x for x in d.fixes if not _FRAGMENTS.search(f"{x.text} {x.command or ''}") and not x.text.lower().startswith("let segments")]  # fmt: skip
+        more = "; ".join(
+            f"{x.text.rstrip('.')} {f.sources.marks(x.citations, d)}" for x in others[-2:]
+        )
+        return books + (f" It lowers no peak: the live tensors stay as large, and a longer sample needs more again. What lowers it: {more}." if more else "")  # fmt: skip
     said = set(tokenize(f.text)) - plain_words("would_help")
     best, share = None, 0.0
     for fix in d.fixes:
@@ -375,6 +401,14 @@ def _lines(f: Facts) -> str:
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "leave_alone": tell_leave_alone,
+    "back": tell_back,
+    "only": tell_only,
+    "repeats": tell_repeats,
+    "count": tell_count,
+    "well_again": tell_well_again,
+    "notice": tell_notice,
+    "guilty": tell_guilty,
     "changes": tell_changes,
     "either": tell_either,
     "log_says": tell_log_says,

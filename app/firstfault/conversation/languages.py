@@ -30,8 +30,16 @@ def _compile(phrase: str) -> re.Pattern[str]:
     return re.compile(phrase if phrase[0] >= "\u3000" else rf"(?i)\b(?:{phrase})\b")
 
 
+@cache
+def _typos() -> tuple[tuple[re.Pattern[str], str], ...]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["typos"]
+    return tuple((_compile(phrase), word) for phrase, word in rows)
+
+
 def to_english(text: str) -> str:
-    """`text` with the phrases that are known replaced; unchanged where it is English."""
+    """`text` with the phrases that are known replaced; of English only words that are mistyped."""
+    for phrase, word in _typos():
+        text = phrase.sub(word, text)
     for sign, phrases in _languages():
         if sign.search(text) is None:
             continue

@@ -83,8 +83,8 @@ def answer_named(t: Telling, evidence: Evidence) -> str:
     lead = relations[0]
     said = say_relation(t, lead)
     place, back, step = _other_host(t, lead.line), _recovery(t, evidence, lead.line, names), _progress_after(t, lead)  # fmt: skip
-    if lead.is_before is False and lead.seconds is not None:
-        return f"{no}: {said}, so it follows from it or stands beside it, and did not cause it. The first fault: {t.cause} {t.main}."
+    if lead.is_before is False:
+        return f"{no}: {said}, so it follows from it or stands beside it, and did not cause it. The first fault{f' is at {t.place}' if t.place else ''}: {t.cause} {t.main}."
     if lead.is_before and step:
         return f"{no}: {said}{place}{back}, and training went on in between ({step}). The first fault: {t.cause} {t.main}."
     return f"Not shown by what was read: {said}{place}{back}; nothing ties it to the first fault: {t.cause} {t.main}."
@@ -145,6 +145,10 @@ def _progress_after(t: Telling, relation: Relation) -> str:
     else:
         later = last.file == relation.line.file and last.line > relation.line.number
     return f"step {last.step}, {at_line(t, last.file, last.line, last.text)}" if later else ""
+
+
+LATER = (" The line that looks like it comes later", " The ")
+"""How the lines of a suspect that all come after the first fault are introduced."""
 
 
 def say_suspect_lines(t: Telling, evidence: Evidence, what: str) -> str:

@@ -143,6 +143,10 @@ def _is_named(diagnosis: Diagnosis, what: str) -> bool:
     return what in said
 
 
+NOT_BY_THIS = "No, not by this evidence"
+HEDGED = "Not shown: nothing that was read points there, though it is not ruled out"
+
+
 def answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
     """Whether the evidence points where the person suspects."""
     kinds = suspected_kinds(what)
@@ -155,7 +159,7 @@ def answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
     if diagnosis.category in kinds and _is_named(diagnosis, what):
         return f"Yes, that is where the evidence points ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
     settled = main.confidence is Confidence.CONFIRMED
-    head = "No, not by this evidence" if settled else "Not shown: nothing that was read points there, though it is not ruled out"  # fmt: skip
+    head = NOT_BY_THIS if settled else HEDGED
     said = f"{head}. What it shows ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
     if ranked:
         other = ranked[0]

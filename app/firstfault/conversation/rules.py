@@ -21,7 +21,7 @@ from firstfault.conversation.facts import Facts
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
-from firstfault.conversation.incident_facts import answer_fact, answer_lines
+from firstfault.conversation.incident_facts import answer_fact, answer_lines, asks_first
 from firstfault.conversation.missing import say_missing
 from firstfault.conversation.page_search import unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
@@ -126,13 +126,16 @@ class RuleAnswerer:
 
         tried = [(asked, reply_to(asked, Sources())) for asked in halves]
         told_by = [(a, r) for a, r in tried if r.kind not in ("none", "incident.lines", "walk.answer")]  # fmt: skip
-        kinds = {r.kind for _, r in told_by}
-        if len(kinds) < 2 and (len(told_by) != 1 or whole.family is Family.INCIDENT):
+        if any(r.kind.startswith("incident.") for _, r in told_by):
+            told_by = [(a, r) for a, r in told_by if r.kind not in ("walk.fixed", "walk.came_back")]
+        if len({r.text for _, r in told_by}) < 2 and (
+            len(told_by) != 1 or whole.family is Family.INCIDENT
+        ):
             return None
         told = [
             reply_to(asked, sources) for asked, _ in told_by
         ]  # numbered again: only what is shown is cited
-        text = "\n\n".join(dict.fromkeys(r.text for r in told))
+        text = "\n\n".join(_without_repeats([r.text for r in told]))
         reply = replace(told[0], text=text, tool=next((r.tool for r in told if r.tool), None))
         return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
 
@@ -225,6 +228,24 @@ class RuleAnswerer:
         return _say_what_is_known(question, question.diagnosis, asked, sources)
 
 
+ALIKE_LINES = 0.5
+"""Share of the lines of an answer that stand in those before it, from which it only repeats them."""
+
+
+def _without_repeats(texts: Sequence[str]) -> list[str]:
+    """Answers to the parts of a message without those that only repeat what stands above."""
+    out: list[str] = []
+    for text in texts:
+        lines = [_MARKS.sub("", x).strip() for x in text.split("\n") if x.strip()]
+        above = {_MARKS.sub("", x).strip() for t in out for x in t.split("\n")}
+        if lines and sum(x in above for x in lines) < max(1.0, ALIKE_LINES * len(lines)):
+            out.append(text)
+    return out
+
+
+_MARKS = re.compile(r"\s?\[\d{1,3}\]")
+
+
 def put_in_language(part: AnswerPart, question: Question) -> AnswerPart:
     """The answer with what can be said of it in the language of the question; unchanged for English."""
     speech = find_speech(question.text)
@@ -304,10 +325,15 @@ _ONE_FACT = re.compile(
 )
 
 
+_ACCOUNTS = frozenset(["manager", "ticket", "newcomer", "whys", "postmortem", "board", "tree"])
+
+
 def _may_be_fact(asked: Asked) -> bool:
     """A question that one fact of the incident could answer."""
     if asked.intent == "answer" or (not asked.is_question and asked.family is Family.WALK):
         return False
+    if asked.intent not in _ACCOUNTS and asks_first(asked.text):
+        return True
     if asked.intent in ("suspect", "rank") and _EITHER_OR.search(asked.text) is not None:
         return True
     if asked.intent == "rank" and _ONE_FACT.search(asked.text) is None:

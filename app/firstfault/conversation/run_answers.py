@@ -6,6 +6,7 @@ out where no line tells it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -48,6 +49,12 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.gmtime(at))
 
 
+def at_time(t: Telling) -> str:
+    """', at 11:46:39 UTC' for the first fault; '' where no line tells it."""
+    at = t.record.fault_time
+    return f", at {clock(at)} UTC" if at is not None else ""
+
+
 def at_event(t: Telling, event: SaveEvent) -> str:
     """'i3.log:4 [2]'."""
     quote = Citation(0, CitationKind.LOG, event.text[:600], file=event.file, line=event.line)
@@ -75,13 +82,24 @@ def tell_cost(t: Telling) -> str:
             f"{minutes:.0f} minutes of the job; the GPU-hours cannot be told, missing: {missing}."
         )
     else:
+        if _ASKS_IDLE.search(t.asked.text) and (
+            still := [x for x in other if x.kind is LossKind.STOPPED]
+        ):
+            again, other = still, again
         money = f", {impact.currency}{impact.cost:,.0f}" if impact.cost is not None else ""
         counted = [x for x in (again, other) if sum(y.gpu_hours or 0.0 for y in x) >= 0.05]
         parts = " and ".join(map(_say_loss, counted))
         head = f"About {hours:,.1f} GPU-hours{money}{': ' if parts else ''}{parts}."
+        if again and again[0].kind is LossKind.STOPPED:
+            idle = again[0]
+            held = f"{(idle.end - idle.start) / 60:.0f} min of standing still, from {clock(idle.start)} to {clock(idle.end)} UTC"
+            rest = f", and {_say_loss(other)}" if other and other[0].gpu_hours else ""
+            head = f"About {hours:,.1f} GPU-hours{money}: {held} ({idle.gpu_hours or 0.0:,.1f} GPU-hours on {gpus} GPUs){rest}."
     rows = [_loss_row(t, x, gpus) for x in impact.losses]
     rows += [f"- {t.cited(c)}" for c in impact.throughput]
     rows += [f"- Taken from the evidence: {a}." for a in impact.assumed if "GPUs" in a]
+    if back := _say_setback(t):
+        rows.append(back)
     away = t.record.restart
     if away is not None and away[0].time and away[1].time:
         gap = (away[1].time - away[0].time) / 60
@@ -92,6 +110,33 @@ def tell_cost(t: Telling) -> str:
     if impact.price is None:
         rows.append("- Say the price of a GPU-hour for the money.")
     return head + "\n\n" + "\n".join(rows)
+
+
+_ASKS_IDLE = expression(
+    r"(?i)\bidle\b|\bsit\b|\bsat\b|\bstood\b|\bstand(?:ing)? still\b|\bdoing nothing\b|\bwait(?:ed|ing)?\b|\bhow long\b"
+)
+
+
+def _say_setback(t: Telling) -> str:
+    """How far the run is set back in all, where the log goes on with steps after a restart; '' where it does not."""
+    stopped, lost = t.record.stopped_at, t.record.repeated
+    away = t.record.restart
+    if stopped is None or lost is None or away is None or not away[1].time:
+        return ""
+    later = [s for s in t.record.steps if s.time is not None and s.time >= away[1].time]
+    gaps = [
+        b.time - a.time
+        for a, b in pairwise(t.record.steps)
+        if a.time and b.time and b.time > a.time and b.step > a.step
+    ]
+    if not later or later[0].time is None or not gaps:
+        return ""
+    begins = later[0].time - median(gaps)
+    pause = max(0.0, begins - stopped)
+    return (
+        f"- In all the run is set back by about {(lost.seconds + pause) / 60:.0f} min: {lost.seconds / 60:.0f} min of work to repeat and "
+        f"{pause / 60:.0f} min without training, from {clock(stopped)} to about {clock(begins)} UTC, when it stepped again."
+    )
 
 
 def _say_loss(losses: list[Loss]) -> str:
@@ -109,10 +154,19 @@ def _loss_row(t: Telling, loss: Loss, gpus: int | None) -> str:
     if loss.kind is LossKind.REPEATED:
         saved = t.record.resume_from
         since = f"since the checkpoint of {saved.name}" if saved is not None else "since the start; no line tells of a saved checkpoint"  # fmt: skip
-        what = f"To be done again, {since}"
+        steps = _steps_lost(t)
+        what = f"To be done again, {since}{steps}"
     else:
         what = "Standing still" if loss.kind is LossKind.STOPPED else "Slow"
     return f"- {what}: {clock(loss.start)} to {clock(loss.end)} (UTC), {minutes:.0f} min{share}{product} {marks}".rstrip()  # fmt: skip
+
+
+def _steps_lost(t: Telling) -> str:
+    """' (370 steps)', where both ends are told."""
+    last, saved = t.record.last_step, t.record.resume_from
+    if last is None or saved is None or saved.step is None or last.step <= saved.step:
+        return ""
+    return f" ({last.step - saved.step:,} steps, {saved.step + 1} to {last.step})"
 
 
 def tell_checkpoint(t: Telling) -> str:
@@ -150,6 +204,8 @@ def tell_checkpoint(t: Telling) -> str:
     if torn is not None:
         rows.append(f"{torn.name.capitalize()} is newer and not whole: {at_event(t, torn)}.")
     rows += _again(t)
+    if t.diagnosis.category is Category.NUMERICAL and (fixes := t.diagnosis.fixes[2:5]):
+        rows.append("Change something before, or it goes the same way: " + " ".join(f"{x.text} {t.sources.marks(x.citations, t.diagnosis)}" for x in fixes))  # fmt: skip
     return "\n\n".join([head, " ".join(rows)]).strip()
 
 
@@ -168,7 +224,7 @@ def tell_before_stop(t: Telling) -> str:
 
 def _again(t: Telling) -> list[str]:
     lost = t.record.repeated
-    return [f"{lost.seconds / 60:.0f} min of work since then are to be done again."] if lost is not None and lost.seconds >= 30 else []  # fmt: skip
+    return [f"{lost.seconds / 60:.0f} min of work since then{_steps_lost(t)} are to be done again."] if lost is not None and lost.seconds >= 30 else []  # fmt: skip
 
 
 def _about_step(t: Telling, step: int, best: SaveEvent | None) -> str:
@@ -181,6 +237,8 @@ def _about_step(t: Telling, step: int, best: SaveEvent | None) -> str:
     instead = f" Resume from {best.name}, {at_event(t, best)}." if best is not None else ""
     if own and record.is_after_spoiling(own[-1]):
         return f"No: the checkpoint of step {step} was saved after the numbers had gone wrong, {at_event(t, own[-1])}.{instead}"
+    if _says_unusable(t, step):
+        return f"No: {t.whole_cause} {t.main}.{instead}"
     if not own:
         if not record.checkpoints.events and best is None:
             return ""
@@ -193,6 +251,13 @@ def _about_step(t: Telling, step: int, best: SaveEvent | None) -> str:
     if all(e.state is SaveState.BEGUN for e in own):
         return f"No: its save was begun and no line says that it was finished, {at_event(t, own[-1])}.{instead}"
     return f"Yes, step {step} was saved, {at_event(t, own[-1])}, but a newer one is whole too.{instead}"
+
+
+def _says_unusable(t: Telling, step: int) -> bool:
+    """The verdict itself says that the checkpoint of the step is not whole."""
+    name = rf"(?i)\b(?:step|iter|iteration|checkpoint|global_step)[-_ ]?0*{step}\b"
+    broken = rf"{name}[^;]{{0,40}}\b(?:incomplete|truncated|not whole|broken|corrupt)"
+    return re.search(broken, t.diagnosis.root_cause) is not None
 
 
 def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:

@@ -71,4 +71,4 @@ def say_in(speech: Speech, text: str, kind: str, place: str) -> str:
         name = "calculated" if kind.startswith("calculator") else "of_log" if of_log else "told"
         return f"{says[name]} {text}\n\n{says['english']}"
     fault = f" {says['fault'].format(place=place)}" if of_log and place else ""
-    return f"{verdict}{fault}\n\n{text}\n\n{says['english']}"
+    return f"{verdict}{fault} {text}\n\n{says['english']}"

@@ -10,6 +10,7 @@ from functools import cached_property
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence import Evidence, Line
+from firstfault.conversation.rank_lines import Straggler, find_straggler, hosts_of_ranks
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.draft import Draft, draft_report
@@ -18,7 +19,7 @@ from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.report import Cited, Report
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Confidence
+from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 
 SURE = {
@@ -88,11 +89,30 @@ class Telling(Answering):
         d = self.diagnosis
         gpu = call_gpu(d.gpu)
         named = f"host {d.host}" if d.host and d.first_failing_rank is None else d.place
+        late = self.straggler
+        if late is not None:
+            host = self.rank_hosts.get(late.rank) or d.host
+            named = f"rank {late.rank}{f' ({host})' if host else ''}"
         told = ", ".join(p for p in (named, gpu) if p)
         if not told and (found := _IN_CAUSE.search(d.root_cause)) is not None:
             return f"host {found['host']}"
         node = next((n for n in self.known_names if n not in told), "")
         return f"{told} on node {node}" if node else told
+
+    @cached_property
+    def straggler(self) -> Straggler | None:
+        """The rank that its last enqueued collective gives away, where the verdict names none and its host agrees."""
+        d = self.diagnosis
+        if d.first_failing_rank is not None or d.verdict is not Verdict.FAULT:
+            return None
+        late = find_straggler(self.evidence.lines)
+        host = self.rank_hosts.get(late.rank) if late is not None else None
+        return late if not host or not d.host or host == d.host else None
+
+    @cached_property
+    def rank_hosts(self) -> dict[int, str]:
+        """Host of each rank, as the start of the log lists them."""
+        return hosts_of_ranks(self.evidence.lines)
 
     @cached_property
     def known_names(self) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ def tell_thing(f: Facts) -> str:
                 break
     if not out:
         return ""
-    return f"{'; '.join(dict.fromkeys(out))}. The fault: {f.cause} {f.main}."
+    where = f", at {f.place}" if f.place else ""
+    return f"{'; '.join(dict.fromkeys(out))}{where}. The fault: {f.cause} {f.main}."
 
 
 def _of_fault(f: Facts) -> Iterator[Line]:

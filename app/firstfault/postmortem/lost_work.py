@@ -13,6 +13,7 @@ from statistics import median
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 
@@ -24,6 +25,11 @@ AWAY_S = 60.0
 NEAR_ROWS = 8
 """Logged steps before a departure within which something else that was written stands beside it."""
 _CURVES = ("grad_norm", "loss")
+_ENDS = expression(
+    r"(?i)\bclosing signal SIG|\bfailed \(exitcode: |\bChildFailedError\b|\bCANCELLED AT\b|\bExited with exit code \d|"
+    r"\bTerminating StepId=|\bprocess group watchdog thread terminated\b|\bjob (?:is )?(?:terminated|killed|cancelled)\b"
+)
+"""What a launcher or scheduler prints when it ends the processes: from then on the GPUs are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +237,16 @@ class RunRecord:
         return widest
 
     @cached_property
+    def _last(self) -> TimedLine | None:
+        """The last line of the run: that of the launcher that ends it, else the last before a restart, else of all."""
+        until = self.restart[0] if self.restart is not None else None
+        own = [x for x in self._later if until is None or (x.time or 0.0) <= (until.time or 0.0)]
+        ends = [x for x in own if _ENDS.search(x.text)]
+        return ends[-1] if ends else until or (own[-1] if own else None)
+
+    @property
     def _end(self) -> float | None:
-        if self.restart is not None:
-            return self.restart[0].time
-        return self._later[-1].time if self._later else None
+        return self._last.time if self._last is not None else None
 
     @property
     def repeated(self) -> Stretch | None:
@@ -288,5 +300,4 @@ class RunRecord:
         start, end = self.stopped_at, self._end
         if start is None or end is None or end - start < 1:
             return None
-        last = self.restart[0] if self.restart is not None else self._later[-1] if self._later else None  # fmt: skip
-        return Stretch(start, end, None, last)
+        return Stretch(start, end, None, self._last)

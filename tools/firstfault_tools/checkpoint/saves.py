@@ -31,10 +31,11 @@ _PART = expression(
     r"\b(?P<have>\d{1,6}) ?(?:of|/) ?(?P<all>\d{1,6}) (?:tensors|shards|files|parts|ranks|objects)\b"
 )
 _DONE = expression(
-    r"(?i)\b(?:saved|wrote|written|uploaded)\b|\b(?:saving|upload(?:ing)?|save|writing)\b.{0,80}\b(?:complete[d]?|finished|done)\b|\bfinished (?:saving|writing|uploading)\b"
+    r"(?i)\b(?:saved|wrote|written|uploaded)\b|\b(?:saving|upload(?:ing)?|save|writing)\b.{0,80}\b(?:complete[d]?|finished|done)\b|"
+    r"\bfinished (?:saving|writing|uploading)\b|\bcheckpoint\b.{0,60}\bis (?:now )?ready(?: now)?\b"
 )
 _BEGUN = expression(
-    r"(?i)\bsav(?:e|ing)\b|\bwriting\b|\bstag(?:ed|ing)\b|\bconsolidating\b|\boffloading\b"
+    r"(?i)\bsav(?:e|ing)\b|\babout to be saved\b|\bwriting\b|\bstag(?:ed|ing)\b|\bconsolidating\b|\boffloading\b"
 )
 _LOADED = expression(
     r"(?i)\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:ed|ing)|continuing)\b(?!.{0,20}\bshards:)"

@@ -92,9 +92,20 @@ def _rate_jump_before(view: View, row: int) -> tuple[int, float, float] | None:
         old, new = float(curve.values[i - 1]), float(curve.values[i])
         near = curve.rows[i] >= row - LOOK_BACK and old > 0 and new > LR_JUMP * old
         # Warm-up rises by large factors in its first steps, from next to nothing.
-        if near and (i >= 3 or new > 100 * old):
+        if (
+            near
+            and (i >= 3 or new > 100 * old)
+            and not _is_warm_up(view, int(curve.rows[i - 1]), int(curve.rows[i]), new / old)
+        ):
             found = (int(curve.rows[i]), new, old)
     return found
+
+
+def _is_warm_up(view: View, before: int, after: int, ratio: float) -> bool:
+    """The rate rose as the steps did, over rows that are not in the log: linear warm-up."""
+    steps = view.lead.step
+    one, two = float(steps[before]), float(steps[after])
+    return one > 0 and two > one and ratio <= 1.1 * two / one
 
 
 def _jump_before(view: View, row: int) -> tuple[int, float, float] | None:
