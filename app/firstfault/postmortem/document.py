@@ -44,7 +44,8 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table. widths: shares of the page. code: `spans` in its cells are code, from our own pages."""
+    """A table; without a header, names and their values. widths: shares of the page. code: `spans` in its cells are
+    code, from our own pages."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -64,9 +65,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Rows of plain characters, shown in a fixed-width font."""
+    """Rows of plain characters, shown in a fixed-width font. bars: the same as (name, signs, note), to be drawn."""
 
     text: str
+    head: str = ""
+    bars: tuple[tuple[str, str, str], ...] = ()
+    foot: str = ""
 
 
 Block: TypeAlias = Heading | Paragraph | Bullets | Grid | Source | Chart
@@ -78,7 +82,9 @@ def lay_out(report: Report) -> tuple[Block, ...]:
 
 
 def _clean(block: Block) -> Block:
-    if isinstance(block, Heading | Paragraph | Chart):
+    if isinstance(block, Chart):
+        return replace(block, text=show_text(block.text))
+    if isinstance(block, Heading | Paragraph):
         return replace(block, text=show_text(block.text))
     if isinstance(block, Bullets):
         return replace(block, items=tuple(map(show_text, block.items)))
@@ -91,15 +97,15 @@ def _blocks(report: Report) -> tuple[Block, ...]:
     blocks: list[Block] = [
         Heading(f"Post-mortem: {report.title}", 1),
         Grid(
-            ("Field", "Value"),
+            (),
             (
                 ("Status", report.status),
-                ("Severity (by rule, correct it if needed)", report.severity.value),
+                ("Severity", f"{report.severity.value} (by rule, correct it if needed)"),
                 ("Incident", report.incident or BLANK),
                 ("Authors", BLANK),
                 ("Reviewed on", BLANK),
             ),
-            (35, 65),
+            (30, 70),
         ),
         Paragraph(
             "Draft, written from the evidence listed at the end. It looks at systems, not at people. "
@@ -140,7 +146,7 @@ def _blocks(report: Report) -> tuple[Block, ...]:
         Heading("Lessons"),
         *_cited(report.lessons),
         Heading("Sources"),
-        *(_source(c) for c in report.citations),
+        *_sources(report.citations),
         Heading("What was read"),
         _inputs(report),
         Paragraph(f"Written by Firstfault {report.version}."),
@@ -192,7 +198,7 @@ def _impact(impact: Impact) -> list[Block]:
         ),
         ("Cost", money),
     ]
-    blocks: list[Block] = [Grid(("Figure", "Value"), tuple(rows), (35, 65))]
+    blocks: list[Block] = [Grid((), tuple(rows), (30, 70))]
     words = {
         LossKind.SLOW: "slow",
         LossKind.STOPPED: "stopped",
@@ -225,18 +231,22 @@ def _impact(impact: Impact) -> list[Block]:
 def _timeline(report: Report) -> list[Block]:
     if not report.timeline:
         return [Paragraph(BLANK)]
+    days = {say_time(r.time)[:-9] for r in report.timeline if r.time is not None}
+    one_day = len(days) == 1
     rows = tuple(
         (
-            ("about " if r.about else "") + say_time(r.time)
+            ("about " if r.about else "") + say_time(r.time, not one_day)
             if r.time is not None
-            else "no time printed",
+            else "not printed",
             r.source,
             f"{r.text} {''.join(f'[{n}]' for n in r.citations)}",
         )
         for r in report.timeline
     )
     note = "Times are those the sources print, without a zone taken as UTC; about: the time of the nearest line that prints one."
-    return [Grid(("Time", "What", "Line"), rows, (22, 14, 64)), Paragraph(note)]
+    if one_day:
+        note = f"All on {days.pop()}. {note}"
+    return [Grid(("Time", "What", "Line"), rows, (18 if one_day else 24, 14, 68)), Paragraph(note)]
 
 
 def _ranks(report: Report) -> list[Block]:
@@ -244,10 +254,11 @@ def _ranks(report: Report) -> list[Block]:
     if chart is None:
         return []
     width = max(len(str(row.rank)) for row in chart.rows)
-    rows = [f"rank {row.rank:>{width}}  {row.bar}  last {row.last}" for row in chart.rows]
-    head = f"{'':{width + 7}}{chart.start} to {chart.end} UTC"
+    bars = tuple((f"rank {row.rank:>{width}}", row.bar, f"last {row.last}") for row in chart.rows)
+    span = f"{chart.start} to {chart.end} UTC"
     left = [f"{chart.left_out} more ranks are not drawn"] if chart.left_out else []
-    return [Heading("Ranks over time", 3), Chart("\n".join([head, *rows, *left, LEGEND]))]
+    rows = [f"{'':{width + 7}}{span}", *("  ".join(bar) for bar in bars), *left, LEGEND]
+    return [Heading("Ranks over time", 3), Chart("\n".join(rows), span, bars, "".join(left))]
 
 
 def _whys(report: Report) -> list[Block]:
@@ -298,6 +309,16 @@ def _actions(report: Report) -> list[Block]:
         for a in report.actions
     )
     return [Grid(("Type", "Action", "Owner", "Due"), rows, (13, 57, 15, 15), code=True)]
+
+
+def _sources(citations: Sequence[Citation]) -> list[Source]:
+    """One block each; the address of a page stands at the first of its quotes."""
+    out, linked = [], set()
+    for citation in citations:
+        source = _source(citation)
+        out.append(replace(source, url="") if source.url in linked else source)
+        linked.add(source.url)
+    return out
 
 
 def _source(citation: Citation) -> Source:

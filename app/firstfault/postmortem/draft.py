@@ -149,16 +149,23 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
     places.append(call_gpu(diagnosis.gpu))
     told = diagnosis.root_cause.lower()
     where = ", ".join(p for p in places if p and p.lower() not in told and p != "host localhost")
-    if where and where.lower() not in headline.lower():
+    if where and not _is_told(diagnosis, gpu, headline):
         out.append(Cited(f"Place: {where}."))
     if draft.related:
         out.append(Cited(draft.related))
     return tuple(out)
 
 
+def _is_told(diagnosis: Diagnosis, gpu: str, headline: str) -> bool:
+    """The headline names rank, host and GPU, as far as they are known."""
+    rank = diagnosis.first_failing_rank
+    names = (f"Rank {rank}" if rank is not None else "", diagnosis.host or "", gpu)
+    return all(name.lower() in headline.lower() for name in names)
+
+
 def _first_time(diagnosis: Diagnosis, artefacts: Artefacts) -> float | None:
     first = diagnosis.first_line
-    return artefacts.time_at(first.file, first.line, first.text)[0] if first is not None else None
+    return artefacts.begun_at(first.file, first.line, first.text) if first is not None else None
 
 
 def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:
@@ -234,10 +241,11 @@ def _contributing(draft: Draft, book: Book) -> tuple[Cited, ...]:
     main = set(diagnosis.hypotheses[0].for_) if diagnosis.hypotheses else set()
     out = []
     for other in diagnosis.hypotheses[1:4]:
-        if set(other.for_) & main:
+        said = other.root_cause.rstrip(".")
+        if set(other.for_) & main or said.lower() in diagnosis.root_cause.lower():
             continue
         marks = tuple(book.again(quotes[n]) for n in other.for_[:2] if n in quotes)
-        out.append(Cited(f"Possibly: {other.root_cause.rstrip('.')}.", marks, assumed=True))
+        out.append(Cited(f"Possibly: {said}.", marks, assumed=True))
     out += [Cited(f"Said afterwards: {text}", assumed=True) for text in draft.really]
     return tuple(out)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
+from firstfault.investigation.waits import wait_in
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
@@ -18,6 +19,8 @@ from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.registry import line_finders
 
 NEAR_BEFORE, NEAR_AFTER = 200, 40
+NEXT_TO, CLOSER = 3, 3
+"""Lines within which the next time counts before an earlier one that is so many times further off."""
 MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
 NO_YEAR, ANY_FILE = 1970, ""
 """Times of this year stand for times whose year is not known."""
@@ -139,7 +142,8 @@ class Artefacts:
         return found
 
     def time_at(self, file: str, line: int, text: str = "") -> tuple[float | None, bool]:
-        """(time, whether it is only about then): of the line, else of the nearest one before or after.
+        """(time, whether it is only about then): of the line, else of the nearest one before, or of the one that
+        follows where that is much closer.
 
         `text` is the line itself, for files that are not at hand: of those only quotes are known, and
         the nearest quote may lie far away.
@@ -151,11 +155,19 @@ class Artefacts:
         time = read_time(text, self._years.get(file, self._years[ANY_FILE]))
         if time is not None or not self.files:
             return time, False
-        if place and line - own[place - 1][0] <= NEAR_BEFORE:
+        before = line - own[place - 1][0] if place else MAX_LINES
+        after = own[place][0] - line if place < len(own) else MAX_LINES
+        if before <= NEAR_BEFORE and not (after <= NEXT_TO and before > CLOSER * after):
             return own[place - 1][1], True
-        if place < len(own) and own[place][0] - line <= NEAR_AFTER:
-            return own[place][1], True
+        if after <= NEAR_AFTER:
+            # what a watchdog reports began when its wait did
+            return own[place][1] - wait_in(self.text_of(file, own[place][0])), True
         return None, False
+
+    def begun_at(self, file: str, line: int, text: str = "") -> float | None:
+        """Time at which what a line reports began: before the wait that it tells of."""
+        time, about = self.time_at(file, line, text)
+        return time if time is None or about else time - wait_in(text or self.text_of(file, line))
 
     @cached_property
     def _times(self) -> dict[str, list[tuple[int, float]]]:

@@ -21,6 +21,9 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 
 MAX_REPORTED = 5
+LEAST_IDLE_S = 60.0
+"""Time below which the log ended with the fault: it does not tell when useful work went on."""
+
 _PRICE = expression(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s*(?:GPU[- ]?)?h(?:ou)?rs?\b")  # fmt: skip
 _GPUS = expression(
     r"(?i)\b(\d{1,5}) ?x ?(?:NVIDIA |AMD )?(?:G?[ABH]\d00|GB\d00|MI\d{3}X?|V100|L40S?|A10G?|L4|T4)\b"
@@ -57,7 +60,7 @@ def measure_impact(
     losses, more = _losses(given, diagnosis, artefacts, gpus, pace, first_fault, book)
     stood = [x for x in losses if x.kind is not LossKind.REPEATED]
     start = given.start or (stood[0].start if stood else first_fault)
-    end = given.end or (losses[-1].end if losses else None)
+    end = given.end or (stood[-1].end if stood else None)
     missing = []
     if gpus is None:
         missing.append("number of GPUs")
@@ -67,8 +70,9 @@ def measure_impact(
         missing.append("start of the incident")
     if any(loss.share is None for loss in losses):
         missing.append("share of the throughput that was lost")
-    if not losses:
-        missing.append("end of the incident: when useful work went on")
+    if not stood:
+        hourly = f"; every hour until then costs {gpus} GPU-hours" if gpus else ""
+        missing.append(f"when useful work went on, since the log ends with the fault{hourly}")
     return Impact(
         gpus=gpus,
         price=price,
@@ -122,6 +126,8 @@ def _losses(
     ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)
     again = _repeated(record, gpus, book) if _stands_still(diagnosis) and not given.start else []
     if start is None or end is None or end <= start:
+        return again, []
+    if not given.end and end - start < LEAST_IDLE_S:
         return again, []
     assumed = [] if given.end else [f"it lasted until the last line, {_clock(end)} UTC"]
     stated = read_lost_share(artefacts.lines)

@@ -102,7 +102,7 @@ class RunRecord:
         first = self.diagnosis.first_line
         if first is None:
             return None
-        return self.artefacts.time_at(first.file, first.line, first.text)[0]
+        return self.artefacts.begun_at(first.file, first.line, first.text)
 
     def _before_fault(self, file: str, line: int, time: float | None) -> bool:
         first = self.diagnosis.first_line

@@ -62,7 +62,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Bullets):
         return "\n".join(_item(block, n, item) for n, item in enumerate(block.items, 1))
     if isinstance(block, Grid):
-        lines = [_row(block.header), _row(["---"] * len(block.header), raw=True)]
+        header = block.header or [" "] * len(block.widths)
+        lines = [_row(header, raw=not block.header), _row(["---"] * len(header), raw=True)]
         return "\n".join([*lines, *(_row(r, code=block.code) for r in block.rows)])
     if isinstance(block, Chart):
         return f"```text\n{block.text}\n```"

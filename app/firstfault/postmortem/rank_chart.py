@@ -44,6 +44,11 @@ def draw_ranks(diagnosis: Diagnosis, artefacts: Artefacts) -> RankChart | None:
         place = read_prefix(line.text)[0].within(read_file_name(line.file))
         if place.rank is not None:
             times.setdefault(place.rank, []).append(line.time)
+    for link in diagnosis.cascade:
+        if link.rank is not None and link.file:
+            at, _ = artefacts.time_at(link.file, link.line, link.text)
+            times.setdefault(link.rank, []).extend(() if at is None else (at,))
+    times = {rank: found for rank, found in times.items() if found}
     if len(times) < 2 or not diagnosis.cascade:
         return None
     start = min(min(t) for t in times.values())

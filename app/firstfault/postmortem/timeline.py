@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
@@ -41,11 +43,11 @@ def write_timeline(
     """Rows by time, those without one last."""
     rows: dict[tuple[str, int], TimelineRow] = {}
 
-    def add(file: str, line: int, text: str, source: str) -> None:
+    def add(file: str, line: int, text: str, source: str, more: str = "") -> None:
         if (file, line) not in rows and len(rows) < MAX_ROWS:
             time, about = artefacts.time_at(file, line, text)
             mark = (book.line(file, line, artefacts.text_of(file, line) or text),)
-            rows[file, line] = TimelineRow(time, short_text(text), source, mark, about)
+            rows[file, line] = TimelineRow(time, tell_line(text) + more, source, mark, about)
 
     told: set[tuple[str, int]] = set()
     first = diagnosis.first_line
@@ -79,13 +81,29 @@ def write_timeline(
         if shape not in shapes:
             shapes.add(shape)
             more = f" (and {same - 1} more alike)" if same > 1 else ""
-            add(link.file, link.line, short_text(link.text) + more, SAYS[link.role])
+            add(link.file, link.line, link.text, SAYS[link.role], more)
     return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
 
 
 def shape_of(text: str) -> str:
     """What lines of one kind share: their message without numbers."""
     return _SHAPE.sub("", text[read_prefix(text)[1] :])[:60]
+
+
+_LIBRARY = expression(
+    r"^\W{0,2}(?:[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d+ (?:\d+ )?[\w./]+:\d+\] ?|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?)(?:\[PG [^\]\n]{1,80}\] ?)?(?:\[Rank \d+\] ?)?"
+)
+"""Stamp and place in a library's source, and the stamp of a kernel: the row has its own time."""
+
+
+def tell_line(text: str) -> str:
+    """What a line says, and which rank says it, without the prefixes of launcher and library: the source has those."""
+    place, end = read_prefix(text)
+    said = short_text(_LIBRARY.sub("", text[end:]))
+    if place.rank is None or not said:
+        return short_text(_LIBRARY.sub("", text))
+    named = re.match(rf"(?i)\W*rank[ :=]?{place.rank}\b", said) is not None
+    return said if named else f"rank {place.rank}: {said}"
 
 
 _STAMP = expression(r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\W*\s*")

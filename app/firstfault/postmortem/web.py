@@ -14,7 +14,8 @@ _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.25rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; margin: .8rem 0; }
-th, td { border: 1px solid #8886; padding: .35rem .6rem; text-align: left; vertical-align: top; overflow-wrap: break-word; }
+th, td { border-bottom: 1px solid #8884; padding: .35rem .6rem; text-align: left; vertical-align: top; overflow-wrap: break-word; }
+th { background: #8881; } thead:has(th:empty) { display: none; } thead:has(th:empty) + tbody td:first-child { font-weight: 600; width: 30%; }
 pre { background: #8881; padding: .6rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media print { body { max-width: none; margin: 0; } h2 { break-after: avoid; } }
 """

@@ -112,7 +112,8 @@ def _distinct(findings: Sequence[Finding], diagnosis: Diagnosis) -> list[Finding
         same = finding.title.lower() in diagnosis.root_cause.lower()
         if (finding.evidence[0].file, finding.evidence[0].line) != place and not same:
             kept.setdefault(finding.kind, finding)
-    return list(kept.values())[:2]
+    # what the whole job shows comes before what single ranks do
+    return sorted(kept.values(), key=lambda f: f.title.startswith("Rank"))[:2]
 
 
 def _causes(diagnosis: Diagnosis, book: Book) -> list[_Step]:

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, LedBy
 from firstfault.investigation.headline import capitalise, say_plainly
+from firstfault.investigation.waits import wait_in
 from firstfault.ui.leading import say_condition
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
-from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page, bullets
@@ -40,10 +40,6 @@ DECIDING = "Deciding line"
 """Name of the fact that the page leaves to the excerpt below the card."""
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
 
-_WAITED = expression(
-    r"(?i)\bran for (?P<ms>\d{4,9}) milliseconds|"
-    r"(?:timed out (?:after|waiting)|blocked for more than|no (?:output|progress|response) for) (?P<s>\d{2,6}) ?s(?:ec(?:onds?)?)?\b"
-)
 _COMMAND = re.compile(r"```\w*\n(.{1,800}?)\n\s*```", re.S)
 
 
@@ -224,7 +220,7 @@ def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
         return at - read_wait(diagnosis), False
     # a watchdog nearby reports what began when its wait did
     near = [
-        (abs(link.line - first.line), at - _wait_in(link.text))
+        (abs(link.line - first.line), at - wait_in(link.text))
         for link in diagnosis.cascade
         if link.file == first.file and (at := read_time(link.text, year)) is not None
     ]
@@ -232,18 +228,8 @@ def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
 
 
 def read_wait(diagnosis: Diagnosis) -> float:
-    """Seconds for which the deciding line says that it has waited when it was written; 0 where it says none.
-
-    A watchdog reports a collective only when its time is over: the run has stood still since it was enqueued.
-    """
-    return _wait_in(diagnosis.first_line.text) if diagnosis.first_line is not None else 0.0
-
-
-def _wait_in(text: str) -> float:
-    found = _WAITED.search(text)
-    if found is None:
-        return 0.0
-    return float(found["ms"]) / 1000 if found["ms"] else float(found["s"])
+    """Seconds for which the deciding line says that it has waited when it was written; 0 where it says none."""
+    return wait_in(diagnosis.first_line.text) if diagnosis.first_line is not None else 0.0
 
 
 def say_duration(seconds: float) -> str:

@@ -23,7 +23,7 @@ from firstfault.incidents.events import (
     VerdictReached,
 )
 from firstfault.incidents.events import EventKind as Kind
-from firstfault.incidents.records import Incident
+from firstfault.incidents.records import Incident, IncidentState
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
 from firstfault.ui.card import Action, make_card
@@ -182,7 +182,8 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], running: 
     diagnosing = any(isinstance(e.body, Progress) and e.body.step != "answer" for e in events)
     # a question without evidence is answered, not diagnosed
     evidence = service().evidence(incident.id)
-    if evidence and (phases or running or diagnosing):
+    stopped = incident.state is IncidentState.STOPPED
+    if evidence and (phases or running or diagnosing or stopped):
         if running:
             st.html(write_phases(phases, running))
         show_work(incident, events, evidence)

@@ -36,10 +36,11 @@ def show_work(
         return
     if incident.state.is_final:
         return
-    with st.status(plain(told), expanded=True):
-        names = ", ".join(e.name for e in evidence[:MOST_NAMED])
-        more = f" and {len(evidence) - MOST_NAMED} more" if len(evidence) > MOST_NAMED else ""
-        st.write(plain(f"{names}{more}, {say_bytes(sum(e.size for e in evidence))} in all"))
+    names = ", ".join(e.name for e in evidence[:MOST_NAMED])
+    more = f" and {len(evidence) - MOST_NAMED} more" if len(evidence) > MOST_NAMED else ""
+    # not as a context, which would mark it as done when it is left
+    work = st.status(plain(told), expanded=True, state="running")
+    work.write(plain(f"{names}{more}, {say_bytes(sum(e.size for e in evidence))} in all"))
 
 
 def _go_on(identity: str) -> None:

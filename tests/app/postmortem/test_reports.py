@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from firstfault.commands.postmortem import COMMAND
 from firstfault.errors import UsageError
-from firstfault.postmortem.document import say_time
+from firstfault.postmortem import pdf
+from firstfault.postmortem.document import Chart, Grid, Source, lay_out, say_time
 from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault.postmortem.impact import GivenFigures
@@ -25,7 +26,7 @@ from firstfault.postmortem.pdf import write_pdf
 from firstfault.postmortem.rendering import ReportFormat, format_of
 from firstfault.postmortem.report import LossKind, Report
 from firstfault.postmortem.summary import write_summary
-from firstfault.postmortem.timeline import is_action, is_alert
+from firstfault.postmortem.timeline import is_action, is_alert, tell_line
 from firstfault.postmortem.web import write_html
 from firstfault.postmortem.word import write_docx
 from firstfault.workspace import Workspace
@@ -166,12 +167,74 @@ def test_stamps_without_a_year_borrow_it_and_keep_their_order(
     diagnosis = workspace.diagnose_paths([log])
     for files in ({"log.txt": log}, None):
         write_summary(diagnosis, tmp_path / "r.md", files)
-        rows = (tmp_path / "r.md").read_text().split("## Timeline")[1].split("\n\n")[1].splitlines()
+        told = (tmp_path / "r.md").read_text().split("## Timeline")[1]
+        assert "All on 2026-06-08." in told
+        rows = told.split("\n\n")[1].splitlines()
         times = [row.split(" | ")[0].removeprefix("| ").removeprefix("about ") for row in rows[2:]]
         assert times == sorted(times), "those without a time stand last"
-        times = [time for time in times if time != "no time printed"]
-        assert times[0] == "2026-06-08 19:40:06"
-        assert all(time.startswith("2026-06-08 19:50:") for time in times[1:])
+        times = [time for time in times if time != "not printed"]
+        assert times[0] == "19:40:06"
+        assert all(time.startswith("19:50:") for time in times[1:])
+
+
+def test_what_stands_beside_a_watchdogs_report_is_as_old_as_its_wait(tmp_path: Path) -> None:
+    """The step was logged long before; the report beside the fault says since when the others have waited."""
+    log = tmp_path / "log.txt"
+    steps = [f"2025-10-20 09:{n:02d}:00 step {n}" for n in range(20)]
+    told = "[rank0]:[E1020 10:52:00.000541 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: ran for 1800000 milliseconds before timing out."
+    log.write_text(
+        "\n".join(
+            [*steps, *["reading"] * 12, "[rank11]: OSError: [Errno 116] Stale file handle", told]
+        )
+    )
+    artefacts = Artefacts({"log.txt": log})
+    time, about = artefacts.time_at("log.txt", 33)
+    assert (say_time(time), about) == ("2025-10-20 10:22:00", True)
+    assert say_time(artefacts.begun_at("log.txt", 34)) == "2025-10-20 10:22:00"
+    assert say_time(artefacts.time_at("log.txt", 22)[0]) == "2025-10-20 09:19:00"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("[rank3]:[E1020 10:52:00.000261 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 3] failure detected", "rank 3: failure detected"),
+        ("[rank11]: OSError: [Errno 116] Stale file handle", "rank 11: OSError: [Errno 116] Stale file handle"),
+        ("[Fri Dec 17 22:55:06 2021] NVRM: Xid (PCI:0000:82:00): 79", "NVRM: Xid (PCI:0000:82:00): 79"),
+        ("node-09: busbw = 17.1 GB/s", "node-09: busbw = 17.1 GB/s"),
+    ],
+)  # fmt: skip
+def test_a_row_of_the_timeline_says_who_and_what(line: str, told: str) -> None:
+    assert tell_line(line) == told
+
+
+def test_a_log_that_ends_with_the_fault_does_not_say_what_it_cost(workspace: Workspace) -> None:
+    report = make_report(workspace, "b9-comm-05-gpu-lost-xid79")
+    assert report.impact.end is None
+    assert report.impact.gpu_hours is None
+    assert any("costs 4 GPU-hours" in text for text in report.impact.missing)
+    assert not report.contributing
+
+
+def test_addresses_stand_once_and_tables_have_no_idle_head(workspace: Workspace) -> None:
+    blocks = lay_out(make_report(workspace, "b9-comm-05-gpu-lost-xid79"))
+    urls = [b.url for b in blocks if isinstance(b, Source) and b.url]
+    assert urls
+    assert len(urls) == len(set(urls))
+    assert [b.header for b in blocks if isinstance(b, Grid)][:2] == [(), ()]
+
+
+def test_the_rank_at_fault_is_in_the_chart(workspace: Workspace) -> None:
+    report = make_report(workspace, "s3-openrlhf-rank-11-dies-others-time-out")
+    assert report.ranks is not None
+    bars = {row.rank: row.bar for row in report.ranks.rows}
+    assert bars[11].startswith("X")
+    assert "o" in bars[0]
+    writer = pdf._Writer(None)
+    writer.pdf.add_page()
+    writer._block(next(b for b in lay_out(report) if isinstance(b, Chart)))
+    assert writer.pdf.fill_color.colors == (1, 1, 1), (
+        "a table below would be drawn in the colour of a lane"
+    )
 
 
 def test_an_advice_is_no_action() -> None:

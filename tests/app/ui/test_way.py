@@ -222,6 +222,7 @@ def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> Non
     page.get_by_role("button", name="Read paths").click()
     work = page.get_by_test_id("stExpander").filter(has_text="long.log")
     work.filter(has_text=re.compile("MB in all")).first.wait_for()
+    assert not work.first.get_by_test_id("stExpanderIconCheck").count()
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.").wait_for()
     page.get_by_role("button", name="Go on: read it again").wait_for()

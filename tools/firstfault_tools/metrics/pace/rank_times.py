@@ -366,7 +366,7 @@ def _describe_group(
     return Finding(
         kind="metrics.slow_links",
         title=(
-            f"Rank {names}{where}: communication takes {high:g} against {low:g} elsewhere while all "
+            f"Rank{'s' if len(slow) > 1 else ''} {names}{where}: communication takes {high:g} against {low:g} elsewhere while all "
             "ranks compute alike: the links of these ranks are slow, not their GPUs"
         ),
         level=Level.FAILURE,
