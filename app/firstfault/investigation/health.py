@@ -316,6 +316,8 @@ def _is_fine(
     classes = OF_CLASS.get(complaint, ())
     if answer is not None and _answers(answer, classes):
         return True
+    if complaint is Complaint.WRONG:
+        return False  # scores and outputs that were not read; a level loss says nothing of them
     if complaint is Complaint.STALLED:
         return said.wait_s is not None and _paused(examination, TOLD_WAIT * said.wait_s)
     chain = examination.chain

@@ -23,6 +23,10 @@ D, S, W, U, L = Complaint.DIED, Complaint.STALLED, Complaint.WRONG, Complaint.UN
         ("grad_sync went from 0.2 s to 2.5 s on our nodes", L), ("downstream eval has been sliding", W),
         ("3.0 s/step became 8.0 s/step with our new container", L), ("It just sits there since step 96", S),
         ("After the resume the loss goes from 2.2 to about 3.1", Complaint.DIVERGED),
+        ("Der Job ist über Nacht verschwunden", D), ("Das Log hört einfach nach Iteration 15301 auf (20:05 Uhr)", D), ("le job a disparu", D),
+        ("el registro se corta en el paso 90", D), ("o job sumiu", D), ("il processo è sparito", D), ("задание исчезло", D), ("任务突然中断", D),
+        ("ログが途切れた", D), ("작업이 사라졌어요", D), ("the log simply ends at step 90", D), ("the output stops mid-line", D),
+        ("After this run MMLU went from 68 to 41", W), ("GSM8K dropped to 12", W), ("pass@1 fell by 9 points", W),
         ("обучение упало", D), ("모델이 학습되지 않아요, 학습이 안 돼요", U),
     ],
 )  # fmt: skip
@@ -37,6 +41,7 @@ def test_stated(question: str, stated: Complaint) -> None:
         "it never hangs", "nothing hangs", "a warning about a possible hang", "this may crash", "It says \"can hang\"", "Es hängt nicht",
         "Ist es abgestürzt?", "训练没有崩溃", "обучение не упало", "sin fallos", "止まっていません", "Can I leave it running?",
         "loss is at -3 after 40% of the run", "95% GPU memory, is that fine?", "S3 returned SlowDown a few times",
+        "does tps crash to a third", "MMLU goes up from 40 to 41", "The log ends with a warning",
     ],
 )  # fmt: skip
 def test_not_stated(question: str) -> None:

@@ -25,6 +25,7 @@ JUDGES = (
     ("learning.resume", "judge_rate_restart"),
     ("learning.resume", "judge_loss_across_resume"),
     ("learning.resume", "judge_overwritten_weights"),
+    ("learning.first_updates", "judge_first_updates"),
     ("memory_trend", "judge_memory_growth"),
     ("memory_trend", "judge_fragmentation"),
     ("memory_trend", "judge_small_creep"),
