@@ -78,6 +78,8 @@ class FindingRole(StrEnum):
     """A person or a supervisor stopped the run."""
     STOPPED = "stopped"
     """The scheduler stopped the job from outside."""
+    TOLD_TO_STOP = "told_to_stop"
+    """A launcher was told to stop from outside, by whom it does not know."""
     TIME_LIMIT = "time_limit"
     """The scheduler's time limit ended the job."""
     MEMORY_KILL = "memory_kill"

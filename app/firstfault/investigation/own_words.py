@@ -23,6 +23,10 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level, Verd
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.scan import make_line
+from firstfault_tools.roles import Role
+
+NO_VOICES = (Role.EXPERIMENT, Role.COUNTER, Role.CONFIGURATION, Role.DESCRIPTION)
+"""What is no output of a rank, whatever its lines begin with."""
 
 LEAST_SPEAKERS = 3
 """Ranks without whom nobody is alone with its words."""
@@ -131,6 +135,8 @@ def hear_alone(examination: Examination) -> list[Alone]:
     said: dict[str, dict[int | None, list[Line]]] = defaultdict(lambda: defaultdict(list))
     speakers: Counter[int] = Counter()
     for digest in choose_few(examination.logs.digests):
+        if examination.logs.role_of(digest.file) in NO_VOICES:
+            continue
         for rank, number, text in _speak(digest):
             if rank is not None:
                 speakers[rank] += 1

@@ -33,6 +33,12 @@ _WORDS = ("run.py", "esum", "estor", "oad", "restart", "estart", "attempt")
 _VICTIMS = (Category.HARDWARE, Category.COMMUNICATION, Category.CODE_BUG, None)
 """What a driver, a kernel or a scheduler reports is no process's complaint."""
 
+_FOUND_NONE = expression(
+    r"(?i)\bcheckpoint\b.{0,80}\b(?:not found|(?:does|do) not exist|missing)\b|\bno checkpoint\b|\bfrom scratch\b"
+)
+"""What a job writes that was to resume and finds nothing."""
+
+FIRST_STAMP = 60
 _HEAD_LINES = 2_000
 """Kept lines in which a trainer says what it starts from: after arguments and imports, before its steps."""
 
@@ -51,6 +57,11 @@ PAST = Rule(
     Relation.CONTRADICTS,
     "the job began anew after it and failed then of something else",
 )
+STOOD_STILL = Rule(
+    "cancelled-after-a-standstill",
+    Relation.EXPLAINS,
+    "ranks had waited in vain before somebody ended the job: why they waited is the fault",
+)
 STOPPED = Rule(
     "complaint-during-a-stop",
     Relation.EXPLAINS,
@@ -67,13 +78,17 @@ def weigh_aftermath(
     if not stops:
         return list(findings)
     past = [f for f in stops if _is_past(incident, f, findings)]
-    current = [f for f in stops if f not in past and _went_on_until(incident, f)]
+    still = [f for f in stops if f not in past and _waited_before(f, findings) is not None]
+    current = [f for f in stops if f not in (*past, *still) and _went_on_until(incident, f)]
     out = []
     for finding in findings:
         stop = next((s for s in current if _is_victim(finding) and _follows(finding, s)), None)
         if finding in past:
             out.append(replace(finding, level=Level.CONTEXT))
             trail.note(PAST, finding, out[-1])
+        elif finding in still:
+            out.append(replace(finding, level=Level.CONTEXT))
+            trail.note(STOOD_STILL, finding, out[-1], _waited_before(finding, findings))
         elif stop is not None:
             out.append(replace(finding, level=Level.SYMPTOM))
             trail.note(STOPPED, finding, out[-1], stop)
@@ -84,12 +99,64 @@ def weigh_aftermath(
 
 def _is_stop(finding: Finding) -> bool:
     """A scheduler, a launcher or a person ended the processes."""
-    return _is_live(finding) and finding.category is Category.SCHEDULER and bool(finding.evidence)
+    stops = finding.category is Category.SCHEDULER or finding.has(FindingRole.TOLD_TO_STOP)
+    return _is_live(finding) and stops and bool(finding.evidence)
 
 
 def _is_past(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
     """The job began anew after it and failed then of something else, or goes on in another log."""
-    return _failed_anew(incident, stop, findings) or _goes_on_elsewhere(incident, stop, findings)
+    return (
+        _failed_anew(incident, stop, findings)
+        or _goes_on_elsewhere(incident, stop, findings)
+        or _tried_again_later(incident, stop, findings)
+    )
+
+
+def _tried_again_later(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:
+    """Another log begins after the stop with a word of the checkpoint it resumes from, or does not find, and fails for itself."""
+    files = {e.file for e in stop.evidence}
+    if stop.time is None:
+        return False
+    later = {
+        file
+        for file in incident.progress
+        if file not in files
+        and incident.role_of(file) is Role.RUN
+        and _begins_later(incident, file, stop.time)
+    }
+    return any(
+        _is_live(f) and f.category is not Category.SCHEDULER and e.file in later
+        for f in findings
+        for e in f.evidence
+    )
+
+
+def _begins_later(incident: LogIncident, file: str, time: float) -> bool:
+    """The first stamp of a log lies after `time`, and its head tells of a resume."""
+    digest = incident.digest_of(file)
+    head = list(islice(digest.kept, _HEAD_LINES))
+    stamps = (make_line(file, n, t, digest.year).time for n, t in head[:FIRST_STAMP])
+    first = next((t for t in stamps if t is not None), None)
+    if first is None or first <= time:
+        return False
+    return any(_BEGINS.search(t[:400]) or _FOUND_NONE.search(t[:400]) for _, t in head)
+
+
+def _waited_before(stop: Finding, findings: Sequence[Finding]) -> Finding | None:
+    """Ranks that waited in vain, told in the same log ahead of the line by which somebody ended the job."""
+    if not stop.has(FindingRole.STOPPED):
+        return None
+    first = min(stop.evidence, key=lambda e: e.line)
+    return next(
+        (
+            f
+            for f in findings
+            if f.has(FindingRole.WAITING)
+            and not f.survived
+            and any(e.file == first.file and e.line < first.line for e in f.evidence)
+        ),
+        None,
+    )
 
 
 def _goes_on_elsewhere(incident: LogIncident, stop: Finding, findings: Sequence[Finding]) -> bool:

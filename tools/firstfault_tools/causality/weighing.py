@@ -159,6 +159,21 @@ def _weigh_abort(situation: _Situation, finding: Finding) -> Finding:
     return finding
 
 
+def _weigh_own_abort(situation: _Situation, finding: Finding) -> Finding:
+    """A process that ends itself by SIGABRT once a service has told it that another one is lost."""
+    if finding.kind != "stacks.fatal_error" or finding.facts.get("error") != "Aborted":
+        return finding
+    places = [(e.file, e.line) for e in finding.evidence]
+    told = any(
+        e.file == file and e.line < line
+        for f in situation.findings
+        if f.has(FindingRole.DECLARED_LOST)
+        for e in f.evidence
+        for file, line in places
+    )
+    return replace(finding, level=Level.SYMPTOM) if told else finding
+
+
 def _weigh_history(_situation: _Situation, finding: Finding) -> Finding:
     return replace(finding, level=Level.CONTEXT) if _is_history(finding) else finding
 
@@ -242,6 +257,7 @@ _LEVELS: tuple[tuple[Rule, _Apply], ...] = (
     (Rule("loss-without-a-name", Relation.ECHOES, "it says that another process is gone, not which one or why"), _weigh_nameless_loss),
     (Rule("port-left-by-an-attempt", Relation.EXPLAINS, "another failure brought about the restart after which the port was still taken"), _weigh_port),
     (Rule("abort-told-elsewhere", Relation.REPEATS, "what the uncaught exception was stands beside the abort"), _weigh_abort),
+    (Rule("abort-after-a-loss", Relation.ECHOES, "it ended itself when it was told that another process is lost"), _weigh_own_abort),
     (Rule("history", Relation.CONTRADICTS, "its lines tell of an attempt before this one"), _weigh_history),
     (Rule("pod-of-another-job", Relation.CONTRADICTS, "the pod belongs to another job than the pods that wrote the logs"), _weigh_foreign_pod),
     (Rule("row-beside-its-event", Relation.REPEATS, "an event or description of the same pod gives the reason"), _weigh_row_of_pod),

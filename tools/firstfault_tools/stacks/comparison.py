@@ -324,6 +324,7 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 rank=thread.rank,
                 host=thread.host,
                 page=page_of_kind("stacks.fatal_error"),
+                facts={"error": thread.fatal},
             )
         )
     return findings
