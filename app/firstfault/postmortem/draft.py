@@ -149,16 +149,17 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
     places.append(call_gpu(diagnosis.gpu))
     told = diagnosis.root_cause.lower()
     where = ", ".join(p for p in places if p and p.lower() not in told and p != "host localhost")
-    if where and not _is_told(diagnosis, gpu, headline):
+    if where and not _is_told(diagnosis, headline):
         out.append(Cited(f"Place: {where}."))
     if draft.related:
         out.append(Cited(draft.related))
     return tuple(out)
 
 
-def _is_told(diagnosis: Diagnosis, gpu: str, headline: str) -> bool:
+def _is_told(diagnosis: Diagnosis, headline: str) -> bool:
     """The headline names rank, host and GPU, as far as they are known."""
     rank = diagnosis.first_failing_rank
+    gpu = call_gpu(diagnosis.gpu).removeprefix("GPU ")
     names = (f"Rank {rank}" if rank is not None else "", diagnosis.host or "", gpu)
     return all(name.lower() in headline.lower() for name in names)
 
