@@ -281,7 +281,7 @@ class _Execution:
 
     def _diagnose(self) -> Rest | None:
         files = self.record.shelf.files(self.run.incident)
-        self._tell("read", Progress("read", f"{len(files)} input(s)"))
+        self._tell("read", Progress("read", _count(len(files), "input")))
         present, gone = _split_readable(files)
         self.record.shelf.clear_scratch(self.run.incident)
         scratch = self.record.shelf.scratch_of(self.run.incident)
@@ -289,7 +289,7 @@ class _Execution:
             collection = collect_files([(f.name, f.path) for f in present], scratch)
         left_out = (*self._refused(), *gone, *collection.skipped)
         collection = type(collection)(collection.artefacts, left_out)
-        self._tell("examine", Progress("examine", f"{len(collection.artefacts)} file(s)"))
+        self._tell("examine", Progress("examine", _count(len(collection.artefacts), "file")))
         question = " ".join(t.text for t in self._turns() if t.kind is not TurnKind.AGAIN)
         with self._bounded():
             workers = Workers(tell=self._tell_scanning)
@@ -325,11 +325,10 @@ class _Execution:
         self.told = now
         seconds = now - self.started
         rate = at.done / max(seconds, 0.1)
-        text = (
-            f"{at.done / 1e6:.1f} of {at.total / 1e6:.1f} MB, {at.lines:,} lines, {at.hits:,} known messages so far; "
-            f"{rate / 1e6:.1f} MB/s, about {(at.total - at.done) / max(rate, 1):.0f} s left"
-        )
-        self._tell(f"scan-{at.done}", Progress("scan", text))
+        text = f"{at.done / 1e6:.1f} of {at.total / 1e6:.1f} MB, {at.lines:,} lines"
+        pace = f"{rate / 1e6:.1f} MB/s, about {(at.total - at.done) / max(rate, 1):.0f} s left"
+        found = tuple(f"{title} ({count:,} line{'s' if count > 1 else ''})" for title, count in at.found)  # fmt: skip
+        self._tell(f"scan-{at.done}", Progress("scan", text, at.done / at.total, pace, found))
 
     def _own_words(self) -> str:
         """What was said with the evidence of this very turn."""
@@ -467,6 +466,10 @@ class _Execution:
             for t in self._turns()
             if t.number in said
         )
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many:,} {what}{'' if many == 1 else 's'}"
 
 
 def _split_readable(

@@ -60,10 +60,16 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A worker begins a step (`read`, `examine`, `answer`, or a model's tool call) of a run."""
+    """A worker begins a step (`read`, `examine`, `answer`, or a model's tool call) of a run, or is so far in it.
+
+    share: of the whole, 0 to 1; pace: how fast, and how long yet; found: what has been found so far.
+    """
 
     step: str
     detail: str = ""
+    share: float | None = None
+    pace: str = ""
+    found: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

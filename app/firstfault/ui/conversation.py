@@ -26,7 +26,7 @@ from firstfault.ui.marks import icon, plain, render_markdown, split_fences
 from firstfault.ui.sources import show_sources
 from firstfault.ui.visitor import may, require
 from firstfault.ui.walk import show_walk
-from firstfault.ui.work import say_change
+from firstfault.ui.work import STEPS, say_change
 
 FAST, SLOW = 0.4, 4.0
 MAX_CHIPS = 4
@@ -205,6 +205,8 @@ def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:
             del st.session_state["jump"]
     elif events:
         steps = [e.body for e in events if isinstance(e.body, Progress)]
+        if steps and steps[-1].step in STEPS and service().diagnosis(incident.id) is None:
+            return  # told above, with how far it is
         st.caption(
             plain(f"Working: {steps[-1].detail or steps[-1].step}")
             if steps

@@ -17,7 +17,7 @@ from firstfault.ui.marks import plain
 from firstfault.ui.visitor import may, require
 
 MOST_NAMED = 3
-STEPS = {"read": "Unpacking", "examine": "Reading", "scan": "Reading"}
+STEPS = {"read": "Unpacking", "examine": "Reading", "scan": "Read"}
 
 
 def show_work(
@@ -25,9 +25,10 @@ def show_work(
 ) -> None:
     """Files, bytes and what was found so far; after a stop, the way on."""
     steps = [e.body for e in events if isinstance(e.body, Progress) and e.body.step in STEPS]
-    told = f"{STEPS[steps[-1].step]}: {steps[-1].detail}" if steps else "Waiting for a worker"
+    now = steps[-1] if steps else None
+    told = f"{STEPS[now.step]} {now.detail}" if now is not None else "Waiting for a worker"
     if incident.state is IncidentState.STOPPED:
-        so_far = f" It had come this far: {steps[-1].detail}." if steps else ""
+        so_far = f" It had come this far: {now.detail}." if now is not None else ""
         st.warning(plain(f"Stopped.{so_far} The input is kept."), icon=":material/stop_circle:")
         if may(Role.INVESTIGATE) and st.button(
             "Go on: read it again", icon=":material/play_arrow:", key="go-on", type="primary"
@@ -40,7 +41,12 @@ def show_work(
     more = f" and {len(evidence) - MOST_NAMED} more" if len(evidence) > MOST_NAMED else ""
     # not as a context, which would mark it as done when it is left
     work = st.status(plain(told), expanded=True, state="running")
+    if now is not None and now.share is not None:
+        work.progress(min(1.0, now.share), plain(now.pace))
     work.write(plain(f"{names}{more}, {say_bytes(sum(e.size for e in evidence))} in all"))
+    if now is not None and now.step == "scan":
+        found = "; ".join(now.found) or "nothing that is known as a fault"
+        work.write(plain(f"Found so far: {found}"))
 
 
 def _go_on(identity: str) -> None:

@@ -225,7 +225,11 @@ def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> Non
     assert not work.first.get_by_test_id("stExpanderIconCheck").count()
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.").wait_for()
-    page.get_by_role("button", name="Go on: read it again").wait_for()
+    page.get_by_role("button", name="Go on: read it again").click()
+    # as a worker tells how far it is: a bar with the rate and the time left, and what was found
+    work.get_by_text(re.compile(r"\d MB/s, about \d+ s left")).first.wait_for()
+    work.get_by_role("progressbar").first.wait_for()
+    work.get_by_text("Found so far").first.wait_for()
 
 
 def test_a_phone_and_200_percent_show_card_and_box(open_page: Open, incident: str) -> None:

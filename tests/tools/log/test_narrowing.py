@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 
-from firstfault_tools.log.executors import Workers, scan_logs
+from firstfault_tools.log.executors import Scanning, Workers, scan_logs
 from firstfault_tools.log.narrowing import (
     MOST_TELLING_BYTES,
     index_patterns,
@@ -95,3 +95,15 @@ def test_long_lists_of_differing_lines_are_left_to_the_whole_set(tmp_path: Path)
     path.write_text("\n".join(f"{word} {'x' * 20} {word}" for word in words))
     assert path.stat().st_size > MOST_TELLING_BYTES
     assert telling(path) is None
+
+
+def test_what_is_found_is_told_by_name_while_the_scan_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "rank.log"
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    path.write_text("\n".join([*HEALTHY, oom, oom]), encoding="utf-8")
+    said: list[Scanning] = []
+    parts = plan_logs([describe_log(path.name, path, path.read_bytes()[:65536])])
+    scan_logs(parts, fresh_set(), Workers(jobs=1, tell=said.append))
+    assert said[-1].done == said[-1].total
+    assert said[-1].lines == len(path.read_text().splitlines())
+    assert ("CUDA out of memory", 2) in said[-1].found

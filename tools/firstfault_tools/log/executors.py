@@ -11,11 +11,13 @@ import logging
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
+from firstfault_tools.findings import Level
 from firstfault_tools.log.digest import FileDigest, merge_parts
 from firstfault_tools.log.narrowing import (
     NARROW_BYTES,
@@ -36,14 +38,18 @@ MOST_JOBS = 32
 CONNECT_SECONDS = 15
 
 
+TELLING = (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
+MOST_FOUND = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Scanning:
-    """How far a scan is. Sizes in bytes; hits: lines that matched a signature so far."""
+    """How far a scan is. Sizes in bytes; found: (title, lines) of the signatures so far that tell most."""
 
     done: int
     total: int
     lines: int
-    hits: int
+    found: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +87,36 @@ def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers)
         jobs = min(jobs, len(batches))
         outcomes = _in_pool(batches, signatures, jobs) if jobs > 1 else _here(batches, signatures)
     return merge_outcomes(
-        outcomes if workers.tell is None else _count(outcomes, batches, workers.tell)
+        outcomes if workers.tell is None else _count(outcomes, batches, signatures, workers.tell)
     )
 
 
 def _count(
     outcomes: Iterable[Sequence[Outcome]],
     batches: Sequence[Sequence[Part]],
+    signatures: SignatureSet,
     tell: Callable[[Scanning], None],
 ) -> Iterator[Sequence[Outcome]]:
     """The outcomes as they come, each batch told when it is done."""
     sizes = [sum(p.end - p.start for p in batch) for batch in batches]
-    done = lines = hits = 0
+    done = lines = 0
+    counts: Counter[int] = Counter()
     for size, outcome in zip(sizes, outcomes, strict=True):
         digests = [d for _, d in outcome if isinstance(d, FileDigest)]
         done += size
         lines += sum(d.lines_total for d in digests)
-        hits += sum(sum(d.hit_counts.values()) for d in digests)
-        tell(Scanning(done, sum(sizes), lines, hits))
+        for digest in digests:
+            counts.update(digest.hit_counts)
+        tell(Scanning(done, sum(sizes), lines, _name_found(counts, signatures)))
         yield outcome
+
+
+def _name_found(counts: Counter[int], signatures: SignatureSet) -> tuple[tuple[str, int], ...]:
+    """The deepest of what was found, the most frequent first; what is known to do no harm is left out."""
+    found = [(signatures.signatures[index], count) for index, count in counts.items()]
+    telling = [(s, count) for s, count in found if s.level in TELLING]
+    telling.sort(key=lambda pair: (TELLING.index(pair[0].level), -pair[1]))
+    return tuple((s.title, count) for s, count in telling[:MOST_FOUND])
 
 
 def _fit_signatures(parts: Sequence[Part], signatures: SignatureSet) -> SignatureSet:
