@@ -63,6 +63,8 @@ class FindingRole(StrEnum):
     """What is wrong with a file or the model's shape: it strikes every rank alike."""
     STANDS = "stands"
     """What the whole run lacks: steps go on without it and are worth nothing."""
+    STRAGGLER = "straggler"
+    """Tells that a rank or GPU is slower than its peers: that, never why."""
     # how a process ends
     NATIVE_CRASH = "native_crash"
     """A crash of native code: it says what kind of code it was only where a stack is shown."""

@@ -29,7 +29,7 @@ SLOW = Finding(
 )
 HOT = Finding(
     "hardware.throttled",
-    "GPU 5: the hardware slows it down for heat",
+    "GPU 5: HW thermal slowdown",
     Level.CAUSE,
     Category.PERFORMANCE,
     evidence=(Evidence("smi.csv", 5, "5, 91"),),
@@ -117,3 +117,12 @@ def test_a_disk_that_failed_comes_before_the_read_only_file_system() -> None:
     assert second.level is Level.SYMPTOM
     alone = join_storage([refused])
     assert alone == [refused]
+
+
+def test_a_report_of_a_straggler_follows_the_gpu_that_throttles() -> None:
+    told = replace(SLOW, kind="signature.reported", category=Category.HARDWARE, facts={}, roles=(FindingRole.STRAGGLER,))  # fmt: skip
+    hot = replace(HOT, rank=13, host="gx-22")
+    slow, twice, once = join_stragglers([told, SLOW, hot])
+    assert (slow.level, slow.category) == (Level.SYMPTOM, Category.PERFORMANCE)
+    assert twice.level is Level.SYMPTOM
+    assert once.title.count("for which all ranks wait") == 1

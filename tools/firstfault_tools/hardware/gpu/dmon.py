@@ -129,8 +129,13 @@ def _describe_spin(
 def _check_one(one: DmonSeries, file: str) -> list[Finding]:
     found = []
     checks = (
-        ("tviol", "throttled", "it slowed down for heat", Category.PERFORMANCE),
-        ("dbecc", "ecc_uncorrectable", "uncorrectable memory errors", Category.HARDWARE),
+        ("tviol", "throttled", "thermal throttling: it slowed down for heat", Category.PERFORMANCE),
+        (
+            "dbecc",
+            "ecc_uncorrectable",
+            "uncorrectable (double-bit) ECC memory errors",
+            Category.HARDWARE,
+        ),
     )
     for column, kind, words, category in checks:
         hits = [place for place, sample in enumerate(one.samples) if sample.get(column, 0.0) > 0]

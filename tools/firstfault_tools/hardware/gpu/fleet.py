@@ -24,10 +24,10 @@ _REASON_BITS = {
 _WORDS = {
     "clocks_setting": "held by the clocks setting (nvidia-smi -lgc or -ac, never reset)",
     "sw_power_cap": "at its power limit",
-    "hw_thermal": "slowed down by the hardware for heat",
-    "sw_thermal": "slowed down by the driver for heat",
-    "hw_power_brake": "slowed down by the power brake of the server",
-    "hw_slowdown": "slowed down by the hardware",
+    "hw_thermal": "HW thermal slowdown (slowed down by the hardware for heat)",
+    "sw_thermal": "SW thermal slowdown (slowed down by the driver for heat)",
+    "hw_power_brake": "HW power brake slowdown (slowed down by the power brake of the server)",
+    "hw_slowdown": "HW slowdown (slowed down by the hardware)",
 }
 LOW = 0.9
 """Share of the peers' clock or power limit below which a GPU is called slow."""

@@ -11,22 +11,39 @@ from firstfault_tools.hardware.gpu.fleet import merge_alike, read_reasons
 from firstfault_tools.hardware.gpu.smi_values import GpuState, Value
 
 _THROTTLES = {
-    "hw_thermal": ("the hardware slows it down for heat", Level.CAUSE),
-    "sw_thermal": ("the driver slows it down for heat", Level.CAUSE),
-    "hw_power_brake": ("the power supply asks it to slow down", Level.CAUSE),
-    "hw_slowdown": ("the hardware slows it down", Level.CAUSE),
-    "sw_power_cap": ("it runs at its power limit", Level.CONTEXT),
+    "hw_thermal": (
+        "HW thermal slowdown (thermal throttling): the hardware lowers its clock for heat",
+        Level.CAUSE,
+    ),
+    "sw_thermal": (
+        "SW thermal slowdown (thermal throttling): the driver lowers its clock for heat",
+        Level.CAUSE,
+    ),
+    "hw_power_brake": (
+        "HW power brake slowdown: the power supply makes it lower its clock",
+        Level.CAUSE,
+    ),
+    "hw_slowdown": ("HW slowdown: the hardware lowers its clock, for heat or power", Level.CAUSE),
+    "sw_power_cap": ("SW power cap: it runs at its power limit", Level.CONTEXT),
 }
 _FLAGS = {
     "remap_pending": (
         "row_remap_pending",
-        "a row remap waits for a GPU reset: an uncorrectable memory error has happened",
+        "row remapping is pending until a GPU reset: an uncorrectable ECC memory error has happened",
         Level.CAUSE,
     ),
-    "remap_failure": ("row_remap_failed", "a row remap failed: no spare row is left", Level.CAUSE),
-    "unrepairable": ("memory_unrepairable", "its memory cannot be repaired", Level.CAUSE),
-    "sram_threshold": ("sram_threshold", "its SRAM error threshold is exceeded", Level.CAUSE),
-    "pages_pending": ("page_retirement_pending", "retired pages wait for a reset", Level.CAUSE),
+    "remap_failure": (
+        "row_remap_failed",
+        "row remapping failed: no spare row is left for its ECC errors",
+        Level.CAUSE,
+    ),
+    "unrepairable": ("memory_unrepairable", "its memory is unrepairable (ECC)", Level.CAUSE),
+    "sram_threshold": ("sram_threshold", "its SRAM ECC error threshold is exceeded", Level.CAUSE),
+    "pages_pending": (
+        "page_retirement_pending",
+        "page retirement is pending until a reset (ECC errors)",
+        Level.CAUSE,
+    ),
     "channel_repair": ("repair_pending", "a memory channel repair is pending", Level.FAILURE),
     "tpc_repair": ("repair_pending", "a compute unit repair is pending", Level.FAILURE),
 }
@@ -85,19 +102,19 @@ def _check_unreadable(gpu: GpuState, file: str) -> Iterator[Finding]:
 def _check_ecc(gpu: GpuState, file: str) -> Iterator[Finding]:
     count, value = gpu.total("ecc_volatile_uncorrectable")
     if value:
-        title = f"{count:.0f} uncorrectable memory errors since the driver was loaded"
+        title = f"{count:.0f} uncorrectable ECC memory errors since the driver was loaded"
         yield _make(gpu, file, value, "ecc_uncorrectable", title, Level.CAUSE, errors=int(count))
     before, value = gpu.total("ecc_aggregate_uncorrectable")
     if value and not count:
-        title = f"{before:.0f} uncorrectable memory errors in its lifetime, none since the driver was loaded"
+        title = f"{before:.0f} uncorrectable ECC memory errors in its lifetime, none since the driver was loaded"
         yield _make(gpu, file, value, "ecc_history", title, Level.CONTEXT, errors=int(before))
     rows, value = gpu.total("remap_uncorrectable")
     if value:
-        title = f"{rows:.0f} rows remapped after uncorrectable errors in its lifetime"
+        title = f"{rows:.0f} rows remapped after uncorrectable ECC errors in its lifetime"
         yield _make(gpu, file, value, "rows_remapped", title, Level.CONTEXT, rows=int(rows))
     corrected, value = gpu.total("ecc_volatile_correctable")
     if value and corrected > 1000:
-        title = f"{corrected:.0f} corrected memory errors since the driver was loaded"
+        title = f"{corrected:.0f} corrected ECC memory errors since the driver was loaded"
         yield _make(gpu, file, value, "ecc_corrected", title, Level.CONTEXT, errors=int(corrected))
 
 
@@ -171,7 +188,7 @@ def _check_temperature(gpu: GpuState, file: str) -> Iterator[Finding]:
 def _check_link(gpu: GpuState, file: str) -> Iterator[Finding]:
     width, most = gpu.first("pcie_width_now"), gpu.number("pcie_width_max")
     if width and width.number is not None and most is not None and 0 < width.number < most:
-        title = f"its PCIe link runs {width.number:.0f} lanes wide of {most:.0f}"
+        title = f"PCIe link width x{width.number:.0f}: its link runs {width.number:.0f} lanes wide of {most:.0f}"
         yield _make(
             gpu,
             file,
@@ -187,7 +204,7 @@ def _check_link(gpu: GpuState, file: str) -> Iterator[Finding]:
     if speed and speed.number is not None and best is not None and speed.number < best:
         # An idle card lowers its link to save power.
         level = Level.FAILURE if busy else Level.CONTEXT
-        title = f"its PCIe link runs at generation {speed.number:.0f} of {best:.0f}"
+        title = f"PCIe link speed: its link runs at generation {speed.number:.0f} of {best:.0f}"
         title += "" if busy else " (normal while idle)"
         yield _make(gpu, file, speed, "pcie_generation", title, level)
 

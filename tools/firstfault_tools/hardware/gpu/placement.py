@@ -13,7 +13,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Finding, Level
 
-STRAGGLER = "metrics.rank_straggler"
 _DISKS = frozenset({"kernel.nvme", "kernel.io_error", "kernel.filesystem"})
 _EIO = expression(r"(?i)input/output error|Errno (?:5|30)\b|read-only")
 _SLOWS = frozenset(
@@ -33,7 +32,7 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
     out = list(findings)
     for place, slow in enumerate(out):
         index = slow.facts.get("gpu_index")
-        if slow.kind != STRAGGLER:
+        if not slow.has(FindingRole.STRAGGLER):
             continue
         if index is None and slow.rank is not None:
             index = _only_suspect(out, slow.rank)
@@ -42,16 +41,18 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
         joined = [i for i, f in enumerate(out) if _explains(f, slow, index, out)]
         if not joined:
             continue
+        words = f"; it is the GPU of rank {slow.rank}, for which all ranks wait"
         for i in joined:
             hardware = out[i]
             out[i] = replace(
                 hardware,
-                title=f"{hardware.title}; it is the GPU of rank {slow.rank}, for which all ranks wait",
+                title=hardware.title + ("" if words in hardware.title else words),
                 rank=slow.rank,
                 host=hardware.host or slow.host,
                 evidence=(*hardware.evidence, *slow.evidence[:2]),
             )
-        out[place] = replace(slow, level=Level.SYMPTOM)
+        # what only says that it is slow is of the kind of what makes it slow
+        out[place] = replace(slow, level=Level.SYMPTOM, category=out[joined[0]].category)
     return out
 
 

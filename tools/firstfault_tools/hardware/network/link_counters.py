@@ -31,7 +31,9 @@ GATE = (
 )
 MARKERS = GATE
 
-_COMMAND = expression(r"ethtool\s+(?:-S|--statistics)\s+(?P<device>[\w.@-]{1,40})")
+_COMMAND = expression(
+    r"ethtool\s+(?:-S|--statistics)\s+(?P<device>[\w.@-]{1,40})|perfquery\b.{0,40}?\s-C\s?(?P<adapter>[\w.-]{1,40})"
+)
 _COUNTER = expression(r"^\s*(?P<name>[A-Za-z][\w.\[\]-]{2,80}):\s?\.*\s*(?P<value>\d{1,19})\s*$")
 # "switch-04 port 17: CRC errors 14,302 (rising)", "leaf3 Ethernet1/7: CRC errors: 12"
 _SWITCH = expression(
@@ -70,7 +72,7 @@ def read_counters(lines: Sequence[NumberedLine]) -> list[Counter]:
     device = "a link"
     for number, line in lines:
         if command := _COMMAND.search(line):
-            device = command["device"]
+            device = command["device"] or command["adapter"]
             continue
         if switch := _SWITCH.search(line):
             value = switch["value"].replace(",", "")
@@ -107,9 +109,9 @@ def check_counters(counters: Sequence[Counter], file: str) -> tuple[Finding, ...
             found.append(
                 Finding(
                     kind="network.link_errors",
-                    title=f"{link}: {shown}: a cable, connector or transceiver that damages packets",
+                    title=f"{link}: link errors ({shown}): a cable, connector or transceiver that damages packets",
                     level=Level.CONTEXT if few else Level.CAUSE,
-                    category=Category.COMMUNICATION,
+                    category=Category.HARDWARE,
                     confidence=Confidence.POSSIBLE if few else Confidence.LIKELY,
                     evidence=evidence,
                     facts={"link": link, "counters": {c.name: c.value for c in medium}},

@@ -144,7 +144,7 @@ def _describe(
 ) -> Finding:
     worst = min(slow, key=lambda p: p.rate_gbits)
     narrow = next((o for o in lanes if o.device == worst.device and o.host == worst.host), None)
-    width = f" (link width {narrow.width}x)" if narrow is not None and narrow.width < 4 else ""
+    width = f" (link width {narrow.width}X)" if narrow is not None and narrow.width < 4 else ""
     which = ", ".join(dict.fromkeys(p.label for p in slow[:6]))
     hosts = {p.host for p in slow}
     title = (
@@ -176,7 +176,7 @@ def _describe(
 def _describe_lanes(one: Lanes, file: str) -> Finding:
     return Finding(
         kind="network.port_rate",
-        title=f"network port {one.host + ' ' if one.host else ''}{one.device} is up with width {one.width}x ({one.speed}): one lane of four, a quarter of its rate",
+        title=f"network port {one.host + ' ' if one.host else ''}{one.device} is up with link width {one.width}X ({one.speed}): one lane of four, a quarter of its rate",
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY,
