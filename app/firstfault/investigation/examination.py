@@ -23,6 +23,7 @@ from firstfault_tools.causality.odd_ranks.alignment import align_ranks
 from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.causality.witnesses import read_witnesses
+from firstfault_tools.checkpoint.full_target import join_full_target
 from firstfault_tools.collectives.nccl_join import join_communicators
 from firstfault_tools.correlation.decisions import Decision, Relation, Rule, Trail
 from firstfault_tools.correlation.relations import relate
@@ -265,6 +266,7 @@ _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("weighed-beside-the-others", Relation.ECHOES, "what else stands in the incident"), weigh_findings),
     (Rule("straggler-on-a-slow-gpu", Relation.EXPLAINS, "the GPU that was slowed down is that of the rank for which all wait"), lambda _, f, __: join_stragglers(f)),
     (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
+    (Rule("write-refused-by-a-full-target", Relation.EXPLAINS, "the write met the one storage target that has no room"), lambda _, f, __: join_full_target(f)),
     (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
     (Rule("memory-beside-its-surroundings", Relation.REFINES, "phase, holders of the memory and peers stand around the error"), lambda logs, f, _: weigh_memory(logs, f)),

@@ -25,6 +25,7 @@ def made(kind: str, level: Level = Level.CAUSE, **more: Any) -> Finding:
 
 
 NODE = made("slurm.node_fail", category=Category.SCHEDULER, host="n1", time=1000.0)
+RETRIES = made("signature.retries", Level.FAILURE, roles=(FindingRole.ALLOCATION_RETRIES,))
 PANIC = made("kernel.panic", category=Category.HARDWARE, host="n1.example.com", time=900.0)
 
 
@@ -42,6 +43,14 @@ PANIC = made("kernel.panic", category=Category.HARDWARE, host="n1.example.com", 
         (made("hardware.xid", facts={"xid": 43}), made("traceback.x", category=Category.DATA), "", Level.SYMPTOM),
         (made("hardware.xid", facts={"xid": 79}), made("traceback.x", category=Category.DATA), "", Level.CAUSE),
         (made("hardware.xid", facts={"xid": 45}), made("traceback.x", category=Category.SCHEDULER), "", Level.CAUSE),
+        (made("kernel.pcie_link_down", host="n1"), made("hardware.xid", host="n1", facts={"xid": 79}), "", Level.SYMPTOM),
+        (made("kernel.pcie_link_down", host="n1"), made("hardware.xid", host="n2", facts={"xid": 79}), "", Level.CAUSE),
+        (made("kernel.pcie_link_down", host="n1"), made("hardware.xid", host="n1", facts={"xid": 48}), "", Level.CAUSE),
+        (made("stacks.data_loader"), made("kernel.nfs_hang", host="n1"), "", Level.SYMPTOM),
+        (made("stacks.data_loader", host="n2"), made("kernel.nfs_hang", host="n1"), "", Level.CAUSE),
+        (made("metrics.throughput_drop"), RETRIES, "", Level.SYMPTOM),
+        (made("metrics.throughput_drop"), replace(RETRIES, evidence=(Evidence("log", 90, "x"),)), "", Level.CAUSE),
+        (made("metrics.throughput_drop"), replace(RETRIES, evidence=(Evidence("other", 1, "x"),)), "", Level.CAUSE),
     ],
 )  # fmt: skip
 def test_levels(of: Finding, by: Finding, given: str, level: Level) -> None:

@@ -171,10 +171,17 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
             rank, lead = attribute_rank(incident, live or hits)
             if rank is not None and _averaged(incident, signature, hits):
                 rank = None if rank == 0 or _several_raised(incident) else rank
+            if signature.category is Category.PERFORMANCE and _heard_alone(incident):
+                rank = None
         else:
             rank, lead = None, (live or hits)[0]
         out.append(_from_hits(incident, signature, lead, hits, rank, survived))
     return out
+
+
+def _heard_alone(incident: LogIncident) -> bool:
+    """The log of one of several ranks: that it is slow says nothing of the others, which run the same program."""
+    return len(incident.ranks_seen) == 1 and incident.has_peers
 
 
 def _averaged(incident: LogIncident, signature: Signature, hits: list[Hit]) -> bool:

@@ -24,7 +24,7 @@ LIVE = "live"
 """What was set aside, since training went on after it, counts again."""
 
 _MATCH = {"kinds", "not_kinds", "roles", "not_roles", "levels", "categories", "live", "outlived", "ranked", "facts"}  # fmt: skip
-_ROW = {"rule", "stage", "relation", "of", "by", "given", "same", "not_later_s", "becomes", "adds", "reason"}  # fmt: skip
+_ROW = {"rule", "stage", "relation", "of", "by", "given", "same", "not_later_s", "within_lines", "becomes", "adds", "reason"}  # fmt: skip
 _SHARED = {"host", "rank", "file"}
 
 
@@ -70,6 +70,7 @@ class RelationRow:
     given: str
     same: tuple[str, ...]
     not_later_s: float | None
+    within_lines: int | None
     becomes: str
     adds: str
 
@@ -94,7 +95,16 @@ class RelationRow:
         late = self.not_later_s
         if late is not None and of.time is not None and by.time is not None and by.time > of.time + late:  # fmt: skip
             return False
+        if self.within_lines is not None and not _begin_together(of, by, self.within_lines):
+            return False
         return all(_SHARES[name](of, by) for name in self.same)
+
+
+def _begin_together(of: Finding, by: Finding, lines: int) -> bool:
+    """Both begin in one log, within so many lines of each other."""
+    if not of.evidence or not by.evidence or of.evidence[0].file != by.evidence[0].file:
+        return False
+    return abs(of.evidence[0].line - by.evidence[0].line) <= lines
 
 
 def _share_host(of: Finding, by: Finding) -> bool:
@@ -173,6 +183,7 @@ def read_row(row: Mapping[str, Any]) -> RelationRow:
             given=str(row.get("given") or ""),
             same=tuple(row.get("same") or ()),
             not_later_s=row.get("not_later_s"),
+            within_lines=row.get("within_lines"),
             becomes=becomes if becomes in ("", DROPPED, LIVE) else Level(becomes),
             adds=str(row.get("adds") or ""),
         )

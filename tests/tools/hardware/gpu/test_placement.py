@@ -126,3 +126,9 @@ def test_a_report_of_a_straggler_follows_the_gpu_that_throttles() -> None:
     assert (slow.level, slow.category) == (Level.SYMPTOM, Category.PERFORMANCE)
     assert twice.level is Level.SYMPTOM
     assert once.title.count("for which all ranks wait") == 1
+
+
+def test_a_process_of_another_job_on_the_gpu_of_the_straggler_is_the_cause() -> None:
+    guest = replace(HOT, kind="hardware.gpu_shared", level=Level.CONTEXT, host="gx-22")
+    slow, shared = join_stragglers([SLOW, guest])
+    assert (shared.level, shared.rank, slow.level) == (Level.CAUSE, 13, Level.SYMPTOM)

@@ -20,6 +20,7 @@ _SLOWS = frozenset(
         "hardware.throttled",
         "hardware.clock_odd",
         "hardware.gpu_busy",
+        "hardware.gpu_shared",
         "hardware.pcie_link",
         "hardware.pcie_width",
         "hardware.pcie_link_odd",
@@ -48,6 +49,7 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
                 hardware,
                 title=hardware.title + ("" if words in hardware.title else words),
                 rank=slow.rank,
+                level=Level.CAUSE if hardware.level is Level.CONTEXT else hardware.level,
                 host=hardware.host or slow.host,
                 evidence=(*hardware.evidence, *slow.evidence[:2]),
             )
