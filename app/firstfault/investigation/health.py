@@ -18,6 +18,7 @@ from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
 from firstfault_tools.causality.progress import ProgressReader
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
@@ -34,6 +35,12 @@ TOLD_WAIT = 0.5
 """Share of the told duration that a pause in the log must have to be the one that is spoken of."""
 
 TIMES_READ = 20_000
+
+OF_NCCL = 0.95
+"""Share of the lines of a log from which on it is NCCL's own."""
+
+_SPOKEN = expression(r"^(?P<host>[\w.-]+):(?P<pid>\d+):\d+ \[\d+\] NCCL ")
+_TESTED = expression(r"^#\s+Rank\s+\d+ .*\bPid\s+(?P<pid>\d+) on\s+(?P<host>[\w.-]+)\s")
 
 
 class Condition(StrEnum):
@@ -147,7 +154,12 @@ def _check_end(
 ) -> tuple[Check, Ground, int | None]:
     """The run's own end is clean, or its work goes on to the last line."""
     logs = examination.logs
-    runs = [d for d in logs.digests if logs.role_of(d.file) is Role.RUN]
+    of_tests = _find_test_processes(examination)
+    runs = [
+        d
+        for d in logs.digests
+        if logs.role_of(d.file) is Role.RUN and not _is_log_of_test(d, of_tests)
+    ]
     ends: list[Evidence] = []
     reports: list[Evidence] = []
     going: list[tuple[FileDigest, Advance]] = []
@@ -237,6 +249,22 @@ def _passed_test(examination: Examination) -> Finding | None:
     begun = sum(1 for _, _, text in logs.lines_with(("_perf ",)) if "/" in text)
     whole = files == tests and begun <= ended
     return passed[0] if passed and not wrong and whole else None
+
+
+def _find_test_processes(examination: Examination) -> frozenset[tuple[str, str]]:
+    """(host, pid) of the processes that the tests of the machines list."""
+    rows = (_TESTED.search(text) for _, _, text in examination.logs.lines_with((" Pid ",)))
+    return frozenset((row["host"], row["pid"]) for row in rows if row is not None)
+
+
+def _is_log_of_test(digest: FileDigest, processes: frozenset[tuple[str, str]]) -> bool:
+    """What NCCL itself wrote in just the processes of a test (NCCL_DEBUG=INFO): it tells of no training."""
+    if not processes:
+        return False
+    lines = [text for _, text in digest.kept if text.strip()]
+    spoken = [m for text in lines if (m := _SPOKEN.match(text)) is not None]
+    told = {(m["host"], m["pid"]) for m in spoken}
+    return bool(told) and told <= processes and len(spoken) >= OF_NCCL * len(lines)
 
 
 def _is_notice(examination: Examination) -> bool:

@@ -24,6 +24,15 @@ _INFO = expression(r"(?:^|[\s\]:])I(?:\d{4} |\s+[\w./-]+:\d+\])|\bINFO\b|\b[Ii]n
 _NAMED_ERROR = expression(
     r"\b(?:ERROR|FATAL|CRITICAL|Error|\w+Error|Exception|error:|fatal|panic)\b"
 )
+_PART = expression(
+    r"^.{0,60}?\b(?:Exception raised from \S+ at .{1,200}\(most recent call first\):|frame #\d+: )"
+)
+"""Lines that carry on the message of the C++ library before them."""
+
+_AT_EXIT = expression(r"^.{0,80}?\bException ignored (?:in|while)\b")
+_RAISED = expression(r"^(?:\[?\w+\]?:? )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
+"""What an interpreter that ends ignores, and the exception it names on the next line."""
+
 MAX_SUSPICIOUS = 40
 
 
@@ -34,8 +43,13 @@ def suspicious_lines(examination: Examination) -> list[Line]:
     explained |= {(t.line.file, n) for t in examination.logs.tracebacks for n in range(t.start - 1, t.line.number + 1)}  # fmt: skip
     out: list[Line] = []
     for digest in examination.logs.digests:
+        told = at_exit = False
         for number, text in digest.kept:
-            if (digest.file, number) in explained or not _SUSPICIOUS.search(text):
+            if told and _PART.search(text):
+                continue
+            ignored, at_exit = at_exit, _AT_EXIT.search(text) is not None
+            told = (digest.file, number) in explained
+            if told or not _SUSPICIOUS.search(text) or (ignored and _RAISED.search(text)):
                 continue
             if _HARMLESS.search(text):
                 continue

@@ -175,3 +175,16 @@ def test_pods_of_somebody_else_are_no_cause() -> None:
     assert [f.level for f in find(rows)] == [Level.CONTEXT]
     own = "job-worker-0  1/1  Running  0  5h\njob-worker-1  0/1  CrashLoopBackOff  9  26m\n"
     assert [f.level for f in find(own)] == [Level.SYMPTOM]
+
+
+@pytest.mark.parametrize(("ready", "level"), [("1/1", Level.CONTEXT), ("0/1", Level.SYMPTOM)])
+def test_a_probe_that_failed_while_the_pod_came_up(ready: str, level: Level) -> None:
+    lines = [
+        "$ kubectl get pods",
+        "NAME                 READY   STATUS    RESTARTS       AGE",
+        f"pre-train-master-0   {ready}     Running   0              160m",
+        "$ kubectl describe pod pre-train-master-0 | tail -5",
+        "  Warning  Unhealthy  158m  kubelet  Startup probe failed: dial tcp 10.244.3.9:29400: connect: connection refused",
+    ]
+    found = kubernetes.find_in_lines(list(enumerate(lines, 1)), "kubectl.txt")
+    assert [f.level for f in found if f.kind == "kubernetes.probe_failed"] == [level]

@@ -38,6 +38,10 @@ _BAD = expression(
     r"\b(?:FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\w*|CANCELLED(?: by \d+)?|PREEMPTED)\s+\d+:\d+"
 )
 
+_STATE = expression(r"\b(?:PREEMPTED|REQUEUED|NODE_FAIL|TIMEOUT|CANCELLED|FAILED)\b")
+_AGAIN = expression(r"\b(?:RUNNING|COMPLETED\s+0:0|COMPLETING)\b")
+"""States of a job in a table of the scheduler, before and after it was requeued."""
+
 
 @dataclass(frozen=True, slots=True)
 class BadEnd:
@@ -56,6 +60,8 @@ def find_bad_end(incident: LogIncident) -> BadEnd | None:
         floor = max(step.number if step is not None else 0, finish or 0)
         for line in _bad_lines(digest, floor):
             if step is None and line.time is not None and _goes_on_after(incident, line.time):
+                continue
+            if _is_superseded(digest, line):
                 continue
             return BadEnd(line, step.counter if step is not None else None)
     return None
@@ -94,6 +100,18 @@ def _bad_lines(digest: FileDigest, floor: int) -> Iterator[Line]:
         line = make_line(digest.file, number, text, digest.year)
         if _BAD.search(text) or _BAD.search(line.message):
             yield line
+
+
+def _is_superseded(digest: FileDigest, line: Line) -> bool:
+    """A later row of the same job says that it runs again or came to its end: it was requeued."""
+    job = line.text.split(maxsplit=1)[0] if line.text.strip() else ""
+    if not job[:1].isdigit() or not _STATE.search(line.text):
+        return False
+    at = digest.position(line.number)
+    return any(
+        text.split(maxsplit=1)[:1] == [job] and _AGAIN.search(text)
+        for _, text in digest.kept[at + 1 : at + 1 + TAIL_LINES]
+    )
 
 
 def _row(digest: FileDigest, number: int) -> tuple[int, str] | None:

@@ -74,6 +74,7 @@ _OBJECT = expression(
 _DESCRIBE_EVENT = expression(
     r"^(?P<age>\S+(?: \(x(?P<times>\d+) over [^)]+\))?)\s+(?P<source>[\w.-]+(?:, [\w.-]+)?)\s{2,}(?P<message>.*)$"
 )
+_READY = expression(r"^\s*(?P<pod>[a-z0-9][\w.-]+)\s+(?P<ready>\d+)/(?P<all>\d+)\s+Running\b")
 _POD_ROW = expression(
     r"^(?:(?P<namespace>[a-z0-9][\w.-]*)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]{1,252})\s+(?P<ready>\d+/\d+)\s+"
     r"(?P<status>[A-Za-z:]+[\w:/]*)\s+(?P<restarts>\d+)(?:\s+\((?P<ago>[^)]*)\))?\s+(?P<age>\d+[smhdy]\w*)"
@@ -402,7 +403,9 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
                 message=message,
             )
         )
-    return [_weigh_started(finding, started) for finding in found]
+    rows = [m for _, line in lines if "Running" in line and (m := _READY.match(line))]
+    ready = {row["pod"] for row in rows if row["ready"] == row["all"]}
+    return [_weigh_ready(_weigh_started(finding, started), ready) for finding in found]
 
 
 def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
@@ -412,6 +415,14 @@ def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
         title = f"{finding.title}; it started later"
         return replace(finding, level=Level.CONTEXT, title=title)
     return finding
+
+
+def _weigh_ready(finding: Finding, ready: set[str]) -> Finding:
+    """A probe that failed while the container came up: all containers of the pod are ready and run."""
+    if finding.kind != "kubernetes.probe_failed" or finding.facts.get("pod") not in ready:
+        return finding
+    title = f"{finding.title}; the pod is ready and runs since"
+    return replace(finding, level=Level.CONTEXT, title=title)
 
 
 def _find_rows(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
