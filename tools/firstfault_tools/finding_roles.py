@@ -59,6 +59,8 @@ class FindingRole(StrEnum):
     """Told by CUDA or the driver about what ran on a GPU."""
     GPU_FAULT = "gpu_fault"
     """A fault that either the program or one broken card can bring about."""
+    SAME_PROGRAM = "same_program"
+    """The compiler refuses the program, which is the same on all ranks: no rank's own, whoever prints it."""
     SHARED_FAULT = "shared_fault"
     """What is wrong with a file or the model's shape: it strikes every rank alike."""
     STANDS = "stands"

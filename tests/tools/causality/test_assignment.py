@@ -36,7 +36,19 @@ ENGINE = """(W pid=91, ip=10.1.1.4) INFO rank 2 in world size 4 is assigned as D
 (W pid=91, ip=10.1.1.4) RuntimeError: CUDA error: uncorrectable ECC error encountered
 """
 FEW = "[task {0} h{0}] E0905 17:34:{1} 41 x.cc:1] CUDA error: uncorrectable NVLink error detected during the execution\n"
+COMPILE = (
+    "[rank0]: jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. "
+    "Ran out of memory in memory space hbm. Used 63.80G of 30.75G hbm. Exceeded hbm capacity by 33.05G.\n"
+)
+RETRIES = "".join(
+    f"[rank{{0}}]: step {n}\n[rank{{0}}]: WARNING - {n} CUDA memory allocation retries.\n"
+    for n in (12, 24)
+)
+MESH = "[rank0]: Building 1-D device mesh with ['dp_shard'], [8]\n"
 CASES = {
+    "one program on all": (COMPILE, None),
+    "slow, heard alone": (MESH + RETRIES.format(0), None),
+    "slow, beside others": (MESH + RETRIES.format(3), 3),
     "block": ("".join(RAY.format(line) for line in LOST.splitlines()), 2),
     "task": (SRUN, 5),
     "task alone": (SRUN.replace("tasks 0-3", "task 0"), None),

@@ -105,7 +105,8 @@ def _take(finding: Finding, rank: int | None) -> Finding:
 def _is_shared(finding: Finding) -> bool:
     """Who prints a metric, reports a mismatch or fails to meet the others is not who caused it."""
     told = finding.kind.startswith(("metrics.", "collective.", "launch.", "nccl.host_"))
-    return told or finding.has(FindingRole.WHOLE_HOST)
+    alike = finding.has(FindingRole.WHOLE_HOST) or finding.has(FindingRole.SAME_PROGRAM)
+    return told or alike
 
 
 def _by_place(clues: _Clues, finding: Finding) -> Finding:
