@@ -53,7 +53,10 @@ def answer_rank(question: Question, diagnosis: Diagnosis, sources: Sources, rank
         said = (
             f"No fault is established at rank {rank}. The verdict: {diagnosis.root_cause} {main}."
         )
-    quotes = _quotes_of(question, diagnosis, rank)
+    once = {
+        (c.file, c.line): (role, c) for role, c in reversed(_quotes_of(question, diagnosis, rank))
+    }
+    quotes = list(reversed(once.values()))
     if not quotes:
         return [said]
     rows = [

@@ -179,10 +179,10 @@ def _choose_chips(incident: Incident, events: Sequence[Event]) -> tuple[str, tup
     walk = parts[-1].walk if parts else None
     if walk is not None and walk.question and walk.options and incident.last_turn > 1:
         return walk.question, walk.options
-    if parts and parts[-1].suggestions:
-        return "", parts[-1].suggestions[:MAX_CHIPS]
     diagnosis = service().diagnosis(incident.id)
-    return "", suggest(diagnosis, "") if diagnosis is not None else ()
+    if diagnosis is not None and incident.last_turn == 1:
+        return "", suggest(diagnosis, "")
+    return "", parts[-1].suggestions[:MAX_CHIPS] if parts else ()
 
 
 def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:

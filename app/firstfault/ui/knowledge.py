@@ -19,8 +19,26 @@ MOST_OFFERED = 3
 MAX_SNIPPET = 160
 
 
-@st.dialog("Knowledge base", width="large")
-def read_knowledge(page: str = "") -> None:
+_OPEN = "knowledge-open"
+
+
+def open_knowledge(page: str = "") -> None:
+    """Open the dialog; for callbacks. page: the one to begin with."""
+    st.session_state[_OPEN] = page
+
+
+def show_open_knowledge() -> None:
+    """The dialog, while it is open: the page runs again when something arrives, and it must not close then."""
+    if _OPEN in st.session_state:
+        _read_knowledge(st.session_state[_OPEN])
+
+
+def _close() -> None:
+    st.session_state.pop(_OPEN, None)
+
+
+@st.dialog("Knowledge base", width="large", on_dismiss=_close)
+def _read_knowledge(page: str) -> None:
     """Search above, one page below. page: the one to begin with."""
     query = st.text_input(
         "Search the knowledge base",
@@ -112,10 +130,12 @@ def offer_pages(citations: Sequence[Citation], scope: str) -> None:
     )
     with st.container(horizontal=True, gap="small", key=f"pages-{scope}"):
         for identity in list(cited)[:MOST_OFFERED]:
-            if identity is not None and st.button(
-                f"Read the page: {plain(pages[identity].title)}",
-                icon=":material/menu_book:",
-                key=f"page-{scope}-{identity}",
-                type="tertiary",
-            ):
-                read_knowledge(identity)
+            if identity is not None:
+                st.button(
+                    f"Read the page: {plain(pages[identity].title)}",
+                    icon=":material/menu_book:",
+                    key=f"page-{scope}-{identity}",
+                    type="tertiary",
+                    on_click=open_knowledge,
+                    args=(identity,),
+                )

@@ -11,6 +11,7 @@ from firstfault.ui.door import service
 from firstfault.ui.inbox import show_inbox
 from firstfault.ui.incident_header import offer_undo
 from firstfault.ui.incident_view import read_incident_events, show_incident
+from firstfault.ui.knowledge import show_open_knowledge
 from firstfault.ui.marks import plain
 from firstfault.ui.navigation import Place, View, read_place, set_place
 from firstfault.ui.share_view import show_shared
@@ -30,6 +31,7 @@ def main() -> None:
     place = read_place()
     try:
         _admit(place)
+        show_open_knowledge()
     except IncidentNotFound:
         st.warning(
             "There is no such incident: it was deleted, or the link is incomplete.",

@@ -24,13 +24,32 @@ FORMATS = (
 )  # fmt: skip
 
 
+_OPEN = "report-open"
+
+
 def show_report_menu(incident: Incident) -> None:
     """The button that opens the draft."""
-    if st.button("Post-mortem", icon=":material/assignment:", key="report"):
+    st.button(
+        "Post-mortem",
+        icon=":material/assignment:",
+        key="report",
+        on_click=_open,
+        args=(incident.id,),
+    )
+    # kept in the session: the page runs again when something arrives, and the draft must not close then
+    if st.session_state.get(_OPEN) == incident.id:
         _show_report(incident.id)
 
 
-@st.dialog("Post-mortem draft", width="large")
+def _open(identity: str) -> None:
+    st.session_state[_OPEN] = identity
+
+
+def _close() -> None:
+    st.session_state.pop(_OPEN, None)
+
+
+@st.dialog("Post-mortem draft", width="large", on_dismiss=_close)
 def _show_report(identity: str) -> None:
     try:
         drafted = service().report(identity)
@@ -42,8 +61,9 @@ def _show_report(identity: str) -> None:
         "you know better. What it cannot know stays visibly blank."
     )
     figures = replace(_ask_figures(drafted.impact), whys=_ask_whys(drafted))
-    for column, (suffix, name, mime, symbol) in zip(st.columns(len(FORMATS)), FORMATS, strict=True):
-        column.download_button(
+    row = st.container(horizontal=True, gap="small", key="report-formats")
+    for suffix, name, mime, symbol in FORMATS:
+        row.download_button(
             name,
             data=_writer(identity, suffix, figures),
             file_name=f"postmortem-{identity[:8]}.{suffix}",
@@ -51,7 +71,6 @@ def _show_report(identity: str) -> None:
             icon=f":material/{symbol}:",
             key=f"report-{suffix}",
             on_click="ignore",
-            width="stretch",
         )
     text = service().export(identity, "md", figures).decode()
     st.html(f'<div class="ff ff-prose ff-report">{render_markdown(text, {})}</div>')
@@ -59,15 +78,14 @@ def _show_report(identity: str) -> None:
 
 def _ask_figures(impact: Impact) -> GivenFigures:
     """What a person knows better; what is left as drafted stays marked as drafted."""
-    columns = st.columns(4)
-    gpus = columns[0].number_input(
-        "GPUs", min_value=1, value=impact.gpus, step=1, key="report-gpus"
-    )
-    price = columns[1].number_input(
+    # wide enough for a whole time: the row breaks where the dialog is narrow
+    row = st.container(horizontal=True, gap="small", key="report-figures")
+    gpus = row.number_input("GPUs", min_value=1, value=impact.gpus, step=1, key="report-gpus")
+    price = row.number_input(
         "Price of a GPU-hour", min_value=0.0, value=impact.price, step=0.5, key="report-price"
     )
-    start = columns[2].datetime_input("Start (UTC)", value=_moment(impact.start), key="report-start")  # fmt: skip
-    end = columns[3].datetime_input("End (UTC)", value=_moment(impact.end), key="report-end")
+    start = row.datetime_input("Start (UTC)", value=_moment(impact.start), key="report-start")  # fmt: skip
+    end = row.datetime_input("End (UTC)", value=_moment(impact.end), key="report-end")
     return GivenFigures(
         gpus=int(gpus) if gpus and gpus != impact.gpus else None,
         price=price if price != impact.price else None,

@@ -11,7 +11,7 @@ import streamlit as st
 from firstfault.incidents.records import Incident, IncidentState
 from firstfault.ui.door import service
 from firstfault.ui.incident_header import name_incident
-from firstfault.ui.knowledge import read_knowledge
+from firstfault.ui.knowledge import open_knowledge
 from firstfault.ui.marks import plain
 from firstfault.ui.model_dialog import show_model_button
 from firstfault.ui.navigation import Place, View, set_place
@@ -43,10 +43,13 @@ def show_sidebar(place: Place) -> None:
             on_click=set_place,
             args=(Place(View.WHAT_IF),),
         )
-        if st.button(
-            "Knowledge", icon=":material/menu_book:", key="knowledge-link", width="stretch"
-        ):
-            read_knowledge()
+        st.button(
+            "Knowledge",
+            icon=":material/menu_book:",
+            key="knowledge-link",
+            width="stretch",
+            on_click=open_knowledge,
+        )
         show_model_button()
         query = st.text_input(
             "Search incidents",

@@ -212,6 +212,28 @@ def test_reading_again_says_what_changed_and_removal_can_be_undone(open_page: Op
     page.get_by_text("What broke first?").wait_for()
 
 
+def test_an_open_draft_and_open_folds_stay_when_something_arrives(
+    open_page: Open, incident: str
+) -> None:
+    page, other = open_incident(open_page, incident), open_incident(open_page, incident)
+    fold = page.get_by_test_id("stMain").locator("summary", has_text="Timeline").first
+    fold.click()
+    opened = page.get_by_test_id("stExpander").filter(has_text="Timeline").first.locator("details")
+    assert opened.get_attribute("open") is not None
+    page.get_by_role("button", name="Post-mortem").click()
+    page.locator(".ff-report h1").wait_for()
+    turns = page.locator(".ff-turn").count()
+    box = other.get_by_role("textbox", name=re.compile("^Ask, or add"))
+    box.fill("what do I run next?")
+    box.press("Enter")
+    page.wait_for_function(f"document.querySelectorAll('.ff-turn').length > {turns}")
+    page.wait_for_timeout(1500)
+    assert page.locator(".ff-report h1").is_visible()
+    page.keyboard.press("Escape")
+    page.locator(".ff-report h1").wait_for(state="hidden")
+    assert opened.get_attribute("open") is not None
+
+
 def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     log.write_text((STEP.format(minute=1, step=1, loss=2.0, digit=1) * 1000) * 900)
