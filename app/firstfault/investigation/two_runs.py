@@ -18,6 +18,7 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault.investigation.vetoes import read_statement
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
     Confidence,
@@ -97,10 +98,14 @@ def compare_logs(
     if judgement.verdict is not Verdict.UNKNOWN and not _is_untold(judgement) and effect is None:
         return judgement
     said = [e for c in read_statement(question).complaints if (e := EFFECT_OF.get(c)) is not None]
+    if not said and judgement.finding is not None and judgement.finding.has(FindingRole.WAITING):
+        said = [Effect.HANG]
     wanted = [effect] if effect is not None else said
     pair = _tell_apart(examination, artefacts, question, judgement.finding)
     if pair is not None:
-        return _from_pair(examination, judgement, knowledge, pair, wanted, effect is not None)
+        told = _from_pair(examination, judgement, knowledge, pair, wanted, effect is not None)
+        if told is not judgement:
+            return told
     if not wanted or not _SINCE.search(question):
         return judgement
     return _from_diff(judgement, knowledge, artefacts, wanted, effect is not None)
