@@ -225,11 +225,12 @@ def pair_transfers(dumps: Mapping[int, Dump]) -> tuple[Transfer, ...]:
     """Sends and receives that did not complete, each with the other side's half if it was posted."""
     posted: dict[tuple[str, int, int, str], list[Entry]] = defaultdict(list)
     groups: dict[tuple[str, int], Group] = {}
-    closing: dict[tuple[int, str, int], State] = {}
-    for rank, dump in dumps.items():
-        for entry in dump.entries:
-            if entry.p2p:
-                closing[(rank, entry.group, entry.seq)] = entry.state
+    closing = {
+        (rank, entry.group, entry.seq): entry.state
+        for rank, dump in dumps.items()
+        for entry in dump.entries
+        if entry.p2p
+    }
     for rank, dump in dumps.items():
         world = tuple(sorted(dumps))
         for entry in dump.entries:

@@ -311,8 +311,7 @@ def _check_tuple_depth(data: bytes, name: str, limits: PickleLimits) -> None:
     memo: dict[int, int] = {}
     position = 0
     try:
-        while True:
-            code = data[position]
+        while (code := data[position]) != 0x2E:
             position += 1
             if code in _TUPLES:
                 count = _TUPLES[code]
@@ -321,24 +320,13 @@ def _check_tuple_depth(data: bytes, name: str, limits: PickleLimits) -> None:
                 if depth > limits.tuple_depth:
                     raise HostileArtefact(f"{name}: tuples nested deeper than {limits.tuple_depth}")
                 stack[start:] = [depth]
-            elif code == 0x2E:
-                return
-            elif code in b"(":
-                marks.append(len(stack))
-            elif code in b"1deul":
-                start = marks.pop()
-                del stack[start:]
-                if code in b"ld":
-                    stack.append(0)
-            elif code in b"0a":
-                stack.pop()
-            elif code == ord("s"):
-                del stack[-2:]
-            elif code in _PUTS or code == ord("p"):
-                index, position = _operand(data, code, position)
+            elif code in b"(1deul0as":
+                _drop_values(code, stack, marks)
+            elif code in _PUTS or code in b"p\x94":
+                index = len(memo)
+                if code != 0x94:
+                    index, position = _operand(data, code, position)
                 memo[index] = stack[-1]
-            elif code == 0x94:
-                memo[len(memo)] = stack[-1]
             elif code in b"hjg":
                 index, position = _operand(data, code, position)
                 stack.append(memo[index])
@@ -350,6 +338,18 @@ def _check_tuple_depth(data: bytes, name: str, limits: PickleLimits) -> None:
         raise UnreadableArtefact(
             f"{name}: the pickle is damaged near byte {position}; copy the file again"
         ) from error
+
+
+def _drop_values(code: int, stack: list[int], marks: list[int]) -> None:
+    """Apply an opcode that marks a place or takes values off, as into the container below them."""
+    if code in b"(":
+        marks.append(len(stack))
+    elif code in b"0a":
+        stack.pop()
+    elif code in b"s":
+        del stack[-2:]
+    else:
+        stack[marks.pop() :] = [0] if code in b"ld" else []
 
 
 def _operand(data: bytes, code: int, position: int) -> tuple[int, int]:

@@ -113,46 +113,57 @@ def parse_ras(data: bytes, name: str) -> list[RasReport]:
     return reports
 
 
+class _TextReader:
+    """Reads one report line by line. block: the state whose ranks are listed; comm: whose they are."""
+
+    def __init__(self, report: RasReport) -> None:
+        self.report, self.block, self.operation = report, "", "collective"
+        self.comm: Communicator | None = None
+        self.sizes: dict[str, int] = {}
+
+    def read(self, number: int, line: str) -> None:
+        """Take one line behind the report's first."""
+        report, said = self.report, line.strip()
+        if found := _GROUP.match(line):
+            self.sizes[found[1]] = int(found[5])
+        elif found := _COMM.match(line):
+            self.comm = report.communicators.setdefault(found[3], Communicator(found[3]))
+            self.comm.size = self.sizes.get(found[1], 0)
+            self.comm.lines.append((number, said))
+            self.block, self.operation = found[4], "collective"
+        elif said in ("INCOMPLETE", "DEAD", "TIMEOUT"):
+            self.block, self.comm = said, None
+        elif found := _TIMEOUTS.search(line):
+            report.timeouts, report.timeout_line = int(found[1]), (number, said)
+        elif self.comm is None and (found := _PROCESS.match(line)):
+            target = report.dead if self.block == "DEAD" else report.missing
+            target.append((number, said, Place(found[3], int(found[1]), found[2])))
+        elif self.comm is None and _OPERATION.search(line):
+            # an excerpt that leaves the communicator's own line out
+            self.comm = report.communicators.setdefault("0", Communicator("0"))
+            self._read_rank(number, line)
+        elif self.comm is not None and said:
+            self._read_rank(number, line)
+
+    def _read_rank(self, number: int, line: str) -> None:
+        assert self.comm is not None
+        self.operation = _communicator_line(self.comm, self.block, self.operation, number, line)
+
+
 def _parse_text(text: str, name: str) -> Iterator[RasReport]:
-    report: RasReport | None = None
+    reader: _TextReader | None = None
     version, version_line = "", 0
-    block: str = ""
-    comm: Communicator | None = None
-    operation = "collective"
-    sizes: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VERSION.search(line):
             version, version_line = found[1], number
-        if line.startswith("Job summary") or (report is None and _EXCERPT.match(line)):
-            if report is not None:
-                yield report
-            report = RasReport(name, version_line or number, version)
-            block, comm, sizes = "", None, {}
-            continue
-        if report is None:
-            continue
-        if found := _GROUP.match(line):
-            sizes[found[1]] = int(found[5])
-        elif found := _COMM.match(line):
-            comm = report.communicators.setdefault(found[3], Communicator(found[3]))
-            comm.size = sizes.get(found[1], 0)
-            comm.lines.append((number, line.strip()))
-            block, operation = found[4], "collective"
-        elif line.strip() in ("INCOMPLETE", "DEAD", "TIMEOUT"):
-            block, comm = line.strip(), None
-        elif found := _TIMEOUTS.search(line):
-            report.timeouts, report.timeout_line = int(found[1]), (number, line.strip())
-        elif (found := _PROCESS.match(line)) and comm is None:
-            target = report.dead if block == "DEAD" else report.missing
-            target.append((number, line.strip(), Place(found[3], int(found[1]), found[2])))
-        elif comm is None and _OPERATION.search(line):
-            # an excerpt that leaves the communicator's own line out
-            comm = report.communicators.setdefault("0", Communicator("0"))
-            operation = _communicator_line(comm, block, operation, number, line)
-        elif comm is not None and line.strip():
-            operation = _communicator_line(comm, block, operation, number, line)
-    if report is not None:
-        yield report
+        if line.startswith("Job summary") or (reader is None and _EXCERPT.match(line)):
+            if reader is not None:
+                yield reader.report
+            reader = _TextReader(RasReport(name, version_line or number, version))
+        elif reader is not None:
+            reader.read(number, line)
+    if reader is not None:
+        yield reader.report
 
 
 def _communicator_line(
@@ -220,12 +231,13 @@ def _load(text: str, name: str) -> Any:
     raise UnreadableArtefact(f"{name}: broken JSON ({failure}); run the query again") from failure
 
 
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
 def _json_communicator(item: Mapping[str, Any], label: str) -> Communicator:
     comm = Communicator(label, _int(item.get("size")))
-    ranks = item.get("ranks")
-    for entry in ranks if isinstance(ranks, list) else ():
-        if not isinstance(entry, dict):
-            continue
+    for entry in _objects(item.get("ranks")):
         rank = _int(entry.get("rank"))
         comm.places[rank] = _json_place(entry)
         counts = entry.get("collective_counts")
@@ -237,10 +249,7 @@ def _json_communicator(item: Mapping[str, Any], label: str) -> Communicator:
                 code = _int(status.get(key))
                 if code not in (0, 7):  # ncclSuccess, ncclInProgress
                     comm.errors[rank] = f"{key} {code}"
-    absent = item.get("missing_ranks")
-    for entry in absent if isinstance(absent, list) else ():
-        if not isinstance(entry, dict):
-            continue
+    for entry in _objects(item.get("missing_ranks")):
         rank = _int(entry.get("rank"))
         comm.places[rank] = _json_place(entry)
         status = entry.get("status")

@@ -256,14 +256,7 @@ class Architecture:
     """Elements of the part whose activations are not spelled out, 0: all of them."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "heads", "vocab"):
-            if getattr(self, name) <= 0:
-                raise InvalidParameter(name, f"must be positive, got {getattr(self, name)}")
-        for name in ("ffn", "kv_heads", "head_dim", "positions", "experts", "experts_per_token"):
-            if getattr(self, name) < 0:
-                raise InvalidParameter(name, f"must not be negative, got {getattr(self, name)}")
-        if self.layers > 10_000 or self.hidden > 1_000_000 or self.vocab > 100_000_000:
-            raise InvalidParameter("layers", "larger than any known model; check the units")
+        self._check_sizes()
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
         if self.heads % self.kv_heads:
@@ -285,6 +278,16 @@ class Architecture:
             raise InvalidParameter("ffn", "must be positive")
         if self.dense_layers > self.layers:
             raise InvalidParameter("dense_layers", f"must not exceed layers ({self.layers})")
+
+    def _check_sizes(self) -> None:
+        for name in ("hidden", "layers", "heads", "vocab"):
+            if getattr(self, name) <= 0:
+                raise InvalidParameter(name, f"must be positive, got {getattr(self, name)}")
+        for name in ("ffn", "kv_heads", "head_dim", "positions", "experts", "experts_per_token"):
+            if getattr(self, name) < 0:
+                raise InvalidParameter(name, f"must not be negative, got {getattr(self, name)}")
+        if self.layers > 10_000 or self.hidden > 1_000_000 or self.vocab > 100_000_000:
+            raise InvalidParameter("layers", "larger than any known model; check the units")
 
     def __hash__(self) -> int:
         return self._hash

@@ -71,6 +71,32 @@ _PARALLEL = {
     "fsdp_full_shard": "fsdp",
     "false": "none",
 }
+_RECOMPUTE = {
+    "none": "none",
+    "false": "none",
+    "full": "full",
+    "true": "full",
+    "selective": "selective",
+}
+_COUNTS = {
+    "lora_rank": "lora_rank",
+    "lora_r": "lora_rank",
+    "accumulation": "micro_batches",
+    "grad_accum": "micro_batches",
+    "micro_batches": "micro_batches",
+}
+_FLAGS = {
+    "dora": "dora",
+    "activation_offload": "activation_offload",
+    "freeze_vision": "tower_frozen",
+}
+_AS_THEY_STAND = (
+    "framework",
+    "quantized_bits",
+    "double_quant",
+    "offload_optimizer",
+    "offload_parameters",
+)
 _SIZES = {
     "hidden": "hidden",
     "layers": "layers",
@@ -143,27 +169,17 @@ def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
         "micro_batch": read_int("mbs", row.get("mbs", 1)),
         "precision": _choose("precision", row.get("precision", "bf16"), _PRECISIONS),
         "attention": _choose("attn", row.get("attn", "sdpa"), _ATTENTION),
-        "recompute": _choose(
-            "recompute",
-            row.get("recompute", "none"),
-            {
-                "none": "none",
-                "false": "none",
-                "full": "full",
-                "true": "full",
-                "selective": "selective",
-            },
-        ),
+        "recompute": _choose("recompute", row.get("recompute", "none"), _RECOMPUTE),
         "sharding": _choose("parallel", row.get("parallel", "none"), _PARALLEL),
         "optimizer": read_optimizer("adamw_fused" if lora else optimizer),
         "world": max(1, read_int("world", row.get("world", 1))),
+        "compiled": bool(row.get("compile")),
+        "loss_eager": row.get("compile") == "blocks",
+        "host_pinned": bool(row.get("pin")),
     }
-    for key in ("lora_rank", "lora_r"):
-        if row.get(key):
-            setup["lora_rank"] = read_int(key, row[key])
-    for key in ("accumulation", "grad_accum", "micro_batches"):
-        if row.get(key):
-            setup["micro_batches"] = read_int(key, row[key])
+    setup |= {name: read_int(key, row[key]) for key, name in _COUNTS.items() if row.get(key)}
+    setup |= {name: True for key, name in _FLAGS.items() if row.get(key)}
+    setup |= {key: row[key] for key in _AS_THEY_STAND if row.get(key)}
     if lora or row.get("lora"):
         setup["lora_rank"] = int(lora[1]) if lora else read_int("lora", row["lora"])
     targets = row.get("lora_targets")
@@ -173,9 +189,6 @@ def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
         setup["micro_batches"] = max(
             1, read_int("rollouts", row["rollouts"]) // setup["micro_batch"]
         )
-    for key in ("dora", "activation_offload"):
-        if row.get(key):
-            setup[key] = True
     if row.get("fp8"):
         setup["fp8_bytes"] = 2 if row["fp8"] == "torchao" else 1
     if row.get("image_patches"):
@@ -183,22 +196,8 @@ def _read_setup(row: Mapping[str, Any]) -> dict[str, Any]:
         setup["image_patches"] = read_int("image_patches", row["image_patches"]) ** 2
     if "_class_name" in (row.get("config") or {}):
         setup["text_tokens"] = read_int("text", row.get("text", 512))
-    if row.get("freeze_vision"):
-        setup["tower_frozen"] = True
     if row.get("experts") == "eager":
         setup["experts_loop"] = True
-    setup["compiled"] = bool(row.get("compile"))
-    setup["loss_eager"] = row.get("compile") == "blocks"
-    for key in (
-        "framework",
-        "quantized_bits",
-        "double_quant",
-        "offload_optimizer",
-        "offload_parameters",
-    ):
-        if row.get(key):
-            setup[key] = row[key]
-    setup["host_pinned"] = bool(row.get("pin"))
     return setup
 
 

@@ -66,18 +66,10 @@ class Run:
     """A frozen copy stands beside the trained model (DPO)."""
 
 
-def build_run(draft: Draft) -> Run:
-    """Architecture and setup of a draft. Raises InvalidParameter naming what is missing or wrong."""
-    shape = dict(draft.shape)
-    setup = dict(draft.setup)
-    assumed = list(draft.assumed)
-    if not shape.get("hidden") and draft.extra.get("model_problem"):
-        raise InvalidParameter("model", str(draft.extra["model_problem"]))
-    for name in ("hidden", "layers", "heads", "vocab"):
-        if not shape.get(name):
-            raise InvalidParameter(
-                name, "is not given by any configuration file or flag; give it or a config.json"
-            )
+def _assume_sizes(
+    draft: Draft, shape: dict[str, Any], setup: dict[str, Any], assumed: list[str]
+) -> None:
+    """Everyday values of the sizes that nothing states."""
     if not setup.get("sequence"):
         longest = int(
             shape.get("positions") or draft.extra.get("max_positions") or EVERYDAY_SEQUENCE
@@ -91,6 +83,21 @@ def build_run(draft: Draft) -> Run:
         shape["ffn"] = 4 * shape["hidden"]
         assumed.append(f"MLP width 4h = {shape['ffn']}")
     shape.setdefault("ffn", 0)
+
+
+def build_run(draft: Draft) -> Run:
+    """Architecture and setup of a draft. Raises InvalidParameter naming what is missing or wrong."""
+    shape = dict(draft.shape)
+    setup = dict(draft.setup)
+    assumed = list(draft.assumed)
+    if not shape.get("hidden") and draft.extra.get("model_problem"):
+        raise InvalidParameter("model", str(draft.extra["model_problem"]))
+    for name in ("hidden", "layers", "heads", "vocab"):
+        if not shape.get(name):
+            raise InvalidParameter(
+                name, "is not given by any configuration file or flag; give it or a config.json"
+            )
+    _assume_sizes(draft, shape, setup, assumed)
     _take_framework_defaults(setup, assumed)
     _derive_parallel(draft, setup, assumed)
     if shape.pop("learned_positions", False):

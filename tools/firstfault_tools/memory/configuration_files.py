@@ -35,16 +35,18 @@ _DOTTED = expression(r"--([a-z_]{2,40})\.([a-z_]{2,60})(?:[= ](?!--)([^\s]{1,200
 MAX_BYTES = 64 * 1024 * 1024
 MAX_STRUCTURED = 4 * 1024 * 1024
 _AUTO = ("auto", "Auto", None)
+_DEEPSPEED_COUNTS = {
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "micro_batches",
+}
 
 
 def read_configuration(text: str, name: str = "configuration") -> Draft:
     """Draft of any supported configuration text. Raises UnreadableArtefact where none fits."""
     if len(text) > MAX_BYTES:
         raise UnreadableArtefact(f"{name}: larger than 64 MiB; give the part with the arguments")
-    if find_dump(text) >= 0:
-        draft = read_megatron_dump(text, name)
-        if draft is not None:
-            return draft
+    if find_dump(text) >= 0 and (draft := read_megatron_dump(text, name)) is not None:
+        return draft
     lower = name.lower()
     stripped = text.lstrip()
     if "TrainingArguments(" in text and not stripped.startswith("{"):
@@ -57,6 +59,11 @@ def read_configuration(text: str, name: str = "configuration") -> Draft:
         return _read_json(text, name)
     if lower.endswith((".yaml", ".yml")):
         return _read_yaml(text, name)
+    return _read_by_words(text, name)
+
+
+def _read_by_words(text: str, name: str) -> Draft:
+    """A text whose kind neither its name nor its first character tells."""
     if is_nemo(text):
         return read_nemo_script(text, name)
     if re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE) and "--" not in text:
@@ -158,12 +165,11 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
     parameters = zero.get("offload_param") or {}
     if isinstance(parameters, Mapping) and parameters.get("device") in ("cpu", "nvme"):
         setup["offload_parameters"] = True
-    micro = config.get("train_micro_batch_size_per_gpu")
-    if micro not in _AUTO:
-        setup["micro_batch"] = read_int("train_micro_batch_size_per_gpu", micro)
-    steps = config.get("gradient_accumulation_steps")
-    if steps not in _AUTO:
-        setup["micro_batches"] = read_int("gradient_accumulation_steps", steps)
+    setup |= {
+        name: read_int(key, config[key])
+        for key, name in _DEEPSPEED_COUNTS.items()
+        if config.get(key) not in _AUTO
+    }
     for key in ("bf16", "fp16"):
         section = config.get(key) or {}
         if isinstance(section, Mapping) and section.get("enabled") is True:
@@ -189,6 +195,17 @@ _TITAN_FLAVORS = {
     "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
 }
 """torchtitan's own flavors (torchtitan/models/*/__init__.py) by the published model of the same sizes."""
+_TITAN_SIZES = {
+    "seq_len": "sequence",
+    "local_batch_size": "micro_batch",
+    "batch_size": "micro_batch",
+}
+_TITAN_DEGREES = {
+    "tensor_parallel_degree": "tensor",
+    "pipeline_parallel_degree": "pipeline",
+    "context_parallel_degree": "context",
+    "expert_parallel_degree": "expert",
+}
 _TITAN_OPTIMIZERS = {"fused": "adamw_fused", "foreach": "adamw_foreach", "for-loop": "adamw_loop"}
 
 
@@ -214,32 +231,19 @@ def read_torchtitan(
         extra["model_problem"] = problem
         assumed.append(f"model {problem}")
     setup |= _read_titan_widths(config)
-    for key, name in (
-        ("seq_len", "sequence"),
-        ("local_batch_size", "micro_batch"),
-        ("batch_size", "micro_batch"),
-    ):
-        if key in training:
-            setup[name] = read_int(f"training.{key}", training[key])
-    if whole and model:
-        defaults: dict[str, Any] = {"sequence": 2048, "micro_batch": 8}
-        if not _section(config, "activation_checkpoint"):
-            defaults["recompute"] = "selective"
-        for name, value in defaults.items():
-            if name not in setup:
-                setup[name] = value
-                flag = name.replace("_", "-")
-                assumed.append(f"{flag} {value}, torchtitan's default: state it with --{flag}")
-    sizes = {
-        "tensor_parallel_degree": "tensor",
-        "pipeline_parallel_degree": "pipeline",
-        "context_parallel_degree": "context",
-        "expert_parallel_degree": "expert",
+    setup |= {
+        name: read_int(f"training.{key}", training[key])
+        for key, name in _TITAN_SIZES.items()
+        if key in training
     }
-    for key, name in sizes.items():
-        for place in (parallel, training):
-            if key in place:
-                setup[name] = max(1, read_int(f"parallelism.{key}", place[key]))
+    if whole and model:
+        _take_titan_defaults(config, setup, assumed)
+    setup |= {
+        name: max(1, read_int(f"parallelism.{key}", place[key]))
+        for key, name in _TITAN_DEGREES.items()
+        for place in (parallel, training)
+        if key in place
+    }
     shard = parallel.get("data_parallel_shard_degree", training.get("data_parallel_shard_degree"))
     if isinstance(shard, int) and shard > 0:
         replicate = parallel.get("data_parallel_replicate_degree", 1)
@@ -289,6 +293,19 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _take_titan_defaults(
+    config: Mapping[str, Any], setup: dict[str, Any], assumed: list[str]
+) -> None:
+    defaults: dict[str, Any] = {"sequence": 2048, "micro_batch": 8}
+    if not _section(config, "activation_checkpoint"):
+        defaults["recompute"] = "selective"
+    for name, value in defaults.items():
+        if name not in setup:
+            setup[name] = value
+            flag = name.replace("_", "-")
+            assumed.append(f"{flag} {value}, torchtitan's default: state it with --{flag}")
+
+
 def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") -> Draft:
     """Draft of an Accelerate configuration (FSDP, DeepSpeed or DDP)."""
     setup: dict[str, Any] = {"framework": "huggingface"}
@@ -302,34 +319,10 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
     if "num_processes" in config:
         setup["world"] = max(1, read_int("num_processes", config["num_processes"]))
     if kind == "FSDP":
-        section = _section(config, "fsdp_config")
-        strategy = str(
-            section.get("fsdp_sharding_strategy", section.get("fsdp_reshard_after_forward", ""))
-        ).upper()
-        weak = strategy in ("SHARD_GRAD_OP", "2", "FALSE")
-        setup["sharding"] = "zero2" if weak else "ddp" if strategy == "NO_SHARD" else "fsdp"
-        if read_bool(section.get("fsdp_activation_checkpointing", "")):
-            setup["recompute"] = "full"
-        if read_bool(section.get("fsdp_offload_params", "")):
-            # FSDP steps where its shards are: weights, gradients and moments on the host.
-            setup["offload_optimizer"] = setup["offload_parameters"] = True
+        setup |= _read_fsdp_section(_section(config, "fsdp_config"))
     elif kind == "DEEPSPEED":
-        section = _section(config, "deepspeed_config")
-        setup["framework"] = "deepspeed"
-        stage = section.get("zero_stage", 2)
-        number = read_int("deepspeed_config.zero_stage", stage)
-        if number > 3:
-            raise InvalidParameter("deepspeed_config.zero_stage", "must be 0, 1, 2 or 3")
-        setup["sharding"] = ("ddp", "zero1", "zero2", "zero3")[number]
-        setup["precision"] = {"bf16": "bf16", "fp16": "fp16"}.get(mixed, "fp32")
-        if section.get("offload_optimizer_device") in ("cpu", "nvme"):
-            setup["offload_optimizer"] = True
-        if section.get("offload_param_device") in ("cpu", "nvme"):
-            setup["offload_parameters"] = True
-        if section.get("gradient_accumulation_steps") not in _AUTO:
-            setup["micro_batches"] = read_int(
-                "gradient_accumulation_steps", section["gradient_accumulation_steps"]
-            )
+        setup |= _read_deepspeed_section(_section(config, "deepspeed_config"))
+        setup["precision"] = mixed if mixed in ("bf16", "fp16") else "fp32"
     elif kind in ("MULTI_GPU", "DDP"):
         setup["sharding"] = "ddp"
     mesh = _section(config, "parallelism_config")
@@ -338,3 +331,36 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
         if isinstance(size, int) and size > 1:
             setup[name] = size
     return Draft({}, setup, (), source, {})
+
+
+def _read_fsdp_section(section: Mapping[str, Any]) -> dict[str, Any]:
+    strategy = str(
+        section.get("fsdp_sharding_strategy", section.get("fsdp_reshard_after_forward", ""))
+    ).upper()
+    weak = strategy in ("SHARD_GRAD_OP", "2", "FALSE")
+    setup: dict[str, Any] = {
+        "sharding": "zero2" if weak else "ddp" if strategy == "NO_SHARD" else "fsdp"
+    }
+    if read_bool(section.get("fsdp_activation_checkpointing", "")):
+        setup["recompute"] = "full"
+    if read_bool(section.get("fsdp_offload_params", "")):
+        # FSDP steps where its shards are: weights, gradients and moments on the host.
+        setup["offload_optimizer"] = setup["offload_parameters"] = True
+    return setup
+
+
+def _read_deepspeed_section(section: Mapping[str, Any]) -> dict[str, Any]:
+    stage = read_int("deepspeed_config.zero_stage", section.get("zero_stage", 2))
+    if stage > 3:
+        raise InvalidParameter("deepspeed_config.zero_stage", "must be 0, 1, 2 or 3")
+    setup: dict[str, Any] = {
+        "framework": "deepspeed",
+        "sharding": ("ddp", "zero1", "zero2", "zero3")[stage],
+    }
+    for name in ("optimizer", "param"):
+        if section.get(f"offload_{name}_device") in ("cpu", "nvme"):
+            setup["offload_parameters" if name == "param" else "offload_optimizer"] = True
+    steps = section.get("gradient_accumulation_steps")
+    if steps not in _AUTO:
+        setup["micro_batches"] = read_int("gradient_accumulation_steps", steps)
+    return setup

@@ -40,6 +40,7 @@ _SIZES = {
     "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
 }
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
+_ACTIVATION_KEYS = ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act")
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -78,10 +79,9 @@ def read_huggingface(config: Mapping[str, Any], source: str = "config.json") -> 
             shape |= {"counted": False, "partial": f"model_type {family[:40]} is not known"}
     shape["family"] = family
     for name, keys in _SIZES.items():
-        for key in keys:
-            if isinstance(config.get(key), int | str):
-                shape[name] = read_int(key, config[key])
-                break
+        key = next((k for k in keys if isinstance(config.get(k), int | str)), None)
+        if key is not None:
+            shape[name] = read_int(key, config[key])
     _read_experts(config, shape)
     _read_special(config, family, shape)
     if latent := read_latent(config, family):
@@ -90,15 +90,12 @@ def read_huggingface(config: Mapping[str, Any], source: str = "config.json") -> 
         if shape.get("heads"):
             shape["kv_heads"] = shape["heads"]
     _read_tying(config, family, shape, assumed)
-    for key in ("hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act"):
-        if str(config.get(key)) in _ACTIVATIONS:
-            shape["activation"] = _ACTIVATIONS[str(config[key])]
+    named = [str(config.get(key)) for key in _ACTIVATION_KEYS]
+    if known := [_ACTIVATIONS[name] for name in named if name in _ACTIVATIONS]:
+        shape["activation"] = known[-1]
     _read_biases(config, shape)
-    extra: dict[str, Any] = {}
-    for key in _POSITIONS:
-        if config.get(key):
-            extra["max_positions"] = read_int(key, config[key])
-            break
+    key = next((k for k in _POSITIONS if config.get(k)), None)
+    extra: dict[str, Any] = {"max_positions": read_int(key, config[key])} if key else {}
     _read_beside(config, family, outer, shape, extra)
     _read_prediction(config, shape, assumed)
     return Draft(shape, {}, tuple(assumed), source, extra)
@@ -246,13 +243,12 @@ def _read_biases(config: Mapping[str, Any], shape: dict[str, Any]) -> None:
                 inward or key == "use_qkv_bias"
             )
             break
-    for key, name in (("attention_out_bias", "attention_out_bias"), ("mlp_bias", "mlp_bias")):
+    for key in ("attention_out_bias", "mlp_bias"):
         if config.get(key) is not None:
-            shape[name] = bool(config[key])
-    for key in ("qk_layernorm", "use_qk_norm"):
-        if config.get(key) and shape.get("qk_norm_by_flag"):
-            shape["qk_norm"] = True
-    shape.pop("qk_norm_by_flag", None)
+            shape[key] = bool(config[key])
+    flagged = config.get("qk_layernorm") or config.get("use_qk_norm")
+    if shape.pop("qk_norm_by_flag", None) and flagged:
+        shape["qk_norm"] = True
     more = int(shape.get("extra_parameters") or 0)
     if shape.pop("head_bias", False) or config.get("lm_head_bias"):
         more += int(shape.get("vocab") or 0)
@@ -427,30 +423,32 @@ def read_training_arguments(text: str, source: str = "TrainingArguments") -> Dra
     return Draft({}, setup, (), source, {})
 
 
+_OPTIMIZERS = (
+    ("4bit adam", "adamw_4bit"),
+    ("8bit paged adam", "paged_adamw_8bit"),
+    ("fp8 paged adam", "paged_adamw_8bit"),
+    ("8bit", "adamw_8bit"),
+    ("fp8 adam", "adamw_8bit"),
+    ("paged adam", "paged_adamw"),
+    ("adafactor", "adafactor"),
+    ("lion", "lion"),
+    ("muon", "muon"),
+    ("^sgd momentum", "sgd_momentum"),
+    ("^sgd", "sgd"),
+    ("adam fused", "adamw_fused"),
+    ("adam loop", "adamw_loop"),
+    ("adam single", "adamw_loop"),
+    ("adam", "adamw_foreach"),
+)
+"""Our name of an optimizer by words that its name holds, `^` for the beginning; the first row decides."""
+
+
 def read_optimizer(name: str) -> str:
     """Our name of an optimizer as frameworks write it."""
-    text = name.strip().lower().replace("-", "_")
-    paged = "paged" in text and "adam" in text
-    if "4bit" in text and "adam" in text:
-        return "adamw_4bit"
-    if "8bit" in text or ("adam" in text and "fp8" in text):
-        return "paged_adamw_8bit" if paged else "adamw_8bit"
-    if paged:
-        return "paged_adamw"
-    if "adafactor" in text:
-        return "adafactor"
-    if "lion" in text:
-        return "lion"
-    if "muon" in text:
-        return "muon"
-    if text.startswith("sgd"):
-        return "sgd_momentum" if "momentum" in text else "sgd"
-    if "adam" in text:
-        if "fused" in text:
-            return "adamw_fused"
-        if "loop" in text or "single" in text:
-            return "adamw_loop"
-        return "adamw_foreach"
-    if text in ("none", ""):
+    text = "^" + name.strip().lower().replace("-", "_")
+    if text in ("^none", "^"):
         return "none"
+    for words, ours in _OPTIMIZERS:
+        if all(word in text for word in words.split()):
+            return ours
     raise InvalidParameter("optimizer", f"unknown optimizer {name[:60]!r}")

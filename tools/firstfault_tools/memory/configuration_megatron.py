@@ -86,6 +86,13 @@ def read_megatron_flags(flags: Mapping[str, str], source: str) -> Draft:
     return read_megatron(found, source)
 
 
+_EXTRA = {
+    "global_batch_size": "global_batch",
+    "max_position_embeddings": "max_positions",
+    "data_parallel_size": "data",
+}
+
+
 def read_megatron(found: Mapping[str, str], source: str) -> Draft:
     """Draft of Megatron arguments by name (underscores), values as printed."""
 
@@ -98,26 +105,17 @@ def read_megatron(found: Mapping[str, str], source: str) -> Draft:
     def flag(key: str) -> bool:
         return read_bool(found.get(key, ""))
 
+    def numbers(names: Mapping[str, str]) -> dict[str, Any]:
+        return {name: value for key, name in names.items() if (value := number(key))}
+
     shape: dict[str, Any] = {"family": "megatron"}
-    setup: dict[str, Any] = {"framework": "megatron"}
+    shape |= {name: value for key, name in SHAPE.items() if (value := number(key)) is not None}
+    setup: dict[str, Any] = {"framework": "megatron", **numbers(_SETUP)}
     assumed: list[str] = []
-    for key, name in SHAPE.items():
-        if (value := number(key)) is not None:
-            shape[name] = value
-    for key, name in _SETUP.items():
-        if value := number(key):
-            setup[name] = value
     _read_model(found, shape, setup, number, flag, assumed)
     _read_pipeline(found, shape, setup, number)
     _read_precision(found, setup, flag)
-    extra: dict[str, Any] = {}
-    if batch := number("global_batch_size"):
-        extra["global_batch"] = batch
-    if positions := number("max_position_embeddings"):
-        extra["max_positions"] = positions
-    if data := number("data_parallel_size"):
-        extra["data"] = data
-    return Draft(shape, setup, tuple(assumed), source, extra)
+    return Draft(shape, setup, tuple(assumed), source, numbers(_EXTRA))
 
 
 def _read_model(
@@ -212,6 +210,10 @@ def _read_pipeline(
         int(setup.get("tensor", 1)) > 1
     )
     setup["distributed_optimizer"] = read_bool(found.get("use_distributed_optimizer", ""))
+    _read_recompute(found, setup, number)
+
+
+def _read_recompute(found: Mapping[str, str], setup: dict[str, Any], number: Any) -> None:
     granularity = found.get("recompute_granularity", "None")
     if read_bool(found.get("recompute_activations", "")):
         granularity = "selective"

@@ -150,16 +150,13 @@ def _tell_kept(words: str, rows: Sequence[tuple[int, str]], file: str) -> Findin
     )
 
 
-def _climb(
-    series: StepSeries, column: str, lines: Sequence[tuple[int, str]], file: str, end: int
-) -> Finding | None:
-    if column not in series.columns:
-        return None
+def _steepest(
+    series: StepSeries, values: Sequence[float], end: int
+) -> tuple[int, list[int]] | None:
+    """Rank and rows of the largest steady growth in front of line `end`."""
     by_rank: dict[int, list[int]] = defaultdict(list)
-    values = series.columns[column]
-    for row in range(len(series)):
-        if series.line[row] >= end:
-            break
+    before = itertools.takewhile(lambda row: series.line[row] < end, range(len(series)))
+    for row in before:
         if values[row] != MISSING and values[row] > 0:
             by_rank[series.rank[row]].append(row)
     best: tuple[float, int, list[int]] | None = None
@@ -179,9 +176,19 @@ def _climb(
             continue
         if steady:
             best = gained, rank, rows
+    return best[1:] if best is not None else None
+
+
+def _climb(
+    series: StepSeries, column: str, lines: Sequence[tuple[int, str]], file: str, end: int
+) -> Finding | None:
+    if column not in series.columns:
+        return None
+    values = series.columns[column]
+    best = _steepest(series, values, end)
     if best is None:
         return None
-    _, rank, rows = best
+    rank, rows = best
     # a level that lasts (training) is no part of the climb that follows it (the first validation)
     flat = [i for i, r in enumerate(rows) if values[r] <= (1 + LEVEL) * values[rows[0]]]
     rows = rows[flat[-1] :]
@@ -199,16 +206,15 @@ def _climb(
     if _VALIDATES.search((series.texts.get(last) or "")[:200]):
         title = title.replace("growing before", "growing during the validation before", 1)
     keeper = _find_keeper(lines)
-    if keeper is None:
-        title += (
-            "a leak, something keeps tensors from step to step (a loss, metric or state that still "
-            "carries its graph and was not detached, or outputs gathered in a list)"
-        )
-    else:
-        title += (
+    title += (
+        "a leak, something keeps tensors from step to step (a loss, metric or state that still "
+        "carries its graph and was not detached, or outputs gathered in a list)"
+        if keeper is None
+        else (
             f"`{keeper[1].strip()[:120]}` keeps the graph of every batch alive, because the tensor is neither "
             "detached nor turned into a number (.item(), .detach()), nor made under torch.no_grad()"
         )
+    )
     evidence = tuple(
         Evidence(file, series.line[r], series.texts.get(r) or "", None if rank == NO_RANK else rank)
         for r in (first, last)

@@ -287,6 +287,14 @@ def describe_step(step: PlannedStep) -> dict[str, Json]:
     }
 
 
+def _say_execution(setup: TrainingSetup) -> str:
+    if setup.framework is Framework.MEGATRON:
+        return "Transformer Engine kernels: fused norms, activation and attention"
+    if setup.loss_fused:
+        return "eager execution, fused or chunked loss"
+    return "eager execution, loss in fp32 over all positions: state --loss-fused where a fused or chunked loss runs"
+
+
 def _list_assumptions(run: Run) -> list[str]:
     setup = run.setup
     found = []
@@ -295,14 +303,7 @@ def _list_assumptions(run: Run) -> list[str]:
             f"the engine reserves {run.rollout.share:.0%} of the card"
             + (" and frees it after the rollout" if run.rollout.sleeps else " through every phase")
         )
-    if setup.framework is Framework.MEGATRON:
-        found.append("Transformer Engine kernels: fused norms, activation and attention")
-    elif setup.loss_fused:
-        found.append("eager execution, fused or chunked loss")
-    else:
-        found.append(
-            "eager execution, loss in fp32 over all positions: state --loss-fused where a fused or chunked loss runs"
-        )
+    found.append(_say_execution(setup))
     if setup.pipeline > 1 and len(set(held := setup.split_layers(run.shape))) > 1:
         found.append(
             f"{run.shape.layers} layers over {setup.pipeline} stages: {', '.join(map(str, held))}; state "

@@ -164,6 +164,16 @@ MOST = 100_000_000
 """More of anything is a slip."""
 
 
+def _check_counts(counts: tuple[int, ...]) -> None:
+    if min(counts) >= 1 and max(counts) <= MOST:
+        return
+    for name, value in zip(_COUNTS, counts, strict=True):
+        if value < 1:
+            raise InvalidParameter(name, f"must be at least 1, got {value}")
+        if value > MOST:
+            raise InvalidParameter(name, f"is larger than any known run: {value}")
+
+
 @dataclass(frozen=True)
 class TrainingSetup:
     """One training run as memory sees it. `context` splits the sequence; `data` is derived.
@@ -235,13 +245,7 @@ class TrainingSetup:
     tower_frozen: bool = False
 
     def __post_init__(self) -> None:
-        counts = _read_counts(self)
-        if min(counts) < 1 or max(counts) > MOST:
-            for name, value in zip(_COUNTS, counts, strict=True):
-                if value < 1:
-                    raise InvalidParameter(name, f"must be at least 1, got {value}")
-                if value > MOST:
-                    raise InvalidParameter(name, f"is larger than any known run: {value}")
+        _check_counts(_read_counts(self))
         if self.optimizer not in OPTIMIZERS:
             raise InvalidParameter("optimizer", f"must be one of {', '.join(OPTIMIZERS)}")
         if self.quantized_bits not in (0, 4, 8):

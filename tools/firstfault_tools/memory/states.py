@@ -179,9 +179,8 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     master_bytes = 4 if setup.precision is Precision.BF16_MASTER or deepspeed else 0
     moment_width = 4 if master_bytes or width == 4 else width
     states = setup.states
-    optimizer_ranks = shard
-    if setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3):
-        optimizer_ranks = ranks
+    by_stages = setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3)
+    optimizer_ranks = ranks if by_stages else shard
     moments = int((states.moments * moment_width + states.state_bytes) * learned / optimizer_ranks)
     master = master_bytes * learned // optimizer_ranks
     gradient_ranks = ranks if split or setup.sharding is Sharding.ZERO2 else 1

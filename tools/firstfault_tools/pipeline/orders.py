@@ -8,6 +8,7 @@ steps of deepseek-ai/DualPipe.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -105,61 +106,55 @@ def _zb_h1(p: int, m: int) -> Orders:
     return Orders(tuple(ranks), tuple(range(p)), frozenset({0}), frozenset({p - 1}))
 
 
-def _zb_v(p: int, m: int) -> Orders:
+class _FoldedRank:
+    """Operation list of one ZB-V rank, which holds two chunks; surplus micro-batches drop out."""
+
+    def __init__(self, p: int, m: int, rank: int) -> None:
+        self.m, self.stage = m, (rank, 2 * p - 1 - rank)
+        self.ops: list[Op] = []
+        self.done: Counter[tuple[Kind, int]] = Counter()
+
+    def run(self, chunk: int, *kinds: Kind) -> None:
+        for kind in kinds:
+            mb = self.done[kind, chunk]
+            self.done[kind, chunk] += 1
+            if mb < self.m:
+                self.ops.append((kind, self.stage[chunk], mb))
+
+
+def _zb_v_rank(p: int, m: int, rank: int) -> tuple[Op, ...]:
     # The pattern needs 2p-1 micro-batches to fill; with fewer, the surplus operations drop out.
     full = max(2 * p - 1, m)
-    ranks = []
-    for rank in range(p):
-        stage = (rank, 2 * p - 1 - rank)
-        ops: list[Op] = []
-        count: dict[tuple[Kind, int], int] = {}
+    line = _FoldedRank(p, m, rank)
+    done, f, i, w = line.done, Kind.FORWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD
+    for _ in range(2 * (p - rank) - 1):
+        line.run(0, f)
+    for _ in range(rank):
+        line.run(1, f)
+        line.run(0, f)
+    for _ in range(p - rank):
+        line.run(1, f, i, w)
+    while done[f, 1] < done[f, 0] or done[f, 0] < full:
+        if done[f, 0] < full:
+            line.run(0, f)
+        line.run(0, i, w)
+        line.run(1, f, i, w)
+    for _ in range(rank):
+        line.run(0, i)
+        line.run(1, i)
+    for _ in range(p - rank):
+        line.run(0, i, w)
+    while done[w, 1] < done[i, 1]:
+        line.run(1, w)
+    while done[w, 0] < done[i, 0]:
+        line.run(0, w)
+    return tuple(line.ops)
 
-        def run(
-            kind: Kind,
-            chunk: int,
-            ops: list[Op] = ops,
-            count: dict[tuple[Kind, int], int] = count,
-            stage: tuple[int, int] = stage,
-        ) -> None:
-            mb = count.get((kind, chunk), 0)
-            count[kind, chunk] = mb + 1
-            if mb < m:
-                ops.append((kind, stage[chunk], mb))
 
-        def done(kind: Kind, chunk: int, count: dict[tuple[Kind, int], int] = count) -> int:
-            return count.get((kind, chunk), 0)
-
-        f, i, w = Kind.FORWARD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD
-        for _ in range(2 * (p - rank) - 1):
-            run(f, 0)
-        for _ in range(rank):
-            run(f, 1)
-            run(f, 0)
-        for _ in range(p - rank):
-            run(f, 1)
-            run(i, 1)
-            run(w, 1)
-        while done(f, 1) < done(f, 0) or done(f, 0) < full:
-            if done(f, 0) < full:
-                run(f, 0)
-            run(i, 0)
-            run(w, 0)
-            run(f, 1)
-            run(i, 1)
-            run(w, 1)
-        for _ in range(rank):
-            run(i, 0)
-            run(i, 1)
-        for _ in range(p - rank):
-            run(i, 0)
-            run(w, 0)
-        while done(w, 1) < done(i, 1):
-            run(w, 1)
-        while done(w, 0) < done(i, 0):
-            run(w, 0)
-        ranks.append(tuple(ops))
+def _zb_v(p: int, m: int) -> Orders:
     rank_of = tuple(min(stage, 2 * p - 1 - stage) for stage in range(2 * p))
-    return Orders(tuple(ranks), rank_of, frozenset({0}), frozenset({2 * p - 1}))
+    ranks = tuple(_zb_v_rank(p, m, rank) for rank in range(p))
+    return Orders(ranks, rank_of, frozenset({0}), frozenset({2 * p - 1}))
 
 
 class _DualRank:
@@ -221,14 +216,10 @@ def _dualpipe_rank(p: int, m: int, rank: int) -> tuple[Op, ...]:
     for _ in range(outer):
         line.backward(1)
         line.pair(1, 0)
-    split = False
+    # Weight gradients are held back from the middle of these backwards on.
     for turn in range(inner):
-        if turn == inner // 2 and half % 2 == 1:
-            split = True
-        line.backward(1, split)
-        if turn == inner // 2 and half % 2 == 0:
-            split = True
-        line.backward(0, split)
+        line.backward(1, split=turn >= (inner + 1) // 2)
+        line.backward(0, split=turn >= inner // 2)
     for _ in range(outer):
         line.weight()
         line.backward(0, split=True)

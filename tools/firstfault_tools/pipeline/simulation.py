@@ -8,6 +8,7 @@ sampled; the result is the longest path through the dependency graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter, ToolError
@@ -60,6 +61,38 @@ LETTER = {
 }
 
 
+class _Stream:
+    """The forwards or the backwards of one rank: their end times so far, and what each waits for."""
+
+    __slots__ = ("cost", "delay", "ends", "lag", "source", "waits")
+
+    def __init__(self, cost: float, delay: float, lag: int, waits: Sequence[bool]) -> None:
+        self.cost, self.delay, self.lag, self.waits = cost, delay, lag, waits
+        self.ends: list[float] = []
+        self.source: list[float] = []
+        """End times of the operations that this stream's own wait for, `lag` places ahead."""
+
+
+def _run_while_ready(forward: _Stream, backward: _Stream, warm: int, now: float) -> float:
+    """Run operations of a rank that is free at `now` until an input is missing; when it is free then."""
+    total, ahead, done = len(forward.waits), len(forward.ends), len(backward.ends)
+    while done < total:
+        forwards = ahead < total and ahead - done <= warm
+        stream, turn = (forward, ahead) if forwards else (backward, done)
+        if stream.waits[turn]:
+            at = turn - stream.lag
+            if at >= len(stream.source):
+                break
+            ready = stream.source[at] + stream.delay
+            if ready > now:
+                now = ready
+        now += stream.cost
+        stream.ends.append(now)
+        ahead += forwards
+        done += not forwards
+    return now
+
+
 def _march(
     p: int, m: int, v: int, schedule: Schedule, times: StageTimes, latency: float
 ) -> tuple[list[list[float]], list[list[float]]]:
@@ -71,75 +104,27 @@ def _march(
     total, last = m * v, p - 1
     # chunk 0 reads the data loader and the last chunk's backward starts from its own loss
     wraps = [c > 0 for c, _ in chunk_order(p, m, v)] if v > 1 else [False] * total
-    ends_f: list[list[float]] = [[] for _ in range(p)]
-    ends_b: list[list[float]] = [[] for _ in range(p)]
+    edge = (0.0 if p == 1 else latency, p, wraps)
+    inner = (latency, 0, [True] * total)
+    forwards = [_Stream(times.forward[r] / v, *(inner if r else edge)) for r in range(p)]
+    backwards = [_Stream(times.backward(r) / v, *(inner if r < last else edge)) for r in range(p)]
+    for r in range(p):
+        forwards[r].source = forwards[r - 1].ends
+        backwards[r].source = backwards[(r + 1) % p].ends
+    warm = [warmup_chunks(schedule, p, m, v, r) for r in range(p)]
     free = [0.0] * p
-    around = 0.0 if p == 1 else latency
-    constants = [
-        (
-            r,
-            warmup_chunks(schedule, p, m, v, r),
-            times.forward[r] / v,
-            times.backward(r) / v,
-            ends_f[r],
-            ends_b[r],
-            ends_f[r - 1] if r else ends_f[last],
-            ends_b[r + 1] if r < last else ends_b[0],
-        )
-        for r in range(p)
-    ]
-    unfinished, moved = p, True
-    while unfinished:
-        if not moved:
-            raise ToolError("pipeline simulation: the operation order deadlocks")
-        moved = False
+    left, before = 2 * total * p, 0
+    while left and left != before:
+        before = left
         # Forwards flow down the ranks and backwards up, so sweep both ways.
-        for sweep in (constants, constants[::-1]):
-            for r, warm, f, b, mine_f, mine_b, source_f, source_b in sweep:
-                kf, kb, now = len(mine_f), len(mine_b), free[r]
-                begun = kf + kb
-                if kb == total:
-                    continue
-                while True:
-                    if kf < total and kf - kb <= warm:
-                        if r:
-                            if kf >= len(source_f):
-                                break
-                            ready = source_f[kf] + latency
-                            if ready > now:
-                                now = ready
-                        elif wraps[kf]:
-                            if kf - p >= len(source_f):
-                                break
-                            ready = source_f[kf - p] + around
-                            if ready > now:
-                                now = ready
-                        now += f
-                        mine_f.append(now)
-                        kf += 1
-                    else:
-                        if kb == total:
-                            unfinished -= 1
-                            break
-                        if r < last:
-                            if kb >= len(source_b):
-                                break
-                            ready = source_b[kb] + latency
-                            if ready > now:
-                                now = ready
-                        elif wraps[kb]:
-                            if kb - p >= len(source_b):
-                                break
-                            ready = source_b[kb - p] + around
-                            if ready > now:
-                                now = ready
-                        now += b
-                        mine_b.append(now)
-                        kb += 1
-                if kf + kb != begun:
-                    moved = True
-                    free[r] = now
-    return ends_f, ends_b
+        for r in (*range(p), *range(last, -1, -1)):
+            free[r] = _run_while_ready(forwards[r], backwards[r], warm[r], free[r])
+        left = sum(
+            2 * total - len(f.ends) - len(b.ends) for f, b in zip(forwards, backwards, strict=True)
+        )
+    if left:
+        raise ToolError("pipeline simulation: the operation order deadlocks")
+    return [f.ends for f in forwards], [b.ends for b in backwards]
 
 
 def _flat_timeline(
@@ -166,14 +151,45 @@ def _flat_timeline(
 
 
 class _Machine:
-    """State of the general simulation: end times by kind, stage and micro-batch."""
+    """State of the general simulation: end times by kind, stage and micro-batch, and each rank's own."""
 
     def __init__(
-        self, orders: Orders, durations: dict[tuple[Kind, int], float], latency: float, pair: float
-    ) -> None:
+        self, orders: Orders, durations: dict[tuple[Kind, int], float], latency: float,
+        pair: float, trace: bool,
+    ) -> None:  # fmt: skip
         self.orders, self.durations, self.latency, self.pair = orders, durations, latency, pair
         self.forward: dict[tuple[int, int], float] = {}
         self.backward: dict[tuple[int, int], float] = {}
+        p = len(orders.ranks)
+        self.at, self.free, self.busy = [0] * p, [0.0] * p, [0.0] * p
+        self.first: list[float | None] = [None] * p
+        self.trace, self.tasks = trace, list[Task]()
+
+    def run_next(self, r: int) -> bool:
+        """Run the next operation of rank `r`; False where none is left or its input is missing."""
+        ops, at = self.orders.ranks[r], self.at[r]
+        if at == len(ops):
+            return False
+        parts = ops[at + 1 : at + 3] if ops[at][0] is Kind.PAIR else ops[at : at + 1]
+        known = [self.ready(op) for op in parts]
+        arrivals = [ready for ready in known if ready is not None]
+        if len(arrivals) < len(known):
+            return False
+        start = max(self.free[r], *arrivals)
+        cost = sum(self.durations[op[0], op[1]] for op in parts)
+        if len(parts) == 2:
+            cost *= self.pair
+        for op in parts:
+            self.finish(op, start + cost)
+            if self.trace:
+                chunk = op[1] // len(self.at)
+                self.tasks.append(Task(r, op[2], LETTER[op[0]], start, start + cost, chunk))
+        if self.first[r] is None:
+            self.first[r] = start
+        self.busy[r] += cost
+        self.free[r] = start + cost
+        self.at[r] += 1 if len(parts) == 1 else 3
+        return True
 
     def ready(self, op: Op) -> float | None:
         """When the input of `op` is there, or None while that is not known."""
@@ -210,50 +226,22 @@ def _general_timeline(
     pair: float,
     trace: bool,
 ) -> Timeline:
-    machine = _Machine(orders, durations, latency, pair)
+    machine = _Machine(orders, durations, latency, pair, trace)
     p = len(orders.ranks)
-    at, free, busy = [0] * p, [0.0] * p, [0.0] * p
-    first: list[float | None] = [None] * p
-    tasks: list[Task] = []
-    unfinished, moved = p, True
-    while unfinished:
-        if not moved:
-            raise ToolError("pipeline simulation: the operation order deadlocks")
+    moved = True
+    while moved:
         moved = False
-        for sweep in (range(p), range(p - 1, -1, -1)):
-            for r in sweep:
-                ops = orders.ranks[r]
-                while at[r] < len(ops):
-                    head = ops[at[r]]
-                    parts = ops[at[r] + 1 : at[r] + 3] if head[0] is Kind.PAIR else (head,)
-                    known = [machine.ready(op) for op in parts]
-                    arrivals = [ready for ready in known if ready is not None]
-                    if len(arrivals) < len(known):
-                        break
-                    start = max(free[r], *arrivals)
-                    cost = sum(durations[op[0], op[1]] for op in parts)
-                    if len(parts) == 2:
-                        cost *= pair
-                    end = start + cost
-                    for op in parts:
-                        machine.finish(op, end)
-                        if trace:
-                            chunk = op[1] // p
-                            tasks.append(Task(r, op[2], LETTER[op[0]], start, end, chunk))
-                    if first[r] is None:
-                        first[r] = start
-                    busy[r] += cost
-                    free[r] = end
-                    at[r] += 1 if len(parts) == 1 else 3
-                    moved = True
-                    if at[r] == len(ops):
-                        unfinished -= 1
-    begin = [start or 0.0 for start in first]
+        for r in (*range(p), *range(p - 1, -1, -1)):
+            while machine.run_next(r):
+                moved = True
+    if any(at < len(ops) for at, ops in zip(machine.at, orders.ranks, strict=True)):
+        raise ToolError("pipeline simulation: the operation order deadlocks")
+    begin = [start or 0.0 for start in machine.first]
     return Timeline(
-        makespan=max(free) - min(begin),
-        busy=tuple(busy),
-        span=tuple(end - start for start, end in zip(begin, free, strict=True)),
-        tasks=tuple(sorted(tasks, key=lambda task: (task.stage, task.start, task.end))),
+        makespan=max(machine.free) - min(begin),
+        busy=tuple(machine.busy),
+        span=tuple(end - start for start, end in zip(begin, machine.free, strict=True)),
+        tasks=tuple(sorted(machine.tasks, key=lambda task: (task.stage, task.start, task.end))),
     )
 
 

@@ -89,7 +89,6 @@ class Container:
     pod: str | None = None
     node: str | None = None
     name: str | None = None
-    state: str | None = None
     reason: str | None = None
     memory_limit: str | None = None
     restarts: str | None = None
@@ -108,6 +107,22 @@ class Ended:
     signal: int | None = None
     finished: str | None = None
     message: str | None = None
+
+    def note(self, key: str, value: str, number: int, line: str) -> bool:
+        """Take a field of the block; False where it is none that says how it ended."""
+        if key == "Reason" and not self.reason:
+            self.reason, self.number, self.text = value, number, line
+        elif key == "Exit Code" and value.lstrip("-").isdecimal():
+            self.exit_code = int(value[:6])
+        elif key == "Signal" and value.isdecimal():
+            self.signal = int(value[:4])
+        elif key == "Finished":
+            self.finished = value
+        elif key == "Message":
+            self.message = value
+        else:
+            return False
+        return True
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -190,68 +205,74 @@ def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
-    found: list[Finding] = []
-    current = Container()
+@dataclass(slots=True)
+class _PodReader:
+    """Reads `kubectl describe pod`. current: the container whose block is read; told: the pod's own end."""
+
+    file: str
+    found: list[Finding] = field(default_factory=list)
+    current: Container = field(default_factory=Container)
     told: Finding | None = None
-    in_limits = False
-    for number, line in lines:
+    in_limits: bool = False
+
+    def begin(self, container: Container) -> None:
+        """Describe the container that was read, and read this one."""
+        self.found.extend(describe_container(self.current, self.file))
+        self.current = container
+
+    def read(self, number: int, line: str) -> None:
+        """Take one line: a heading, or a field of the block it stands in."""
         if "kubectl" in line and (command := _COMMAND.search(line)):
-            found.extend(describe_container(current, file))
-            current = Container(pod=command["pod"])
-            continue
-        if name := _NAME.match(line):
-            found.extend(describe_container(current, file))
-            current = Container(pod=name["name"])
-            continue
-        if _PROMPT.match(line) and current.ended:
-            found.extend(describe_container(current, file))
-            current = Container()
-            continue
-        part = _FIELD.match(line)
-        if part is None:
-            continue
-        key, value = part["key"], part["value"]
-        if key == "Node" and not part["indent"]:
+            self.begin(Container(pod=command["pod"]))
+        elif name := _NAME.match(line):
+            self.begin(Container(pod=name["name"]))
+        elif _PROMPT.match(line) and self.current.ended:
+            self.begin(Container())
+        elif part := _FIELD.match(line):
+            key, value, indent = part["key"], part["value"], len(part["indent"])
+            if key in ("State", "Last State"):
+                self._begin_state(key, value, number, line)
+            elif not value and 0 < indent <= 2 and key not in _SECTIONS:
+                self.begin(Container(pod=self.current.pod, node=self.current.node, name=key))
+            elif not (self.current.ended and self.current.ended[-1].note(key, value, number, line)):
+                self._note(key, value, indent, number, line)
+
+    def _begin_state(self, key: str, value: str, number: int, line: str) -> None:
+        if key == "State" and self.current.ended:
+            self.begin(Container(pod=self.current.pod, node=self.current.node))
+        if value in ("Terminated", "Waiting"):
+            self.current.ended.append(Ended(key, number, line))
+
+    def _note(self, key: str, value: str, indent: int, number: int, line: str) -> None:
+        current = self.current
+        if key == "Node" and not indent:
             current.node = value.split("/")[0] or None
-        elif key in ("State", "Last State"):
-            current.state = key
-            if key == "State" and current.ended:
-                found.extend(describe_container(current, file))
-                current = Container(pod=current.pod, node=current.node, state=key)
-            if value in ("Terminated", "Waiting"):
-                current.ended.append(Ended(key, number, line))
-        elif not value and part["indent"] and len(part["indent"]) <= 2 and key not in _SECTIONS:
-            found.extend(describe_container(current, file))
-            current = Container(pod=current.pod, node=current.node, name=key)
-        elif key == "Reason" and current.ended and not current.ended[-1].reason:
-            current.ended[-1].reason = value
-            current.ended[-1].number, current.ended[-1].text = number, line
-        elif key == "Exit Code" and current.ended and value.lstrip("-").isdecimal():
-            current.ended[-1].exit_code = int(value[:6])
-        elif key == "Signal" and current.ended and value.isdecimal():
-            current.ended[-1].signal = int(value[:4])
-        elif key == "Finished" and current.ended:
-            current.ended[-1].finished = value
-        elif key == "Message" and current.ended:
-            current.ended[-1].message = value
-        elif key == "Message" and not part["indent"] and told and found and found[-1] is told:
-            found[-1] = _add_message(told, value)
         elif key == "Restart Count":
             current.restarts = value
         elif key in ("Limits", "Requests"):
-            in_limits = key == "Limits"
-        elif key == "memory" and in_limits:
+            self.in_limits = key == "Limits"
+        elif key == "memory" and self.in_limits:
             current.memory_limit = value
-        elif (
-            key in ("Reason", "Status")
-            and not part["indent"]
-            and value in ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
-        ):
-            found.extend(_describe_pod(current, value, number, line, file))
-            told = found[-1] if found else None
-    found.extend(describe_container(current, file))
-    return found
+        elif not indent:
+            self._note_pod(key, value, number, line)
+
+    def _note_pod(self, key: str, value: str, number: int, line: str) -> None:
+        if key == "Message" and self.told and self.found and self.found[-1] is self.told:
+            self.found[-1] = _add_message(self.told, value)
+        elif key in ("Reason", "Status") and value in _ENDS_OF_PODS:
+            self.found.extend(_describe_pod(self.current, value, number, line, self.file))
+            self.told = self.found[-1] if self.found else None
+
+
+_ENDS_OF_PODS = ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
+
+
+def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
+    reader = _PodReader(file)
+    for number, line in lines:
+        reader.read(number, line)
+    reader.begin(Container())
+    return reader.found
 
 
 def _add_message(finding: Finding, message: str) -> Finding:
@@ -360,6 +381,16 @@ def make_finding(
     )
 
 
+def _read_subject(rest: str, pod: str | None) -> tuple[str | None, str | None, str]:
+    """Pod or node that an event is about, and what it says. pod: the one described above it."""
+    if target := _OBJECT.match(rest):
+        if target["kind"].lower().startswith("node"):
+            return None, target["name"], target["message"]
+        return target["name"], None, target["message"]
+    told = _DESCRIBE_EVENT.match(rest)
+    return pod, None, told["message"] if told else rest
+
+
 def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     found: list[Finding] = []
     started: set[str | None] = set()
@@ -381,15 +412,7 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         meaning = explain_reason(event["reason"])
         if meaning is None:
             continue
-        subject, node, message = pod, None, rest
-        if target := _OBJECT.match(rest):
-            message = target["message"]
-            if target["kind"].lower().startswith("node"):
-                subject, node = None, target["name"]
-            else:
-                subject = target["name"]
-        elif told := _DESCRIBE_EVENT.match(rest):
-            message = told["message"]
+        subject, node, message = _read_subject(rest, pod)
         who = f"Node {node}" if node else name_pod(subject)
         title = f"{who}: {meaning.reading} ({event['reason']}: {message[:160]})"
         found.append(
