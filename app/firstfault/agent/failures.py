@@ -170,28 +170,32 @@ def explain_failure(error: BaseException, endpoint: Endpoint) -> str:
     import httpx
     import openai
 
-    where = f"{endpoint.name} at {endpoint.url}"
-    if isinstance(error, (openai.APITimeoutError, httpx.TimeoutException)):
-        return f"{where} was silent for {endpoint.limits.silence_s:g} s; try again, or raise FIRSTFAULT_MODEL_SILENCE_S"
-    if isinstance(error, openai.LengthFinishReasonError):
-        return f"{where} was cut off before its answer was complete; serve it with a longer limit on answers"
-    if isinstance(error, openai.AuthenticationError):
-        return f"{where} refuses the key (401); check OPENAI_API_KEY"
-    if isinstance(error, openai.PermissionDeniedError):
-        return f"{where} refuses access (403); check the key's rights"
-    if isinstance(error, openai.NotFoundError):
-        return f"{where} does not exist (404); check FIRSTFAULT_MODEL and the /v1 at the end of the address"
-    if isinstance(error, openai.RateLimitError):
-        return f"{where} is over its limit (429) after {endpoint.limits.attempts} attempts; wait, or check the quota"
+    limits = endpoint.limits
+    silent = (
+        f"was silent for {limits.silence_s:g} s; try again, or raise FIRSTFAULT_MODEL_SILENCE_S"
+    )
+    status = getattr(error, "status_code", "")
+    by_kind: tuple[tuple[type[BaseException], str], ...] = (
+        (openai.APITimeoutError, silent),
+        (httpx.TimeoutException, silent),
+        (openai.LengthFinishReasonError, "was cut off before its answer was complete; serve it with a longer limit on answers"),
+        (openai.AuthenticationError, "refuses the key (401); check OPENAI_API_KEY"),
+        (openai.PermissionDeniedError, "refuses access (403); check the key's rights"),
+        (openai.NotFoundError, "does not exist (404); check FIRSTFAULT_MODEL and the /v1 at the end of the address"),
+        (openai.RateLimitError, f"is over its limit (429) after {limits.attempts} attempts; wait, or check the quota"),
+        (openai.BadRequestError, _explain_refusal(error)),
+        (openai.APIStatusError, f"failed ({status}) {limits.attempts} times; look at the server"),
+        (openai.APIConnectionError, "cannot be reached or broke off; check that the server runs and the address"),
+        (httpx.TransportError, "cannot be reached or broke off; check that the server runs and the address"),
+    )  # fmt: skip
+    words = f"sent something that is no answer ({type(error).__name__}); check that it speaks the OpenAI protocol"
     if type(error).__name__ in _OF_SCHEMA:
-        return f"{where} did not answer in the schema; the deterministic answer stands"
-    if isinstance(error, openai.BadRequestError):
-        named = refused_parameter(error)
-        if named:
-            return f"{where} refuses the setting {named} (400); see FIRSTFAULT_MODEL_REASONING and FIRSTFAULT_MODEL_ANSWER in the README"
-        return f"{where} does not accept the request (400): too long for its context, or it cannot call tools; set FIRSTFAULT_MODEL_CONTEXT, or FIRSTFAULT_MODEL_STRUCTURE=schema"
-    if isinstance(error, openai.APIStatusError):
-        return f"{where} failed ({error.status_code}) {endpoint.limits.attempts} times; look at the server"
-    if isinstance(error, (openai.APIConnectionError, httpx.TransportError)):
-        return f"{where} cannot be reached or broke off; check that the server runs and the address"
-    return f"{where} sent something that is no answer ({type(error).__name__}); check that it speaks the OpenAI protocol"
+        words = "did not answer in the schema; the deterministic answer stands"
+    told = next((said for kind, said in by_kind if isinstance(error, kind)), words)
+    return f"{endpoint.name} at {endpoint.url} {told}"
+
+
+def _explain_refusal(error: BaseException) -> str:
+    if named := refused_parameter(error):
+        return f"refuses the setting {named} (400); see FIRSTFAULT_MODEL_REASONING and FIRSTFAULT_MODEL_ANSWER in the README"
+    return "does not accept the request (400): too long for its context, or it cannot call tools; set FIRSTFAULT_MODEL_CONTEXT, or FIRSTFAULT_MODEL_STRUCTURE=schema"

@@ -28,6 +28,18 @@ MAX_AT_ONCE = 4
 ALREADY = "You have this result already; look above and do not repeat the call."
 
 
+def _find_reason_against(request: Any, messages: Sequence[BaseMessage]) -> str | None:
+    """Why a call is not carried out, if it is not."""
+    call = request.tool_call
+    if request.tool is None:
+        return f"There is no tool {str(call['name'])[:60]!r}."
+    if is_repeated(call, messages):
+        return ALREADY
+    if _place_in_step(call, messages) >= MAX_AT_ONCE:
+        return f"More than {MAX_AT_ONCE} calls at once; this one was not carried out."
+    return None
+
+
 def make_tool_guard(context: TurnContext) -> AgentMiddleware[Any, Any, Any]:
     """Middleware around every tool call of a turn."""
     from langchain.agents.middleware import AgentMiddleware
@@ -46,14 +58,8 @@ def make_tool_guard(context: TurnContext) -> AgentMiddleware[Any, Any, Any]:
 
             if context.question.is_stopped():
                 raise TurnStopped("stopped")
-            if request.tool is None:
-                return refuse(f"There is no tool {str(call['name'])[:60]!r}.")
-            if is_repeated(call, messages):
-                return refuse(ALREADY)
-            if _place_in_step(call, messages) >= MAX_AT_ONCE:
-                return refuse(
-                    f"More than {MAX_AT_ONCE} calls at once; this one was not carried out."
-                )
+            if why := _find_reason_against(request, messages):
+                return refuse(why)
             limit = PROBE_LIMIT_S + 60 if call["name"] == PROBE else context.endpoint.limits.tool_s
             try:
                 return run_within(lambda: handler(request), limit)

@@ -98,10 +98,22 @@ def _console() -> Any:
     return Console(highlight=False, width=None if terminal else 140)
 
 
-def show_memory(result: Mapping[str, Any]) -> None:
-    """The estimate as tables on standard output."""
+def _show_table(console: Any, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table, or nothing where it has no rows."""
     from rich.table import Table
 
+    if rows:
+        table = Table(*heads)
+        for row in rows:
+            table.add_row(*row, style="bold" if row[0] == _SUM else None)
+        console.print(table)
+
+
+_SUM = "together"
+
+
+def show_memory(result: Mapping[str, Any]) -> None:
+    """The estimate as tables on standard output."""
     console = _console()
     card = result["card"]
     console.print(result["sentence"], style="bold")
@@ -113,42 +125,51 @@ def show_memory(result: Mapping[str, Any]) -> None:
             f"{seen['dynamic_factor']:.3f}"
             + ("" if seen["plausible"] else " (implausible: is this the same configuration?)")
         )
-    table = Table("part of the expected need", "GiB")
-    for row in result["breakdown"]:
-        table.add_row(row["name"], f"{row['gib']:.2f}")
-    table.add_row("together", f"{result['needed_gib']['expected']:.2f}", style="bold")
-    console.print(table)
+    parts = [(row["name"], f"{row['gib']:.2f}") for row in result["breakdown"]]
+    parts.append((_SUM, f"{result['needed_gib']['expected']:.2f}"))
+    _show_table(console, ("part of the expected need", "GiB"), parts)
     for name, size in result["host_gib"].items():
         console.print(f"host memory a rank: {name} {size:.2f} GiB")
-    table = Table("phase", "stage", "GiB")
-    for phase in result["phases"]:
-        table.add_row(phase["phase"], str(phase["stage"]), f"{phase['total_gib']:.2f}")
-    console.print(table)
-    if result["rollout_gib"]:
-        table = Table("phase of the step", "GiB", "of it")
-        for phase, terms in result["rollout_gib"].items():
-            parts = ", ".join(f"{name} {size:.2f}" for name, size in terms.items() if size >= 0.005)
-            table.add_row(phase, f"{sum(terms.values()):.2f}", parts)
-        console.print(table)
-    if result["changes"]:
-        table = Table(
-            "single change", "saves GiB", "needs GiB", "fits", "why", "cost", "side effects"
-        )
-        for row in result["changes"]:
-            fits = ("yes" if row["fits"] else "no") if card else ""
-            table.add_row(
-                row["change"], f"{row['saved_gib']:+.2f}", f"{row['needed_gib']:.2f}", fits,
+    _show_table(
+        console,
+        ("phase", "stage", "GiB"),
+        [(p["phase"], str(p["stage"]), f"{p['total_gib']:.2f}") for p in result["phases"]],
+    )
+    _show_table(
+        console,
+        ("phase of the step", "GiB", "of it"),
+        [
+            (
+                phase,
+                f"{sum(terms.values()):.2f}",
+                ", ".join(f"{name} {size:.2f}" for name, size in terms.items() if size >= 0.005),
+            )
+            for phase, terms in (result["rollout_gib"] or {}).items()
+        ],
+    )
+    _show_table(
+        console,
+        ("single change", "saves GiB", "needs GiB", "fits", "why", "cost", "side effects"),
+        [
+            (
+                row["change"], f"{row['saved_gib']:+.2f}", f"{row['needed_gib']:.2f}",
+                ("yes" if row["fits"] else "no") if card else "",
                 row["reason"], row["cost"], row["side_effects"],
-            )  # fmt: skip
-        console.print(table)
-    if result["plan"]:
-        table = Table("one after the other", "saves GiB", "then needs GiB", "fits", "cost", "flag")
-        for number, row in enumerate(result["plan"], 1):
-            table.add_row(
+            )
+            for row in result["changes"] or ()
+        ],
+    )  # fmt: skip
+    _show_table(
+        console,
+        ("one after the other", "saves GiB", "then needs GiB", "fits", "cost", "flag"),
+        [
+            (
                 f"{number}. {row['change']}", f"{row['saved_gib']:.2f}", f"{row['needed_gib']:.2f}",
                 "yes" if row["fits"] else "no", row["cost"], row["flag"],
-            )  # fmt: skip
-        console.print(table)
+            )
+            for number, row in enumerate(result["plan"] or (), 1)
+        ],
+    )  # fmt: skip
     for line in result["assumptions"]:
         console.print(f"assumed: {line}")
 

@@ -6,13 +6,17 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
+
+if TYPE_CHECKING:
+    from firstfault.knowledge_base.search import Found
 
 _MARKS = expression(r"(\*\*|\*|`)(\S(?:[^*`]*\S)?)\1")
 """Emphasis and code of Markdown around words; a lone star or backtick stays."""
@@ -63,9 +67,13 @@ def COMMAND(
         click.echo("No page matches.")
     elif not index.knows_words(question):
         click.echo("No page holds any of these words; these are the nearest in meaning:\n")
+    _show_passages(found, None if full else MAX_LINES)
+
+
+def _show_passages(found: Sequence[Found], most_lines: int | None) -> None:
     for number, item in enumerate(found, 1):
         click.echo(f"{number}. {item.title} > {item.heading}  ({item.page}, {item.score:.3f})")
-        for line in lay_out(item.passage, None if full else MAX_LINES):
+        for line in lay_out(item.passage, most_lines):
             click.echo(f"   {line}".rstrip())
         click.echo(f"   {item.url}\n" if item.url else "")
 

@@ -207,6 +207,16 @@ class Response:
         return {**body, "kind": "verdict", "incident": incident, "capture": str(folder) if folder else None}  # fmt: skip
 
 
+def _read_healthy(baseline: str) -> StepSeries:
+    from firstfault_tools.metrics.sources.steps import parse_steps
+
+    with open_log(baseline) as stream:
+        healthy = parse_steps(enumerate(read_lines(stream), 1))
+    if not len(healthy):
+        raise click.UsageError(f"--baseline: {baseline} holds no step lines")
+    return healthy
+
+
 @click.command("watch", help=HELP)
 @click.argument("paths", metavar="LOGS...", nargs=-1, required=True)
 @click.option(
@@ -241,18 +251,11 @@ def watch(
     as_json: bool,
 ) -> None:
     """Check what was asked for, then follow."""
-    from firstfault_tools.metrics.sources.steps import parse_steps
-
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise click.UsageError("--webhook: must begin with http:// or https://")
     if "-" in paths and len(paths) > 1:
         raise click.UsageError("'-' is standard input and stands alone; name files instead")
-    healthy = None
-    if baseline is not None:
-        with open_log(baseline) as stream:
-            healthy = parse_steps(enumerate(read_lines(stream), 1))
-        if not len(healthy):
-            raise click.UsageError(f"--baseline: {baseline} holds no step lines")
+    healthy = _read_healthy(baseline) if baseline is not None else None
     keeps = open_incident or capture is not None
     if keeps and "-" in paths:
         raise click.UsageError("--open-incident and --capture: need files, not standard input")

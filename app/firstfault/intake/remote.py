@@ -47,12 +47,10 @@ _HIDDEN = expression(r"(?:^|/)(?:\.git|__pycache__|\.venv|node_modules)(?:/|$)")
 Placed = tuple[str, Path] | Skipped
 
 
-def collect_sources(sources: Sequence[str], spool: Path, in_place: bool = False) -> Collection:
-    """Artefacts of paths, globs and addresses as one incident.
-
-    in_place: others read the logs, too (a cluster), so only what must be unpacked is copied here.
-    Raises InputUnreadable when none of them can be read.
-    """
+def _sort_sources(
+    sources: Sequence[str],
+) -> tuple[list[Path], list[RemotePath], list[Skipped]]:
+    """Local files, objects, and what is neither."""
     local: list[Path] = []
     remote: list[RemotePath] = []
     skipped: list[Skipped] = []
@@ -76,6 +74,16 @@ def collect_sources(sources: Sequence[str], spool: Path, in_place: bool = False)
                 skipped.append(Skipped(source, "no file matches"))
         else:
             local.append(Path(source))
+    return local, remote, skipped
+
+
+def collect_sources(sources: Sequence[str], spool: Path, in_place: bool = False) -> Collection:
+    """Artefacts of paths, globs and addresses as one incident.
+
+    in_place: others read the logs, too (a cluster), so only what must be unpacked is copied here.
+    Raises InputUnreadable when none of them can be read.
+    """
+    local, remote, skipped = _sort_sources(sources)
     placed = _place_all(remote, spool, in_place)
     named = [p for p in placed if not isinstance(p, Skipped)]
     skipped += [p for p in placed if isinstance(p, Skipped)]

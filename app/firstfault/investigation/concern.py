@@ -58,14 +58,14 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
     """A benign finding that shows the quantity to be fine, a failure that shows it is not, or None."""
     if not question:
         return None
-    if _STUCK.search(question) and (bar := _judge_bar(examination)) is not None:
-        return bar
-    if (speed := find_speed(examination, question)) is not None:
-        return speed
-    if (spikes := find_spikes(examination, question)) is not None:
-        return spikes
-    if _ALIKE.search(question) and (equal := _judge_equal_evaluation(examination)) is not None:
-        return equal
+    found = (
+        (_judge_bar(examination) if _STUCK.search(question) else None)
+        or find_speed(examination, question)
+        or find_spikes(examination, question)
+        or (_judge_equal_evaluation(examination) if _ALIKE.search(question) else None)
+    )
+    if found is not None:
+        return found
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
     if not asked or not _WORRY.search(question):
         return None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Finding
 from firstfault_tools.log.prefix import read_prefix
 
 SAYS = {
@@ -41,48 +46,71 @@ def write_timeline(
     diagnosis: Diagnosis, artefacts: Artefacts, book: Book
 ) -> tuple[TimelineRow, ...]:
     """Rows by time, those without one last."""
+    first = diagnosis.first_line
+    measured = [f for f in artefacts.findings if f.kind.startswith("metrics.") and f.evidence and f.level not in ("context", "benign")]  # fmt: skip
+    told = chain(
+        [_Told(first.file, first.line, first.text, "cause named")] if first is not None else (),
+        (_Told(*_place_of(f), f.title, "measured") for f in measured),
+        _tell_actions(artefacts),
+        _tell_others(diagnosis),
+        _tell_cascade(diagnosis, {(e.file, e.line) for f in measured for e in f.evidence}),
+    )
     rows: dict[tuple[str, int], TimelineRow] = {}
-
-    def add(file: str, line: int, text: str, source: str, more: str = "") -> None:
+    for file, line, text, source, more in told:
         if (file, line) not in rows and len(rows) < MAX_ROWS:
             time, about = artefacts.time_at(file, line, text)
             mark = (book.line(file, line, artefacts.text_of(file, line) or text),)
             rows[file, line] = TimelineRow(time, tell_line(text) + more, source, mark, about)
+    return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
 
-    told: set[tuple[str, int]] = set()
-    first = diagnosis.first_line
-    if first is not None:
-        add(first.file, first.line, first.text, "cause named")
-    for finding in artefacts.findings:
-        if finding.kind.startswith("metrics.") and finding.evidence and finding.level not in ("context", "benign"):  # fmt: skip
-            place = finding.evidence[min(1, len(finding.evidence) - 1)]
-            add(place.file, place.line, finding.title, "measured")
-            told |= {(e.file, e.line) for e in finding.evidence}
-    alike: dict[str, int] = {}
+
+class _Told(NamedTuple):
+    """One row before it has its time."""
+
+    file: str
+    line: int
+    text: str
+    source: str
+    more: str = ""
+
+
+def _place_of(finding: Finding) -> tuple[str, int]:
+    place = finding.evidence[min(1, len(finding.evidence) - 1)]
+    return place.file, place.line
+
+
+def _tell_actions(artefacts: Artefacts) -> Iterator[_Told]:
+    """Alerts, and what people or programs did."""
+    alike: Counter[str] = Counter()
     for line in artefacts.lines:
         if line.time is None or not (is_alert(line) or is_action(line)):
             continue
         shape = _SHAPE.sub("", line.text)[:80]
-        alike[shape] = alike.get(shape, 0) + 1
+        alike[shape] += 1
         if alike[shape] <= MAX_ALIKE:
-            add(line.file, line.line, line.text, "alert" if is_alert(line) else "action")
+            yield _Told(line.file, line.line, line.text, "alert" if is_alert(line) else "action")
+
+
+def _tell_others(diagnosis: Diagnosis) -> Iterator[_Told]:
+    """The first quote of each of the next two explanations."""
     quotes = {c.n: c for c in diagnosis.citations}
     for other in diagnosis.hypotheses[1:3]:
-        for number in other.for_[:1]:
-            quote = quotes.get(number)
-            if quote is not None and quote.file and quote.line:
-                add(quote.file, quote.line, quote.quote, "also seen")
-    shapes: set[str] = {shape_of(first.text)} if first is not None else set()
+        quote = quotes.get(other.for_[0]) if other.for_ else None
+        if quote is not None and quote.file and quote.line:
+            yield _Told(quote.file, quote.line, quote.quote, "also seen")
+
+
+def _tell_cascade(diagnosis: Diagnosis, told: set[tuple[str, int]]) -> Iterator[_Told]:
+    """What followed, each kind of line once."""
+    first = diagnosis.first_line
+    shapes = {shape_of(first.text)} if first is not None else set()
+    count = Counter(shape_of(link.text) for link in diagnosis.cascade)
     for link in diagnosis.cascade[1:]:
-        if not link.file or not link.line or (link.file, link.line) in told:
-            continue
         shape = shape_of(link.text)
-        same = sum(shape_of(x.text) == shape for x in diagnosis.cascade)
-        if shape not in shapes:
+        if link.file and link.line and (link.file, link.line) not in told and shape not in shapes:
             shapes.add(shape)
-            more = f" (and {same - 1} more alike)" if same > 1 else ""
-            add(link.file, link.line, link.text, SAYS[link.role], more)
-    return tuple(sorted(rows.values(), key=lambda r: (r.time is None, r.time or 0.0)))
+            more = f" (and {count[shape] - 1} more alike)" if count[shape] > 1 else ""
+            yield _Told(link.file, link.line, link.text, SAYS[link.role], more)
 
 
 def shape_of(text: str) -> str:

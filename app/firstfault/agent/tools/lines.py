@@ -99,18 +99,22 @@ def show_overview(context: TurnContext) -> Answer:
     return context.result(f"{summary.id} overview\n" + "\n".join(rows), [*items, summary])
 
 
-def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> Answer:
-    """Matching lines in reading order. Bounded by time, so it says where it stopped."""
+def _compile_pattern(pattern: str) -> Any:
     import re2
 
     if not pattern.strip():
         raise InvalidParameter("pattern", "must not be empty")
     try:
-        compiled = re2.compile(context.veil.restore(pattern))
+        return re2.compile(pattern)
     except re2.error as error:
         raise InvalidParameter(
             "pattern", f"no RE2 expression: {say_pattern_error(error)}"
         ) from error
+
+
+def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> Answer:
+    """Matching lines in reading order. Bounded by time, so it says where it stopped."""
+    compiled = _compile_pattern(context.veil.restore(pattern))
     files = dict(context.question.artefacts)
     if file.strip():
         one = context.file_of(file)
