@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -342,25 +342,12 @@ def _inspect_deepspeed(
     parallelism: dict[str, int],
 ) -> str:  # fmt: skip
     patterns = _compiled()
-    model: set[int] = set()
-    zero: set[tuple[int, int]] = set()
-    zero3: set[tuple[int, int]] = set()
-    layers: set[tuple[int, int]] = set()
-    for entry in files:
-        if match := patterns["ds_model"].search(entry.path):
-            model.add(int(match[1]))
-        elif match := patterns["ds_zero"].search(entry.path):
-            zero.add((int(match[1]), int(match[2])))
-        elif match := patterns["ds_zero3"].search(entry.path):
-            zero3.add((int(match[1]), int(match[2])))
-        elif match := patterns["ds_layer"].search(entry.path):
-            layers.add((int(match[1]), int(match[2])))
-    parts = zero | zero3
-    data = 1 + max((rank for rank, _ in parts), default=0)
-    tensor = 1 + max(
-        [*(part for _, part in parts), *(part for _, part in layers), *(() if layers else model)],
-        default=0,
+    model, zero, zero3, layers = (
+        {tuple(map(int, m.groups())) for e in files if (m := patterns[name].search(e.path))}
+        for name in ("ds_model", "ds_zero", "ds_zero3", "ds_layer")
     )
+    data = 1 + max((part[0] for part in zero | zero3), default=0)
+    tensor = 1 + max((p[-1] for p in zero | zero3 | (layers or model)), default=0)
     parallelism.update({"data": data, "tensor": tensor})
     for label, seen in (("optim_states", zero), ("model_states", zero3)):
         if not seen:
@@ -405,6 +392,14 @@ def _looks_huggingface(names: set[str]) -> bool:
     return bool(names & known) or any(pattern.search(name) for name in names)
 
 
+def _check_shards(seen: set[int], total: int, index: str, names: set[str]) -> Iterator[str]:
+    gaps = [n for n in range(1, min(total, 100_000) + 1) if n not in seen]
+    if gaps:
+        yield f"{len(gaps)} of {total} weight shards missing (first: {gaps[0]:05d})"
+    if index not in names:
+        yield f"{index} is missing: the shards cannot be found by name"
+
+
 def _inspect_huggingface(
     files: Sequence[Entry], names: set[str], contents: Mapping[str, str], problems: list[str],
     open_questions: list[str], parallelism: dict[str, int],
@@ -412,21 +407,14 @@ def _inspect_huggingface(
     pattern, rng = _compiled()["hf_part"], _compiled()["hf_rng"]
     parts: dict[tuple[str, str], set[int]] = defaultdict(set)
     totals: dict[tuple[str, str], int] = {}
-    ranks = set()
+    ranks = {int(match[1]) for entry in files if (match := rng.search(entry.path))}
     for entry in files:
         if match := pattern.search(entry.path):
             key = (match[1], match[4])
             parts[key].add(int(match[2]))
             totals[key] = max(totals.get(key, 0), int(match[3]))
-        elif match := rng.search(entry.path):
-            ranks.add(int(match[1]))
-    for key, total in totals.items():
-        gaps = [n for n in range(1, min(total, 100_000) + 1) if n not in parts[key]]
-        if gaps:
-            problems.append(f"{len(gaps)} of {total} weight shards missing (first: {gaps[0]:05d})")
-        index = f"{key[0]}.{'safetensors' if key[1] == 'safetensors' else 'bin'}.index.json"
-        if index not in names:
-            problems.append(f"{index} is missing: the shards cannot be found by name")
+    for (stem, kind), total in totals.items():
+        problems += _check_shards(parts[stem, kind], total, f"{stem}.{kind}.index.json", names)
     if ranks:
         parallelism["data"] = 1 + max(ranks)
         gaps = _missing(ranks, 1 + max(ranks))
@@ -435,13 +423,21 @@ def _inspect_huggingface(
     weights = {"model.safetensors", "pytorch_model.bin", "adapter_model.safetensors"} & names
     if not weights and not parts:
         problems.append("no weights: neither model.safetensors nor shards")
-    if "trainer_state.json" in names and not {"optimizer.pt", "optimizer.bin"} & names:
-        open_questions.append("no optimizer.pt: a resume would start with fresh optimizer states")
+    states = {"optimizer.pt", "optimizer.bin"} & names
     if "trainer_state.json" not in names:
         open_questions.append(WEIGHTS_ONLY)
-    if {"optimizer.pt", "optimizer.bin"} & names:
+    elif not states:
+        open_questions.append("no optimizer.pt: a resume would start with fresh optimizer states")
+    if states:
         return "Weights load anywhere; optimizer.pt is whole, so any data-parallel size can resume."
     return "Weights load anywhere; no optimizer states lie here."
+
+
+def _name_wanted(path: str, text: str) -> str | None:
+    """Folder that a tracker's text names; None where it names none."""
+    if path.endswith("latest") or text == "release":
+        return text
+    return f"iter_{int(text):07d}" if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _inspect_tracker(
@@ -463,13 +459,8 @@ def _inspect_tracker(
     if content is None:
         return Tracker(path, None, "unread", None)
     text = content.strip()[:200]
-    if path.endswith("latest"):
-        wanted = text
-    elif text == "release":
-        wanted = "release"
-    elif re.fullmatch(r"\d{1,9}", text):
-        wanted = f"iter_{int(text):07d}"
-    else:
+    wanted = _name_wanted(path, text)
+    if wanted is None:
         return Tracker(
             path, text, "garbled", f"{path} holds {text[:40]!r}, not an iteration: half-written?"
         )

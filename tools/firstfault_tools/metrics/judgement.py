@@ -17,7 +17,7 @@ JUDGES = (
     ("learning.rank_values", "judge_rank_value"),
     ("learning.numerical", "judge_not_finite"),
     ("learning.numerical", "judge_evaluation"),
-    ("learning.numerical", "judge_loss_scale"),
+    ("learning.loss_scale", "judge_loss_scale"),
     ("learning.learning_rate", "judge_rate_schedule"),
     ("learning.loss_level", "judge_placeholder_loss"),
     ("learning.resume", "judge_restart_from_scratch"),

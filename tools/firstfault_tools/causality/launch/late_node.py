@@ -141,8 +141,10 @@ class _Node:
     last: Line | None = None
 
 
-def find_late(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
-    """A node that was still installing, copying or pulling when the others gave up."""
+def _read_nodes(
+    incident: LogIncident, failed: Sequence[Finding]
+) -> tuple[dict[str, _Node], dict[str, Line]]:
+    """What each node did, and the line in which one gave up waiting."""
     homes = find_homes(incident)
     nodes: dict[str, _Node] = {}
     victims: dict[str, Line] = {}
@@ -165,6 +167,12 @@ def find_late(incident: LogIncident, failed: Sequence[Finding]) -> Finding | Non
             what = next((w for w, pattern in _activities() if pattern.search(said)), None)
             if what is not None:
                 node.doing.append((what, line))
+    return nodes, victims
+
+
+def find_late(incident: LogIncident, failed: Sequence[Finding]) -> Finding | None:
+    """A node that was still installing, copying or pulling when the others gave up."""
+    nodes, victims = _read_nodes(incident, failed)
     if not victims or len(nodes) < 2:
         return None
     first = min(victims.values(), key=lambda v: v.time or 0.0)

@@ -6,7 +6,7 @@ the first step of the training that sits beside it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
@@ -99,29 +99,48 @@ ENGINE_SHARE = 0.3
 """Share of the card an engine must have reserved to be named as its holder."""
 
 
-def name_engine(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding | None:
-    """An inference engine in the same process as the training, which reserved its share of the card first."""
-    share = reserved = cache = None
-    quoted: list[Evidence] = []
+@dataclass(slots=True)
+class _Engine:
+    """What the lines say of an inference engine. said: that it shares the card; sizes in GiB."""
+
+    share: float = 0.0
+    reserved: float | None = None
+    cache: float | None = None
     said: Evidence | None = None
-    place = finding.evidence[0]
+    quoted: list[Evidence] = field(default_factory=list)
+
+
+def _read_engine(incident: LogIncident, place: Evidence) -> _Engine | None:
+    """The engine in front of `place`; None where it gave its share back before."""
+    engine = _Engine()
     for digest, number, text in incident.lines_with(_ENGINE_WORDS):
         if digest.file == place.file and number >= place.line:
             break
         here = Evidence(digest.file, number, text.strip()[:500])
         if (row := _RESERVED.search(text[:2000])) is not None:
-            share = float(row["share"] or row["plain"] or row["sglang"] or 0) or share
+            share = row["share"] or row["plain"] or row["sglang"]
+            engine.share = float(share or 0) or engine.share
             if row["gib"]:
-                reserved = float(row["gib"])
-            quoted = [here] if row["gib"] or not quoted else quoted
+                engine.reserved = float(row["gib"])
+            if row["gib"] or not engine.quoted:
+                engine.quoted = [here]
         elif (block := _CACHE.search(text[:2000])) is not None:
-            cache = float(block["gib"])
-            quoted.append(here)
-        elif said is None and any(p.search(text[:1000]) for p in _SHARES):
-            said = here
+            engine.cache = float(block["gib"])
+            engine.quoted.append(here)
+        elif engine.said is None and any(p.search(text[:1000]) for p in _SHARES):
+            engine.said = here
         elif _ASLEEP.search(text[:400]):
-            return None  # it gave its share back before
-    if share is None or share < ENGINE_SHARE or (said is None and cache is None):
+            return None
+    return engine
+
+
+def name_engine(incident: LogIncident, finding: Finding, message: OomMessage) -> Finding | None:
+    """An inference engine in the same process as the training, which reserved its share of the card first."""
+    engine = _read_engine(incident, finding.evidence[0])
+    if engine is None or engine.share < ENGINE_SHARE:
+        return None
+    reserved, cache, said = engine.reserved, engine.cache, engine.said
+    if said is None and cache is None:
         return None
     if said is None and not (message.private_pools or 0):
         return None  # an engine of which nothing says that it sits on this card
@@ -132,11 +151,15 @@ def name_engine(incident: LogIncident, finding: Finding, message: OomMessage) ->
     return replace(
         finding,
         title=f"{begin_title(finding, message)}, because the "
-        f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {share:g}{size} "
+        f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {engine.share:g}{size} "
         "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
         "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
         + finding.parted[1],
-        evidence=(*finding.evidence[:2], *((said,) if said is not None else ()), *quoted[-2:]),
+        evidence=(
+            *finding.evidence[:2],
+            *((said,) if said is not None else ()),
+            *engine.quoted[-2:],
+        ),
         page="inference-engine-memory",
     )
 

@@ -181,9 +181,7 @@ def _compare_rows(
         if few_ones is None:
             continue
         name, words = (value, "") if len(rows[0][1]) == 1 else _name(odd[0].text, column)
-        if not words:
-            words = heading
-        topic = topic_of(words, f"{heading} {odd[0].text}")
+        topic = topic_of(words or heading, f"{heading} {odd[0].text}")
         if topic is None or (_own_place(incident, value) and topic.name != "address"):
             continue
         if value.startswith("0x") and topic.name != "hash":

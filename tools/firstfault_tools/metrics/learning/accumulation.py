@@ -33,6 +33,7 @@ _COMM = expression(
     r"(?i)\b(?:exposed )?(?:comm(?:unication)?|all-?reduce|grad[_ -]?(?:reduce|sync)|reduce[_ -]?scatter)\w*"
     r"(?: time)?\s*[:=]?\s*(?P<value>\d+(?:\.\d+)?)\s?(?:ms|s)\b"
 )
+_METRICS = (("eval_loss", _EVAL), ("loss", _LOSS), ("grad_norm", _NORM), ("comm", _COMM))
 _CALLS = expression(r"(?P<kernel>\S*(?:AllReduce|ReduceScatter)\S*)\s+(?P<calls>\d[\d,]{0,9})\s+\d")
 _UNITS = expression(r"(?i)\b(?P<units>\d{1,5}) (?:FSDP )?(?:units|buckets|blocks|modules)\b")
 _MICRO = expression(r"(?i)micro-?(?:steps|batches)(?: per \w+(?: \w+)?)?\s*[:=]\s*(?P<micro>\d{1,5})\b|\b(?P<other>\d{1,5}) micro-?(?:steps|batches) per")  # fmt: skip
@@ -74,14 +75,12 @@ def read_phases(lines: Sequence[tuple[int, str]], file: str) -> list[Phase]:
                 now.heading = (number, text)
         if now.world is None and (size := _WORLD.search(text)):
             now.world = int(size["size"])
-        found = False
-        for name, pattern in (("eval_loss", _EVAL), ("loss", _LOSS), ("grad_norm", _NORM), ("comm", _COMM)):  # fmt: skip
-            if name == "loss" and _EVAL.search(text):
-                continue
-            if match := pattern.search(text):
-                now.values.setdefault(name, []).append(float(match["value"]))
-                found = True
-        if found and len(now.rows) < 200:
+        values = {name: m for name, pattern in _METRICS if (m := pattern.search(text))}
+        if "eval_loss" in values:
+            values.pop("loss", None)
+        for name, match in values.items():
+            now.values.setdefault(name, []).append(float(match["value"]))
+        if values and len(now.rows) < 200:
             now.rows.append((number, text))
     return [p for p in phases if p.rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.learning.standstill import FEW
 from firstfault_tools.metrics.series import MISSING, NO_STEP
-from firstfault_tools.metrics.view import View, make_finding, noise_of, number
+from firstfault_tools.metrics.view import Curve, View, make_finding, noise_of, number
 
 
 def _printed_digits(text: str) -> bool:
@@ -15,39 +15,46 @@ def _printed_digits(text: str) -> bool:
     return re.search(r"(?i)(?:lr|learning.?rate)\W{1,4}0\.0{3,7}(?![\d.eE])", text) is not None
 
 
-def judge_zero_rate(view: View) -> list[Finding]:
-    """A learning rate that is stuck at zero, from the start or from some step on."""
+def _find_zero_start(view: View, curve: Curve) -> int | None:
+    """Index of the curve from which the rate is 0 until the log ends; None where that is no fault."""
     import numpy as np
 
-    curve = view.curve("lr")
     if len(curve) < FEW - 1:
-        return []
+        return None
     zero = curve.values == 0.0
     if not zero[-1] or zero.sum() < FEW - 1:
-        return []
-    if zero.sum() < FEW and view.lead.step[int(curve.rows[-1])] < 20:
-        return []  # the first steps of a warm-up, or skipped ones
+        return None
     series = view.lead
-    alive = np.flatnonzero(~zero)
-    start = int(alive[-1]) + 1 if len(alive) else 0
+    if zero.sum() < FEW and series.step[int(curve.rows[-1])] < 20:
+        return None  # the first steps of a warm-up, or skipped ones
+    start = int(np.flatnonzero(np.append(True, ~zero))[-1])
     if len(zero) - start < FEW - 1:
-        return []
-    row, last = int(curve.rows[start]), int(curve.rows[-1])
-    total, at = series.total_steps, series.step[row]
-    if len(alive) and total and at != NO_STEP and at >= 0.97 * total:
-        return []  # a schedule that ends at zero with the run
+        return None
+    row, total = int(curve.rows[start]), series.total_steps
+    if start and total and series.step[row] != NO_STEP and series.step[row] >= 0.97 * total:
+        return None  # a schedule that ends at zero with the run
     if _printed_digits(view.text(series, row)):
         # Six decimals hide a rate below 5e-7. Only believe it when the loss stands still as well.
         loss = view.curve("loss")
         tail = loss.values[loss.rows >= row]
         if len(tail) < 12 or abs(tail[-5:].mean() - tail[:5].mean()) > 3 * noise_of(tail):
-            return []
+            return None
+    return start
+
+
+def judge_zero_rate(view: View) -> list[Finding]:
+    """A learning rate that is stuck at zero, from the start or from some step on."""
+    series, curve = view.lead, view.curve("lr")
+    start = _find_zero_start(view, curve)
+    if start is None:
+        return []
+    row, last, total = int(curve.rows[start]), int(curve.rows[-1]), series.total_steps
     facts: dict[str, Json] = {
         "first_zero": series.label(row),
         "last_zero": series.label(last),
-        "zero_rows": len(zero) - start,
+        "zero_rows": len(curve) - start,
     }
-    if len(alive):
+    if start:
         title = (
             f"The learning rate is 0 from {series.label(row)} to {series.label(last)}, after "
             f"{number(float(curve.values[start - 1]))}: the schedule ended before the run did, so "
@@ -58,7 +65,7 @@ def judge_zero_rate(view: View) -> list[Finding]:
             facts["total_steps"] = total
     else:
         title = (
-            f"The learning rate is 0 in all {len(zero)} logged rows, {series.label(row)} to "
+            f"The learning rate is 0 in all {len(curve)} logged rows, {series.label(row)} to "
             f"{series.label(last)}: nothing is learned"
         )
     skipped = series.values("skipped")

@@ -60,16 +60,8 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
     return ()
 
 
-def read_tracks(digest: FileDigest) -> dict[str, Track]:
-    """Losses of one log by speaker and name, as their last lines leave them."""
+def _follow_losses(lines: Sequence[tuple[int, str]]) -> dict[tuple[int | None, str], Track]:
     found: dict[tuple[int | None, str], Track] = {}
-    if not may_hold(digest.kept, _NO_NUMBER):
-        return {}
-    kept = digest.kept[:MOST_LINES]
-    broken = [text for _, text in kept if "nan" in text or "NaN" in text or "inf" in text]
-    if not any(mark in text for text in broken for mark in _MARKS):
-        return {}
-    lines = [line for line in kept if any(mark in line[1] for mark in _MARKS)]
     for number, text in lines:
         if len(text) > 8_000:
             continue
@@ -88,6 +80,19 @@ def read_tracks(digest: FileDigest) -> dict[str, Track]:
             else:
                 track.finite, track.good = told["value"], (number, text)
                 track.bad, track.times = None, 0
+    return found
+
+
+def read_tracks(digest: FileDigest) -> dict[str, Track]:
+    """Losses of one log by speaker and name, as their last lines leave them."""
+    if not may_hold(digest.kept, _NO_NUMBER):
+        return {}
+    kept = digest.kept[:MOST_LINES]
+    broken = [text for _, text in kept if "nan" in text or "NaN" in text or "inf" in text]
+    if not any(mark in text for text in broken for mark in _MARKS):
+        return {}
+    lines = [line for line in kept if any(mark in line[1] for mark in _MARKS)]
+    found = _follow_losses(lines)
     out: dict[str, Track] = {}
     # a head that is switched off prints NaN from the start beside losses that are well
     well = any(t.bad is None for t in found.values())

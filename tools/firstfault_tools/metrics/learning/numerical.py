@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
-from firstfault_tools.kind_pages import page_of_kind
-from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, Event
+from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP
 from firstfault_tools.metrics.view import View, make_finding, number
 
 if TYPE_CHECKING:
@@ -177,121 +176,111 @@ def _name_gradient_first(view: View, gradient: int, loss: int) -> str:
     )
 
 
-def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
-    """The verdict on one rank. where: what to say about ranks."""
+def _find_lasting(
+    view: View, loss: NDArray[np.int64], grad: NDArray[np.int64], gone: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of a loss and of a gradient norm that never became finite again."""
+    losses, norms = view.curve("loss").rows, view.curve("grad_norm").rows
+    last_loss = int(losses[-1]) if len(losses) else -1
+    last_norm = int(norms[-1]) if len(norms) else -1
+    lasting = loss[loss > last_loss]
+    if len(gone) or len(lasting):
+        # a gradient that is not finite breaks the weights, and with them the loss of the next step
+        last_norm = min(last_norm, last_loss)
+    return lasting, grad[grad > last_norm]
+
+
+def _title_break(view: View, first: int, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> str:
+    """What broke, and since when. loss, grad: rows from which it lasts."""
     import numpy as np
 
     series = view.lead
-    loss, grad = _not_finite(view, "loss"), _not_finite(view, "grad_norm")
-    gone = lost_rows(view)
-    finite_loss = view.curve("loss").rows
-    last_good = int(finite_loss[-1]) if len(finite_loss) else -1
-    lasting_loss = loss[loss > last_good]
-    last_good_grad = int(view.curve("grad_norm").rows[-1]) if len(view.curve("grad_norm")) else -1
-    lasting_grad = grad
-    if len(gone) or len(lasting_loss):
-        # a gradient that is not finite breaks the weights, and with them the loss of the next step
-        lasting_grad = grad[grad > min(last_good_grad, last_good)]
-    if not len(lasting_loss) and not len(gone):
-        lasting_grad = grad[grad > last_good_grad]
-        if len(lasting_grad) < (3 if len(finite_loss) else 2):
-            return _passing(view, loss, grad)
-    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)]
-    first = min(rows)
-    steps: dict[str, Json] = {
-        "first_bad_step": series.step[first],
-        "first_bad": series.label(first),
-    }
-    what = []
-    if len(lasting_loss):
-        what.append("loss")
-    if len(lasting_grad):
-        what.append("gradient norm")
-    quoted = [first - 1, first, *rows]
-    parts = []
-    if what:
-        value = series.values("loss" if len(lasting_loss) else "grad_norm")
-        seen = value[int((lasting_loss if len(lasting_loss) else lasting_grad)[0])]
-        word = "infinite" if np.isinf(seen) else "NaN"
-        verb = "is" if len(what) == 1 else "are"
-        names = " and ".join(what).capitalize()
-        title = f"{names} {verb} {word} since {series.label(first)}"
-        if len(what) == 2 and int(lasting_grad[0]) < int(lasting_loss[0]):
-            title = _name_gradient_first(view, int(lasting_grad[0]), int(lasting_loss[0]))
-        if len(gone):
-            parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
-            steps["loss_missing_since"] = series.label(int(gone[0]))
-    else:
-        title = (
+    if len(loss) and len(grad) and grad[0] < loss[0]:
+        return _name_gradient_first(view, int(grad[0]), int(loss[0]))
+    names = [n for n, rows in (("loss", loss), ("gradient norm", grad)) if len(rows)]
+    if not names:
+        return (
             f"The loss is no longer printed since {series.label(first)} while the other columns go "
             "on; some trainers leave a NaN loss out"
         )
-    cause_known = False
-    rate = _rate_jump_before(view, first)
-    if rate is not None:
-        quoted += [rate[0], rate[0] - 1]
-        steps |= {"lr_before": rate[2], "lr_after": rate[1], "lr_jump": series.label(rate[0])}
-        parts.append(
-            f"the learning rate had jumped from {number(rate[2])} to {number(rate[1])} at "
-            f"{series.label(rate[0])}"
-        )
-        cause_known = True
-    spike = _spike_before(view, first)
-    if spike is not None:
-        quoted.append(spike[0])
-        steps |= {"grad_norm_spike": spike[1], "grad_norm_usual": spike[2]}
-        steps["grad_norm_spike_at"] = series.label(spike[0])
-        parts.append(
-            f"the gradient norm had gone from about {number(spike[2])} to {number(spike[1])} at "
-            f"{series.label(spike[0])}"
-        )
-    jump = _jump_before(view, first)
-    if jump is not None and jump[0] != first:
-        quoted.append(jump[0])
-        steps |= {"loss_jump": jump[1], "loss_usual": jump[2]}
-        steps["loss_jump_at"] = series.label(jump[0])
-        parts.append(
-            f"the loss had jumped from about {number(jump[2])} to {number(jump[1])} at "
-            f"{series.label(jump[0])}"
-        )
+    seen = series.values("loss")[loss[0]] if len(loss) else series.values("grad_norm")[grad[0]]
+    word = "infinite" if np.isinf(seen) else "NaN"
+    verb = "is" if len(names) == 1 else "are"
+    return f"{' and '.join(names).capitalize()} {verb} {word} since {series.label(first)}"
+
+
+_FORERUNNERS = {
+    "rate": ("the learning rate had jumped from", ("lr_after", "lr_before", "lr_jump")),
+    "spike": (
+        "the gradient norm had gone from about",
+        ("grad_norm_spike", "grad_norm_usual", "grad_norm_spike_at"),
+    ),
+    "jump": ("the loss had jumped from about", ("loss_jump", "loss_usual", "loss_jump_at")),
+}
+"""What went before: its words, and the facts of its value, of the usual one and of its place."""
+
+
+def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
+    """The verdict on one rank. where: what to say about ranks."""
+    series = view.lead
+    loss, grad, gone = _not_finite(view, "loss"), _not_finite(view, "grad_norm"), lost_rows(view)
+    lasting_loss, lasting_grad = _find_lasting(view, loss, grad, gone)
+    few = len(lasting_grad) < (3 if len(view.curve("loss")) else 2)
+    if few and not len(lasting_loss) and not len(gone):
+        return _passing(view, loss, grad)
+    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)]
+    first = min(rows)
+    certain = bool(len(lasting_loss) or len(lasting_grad))
+    facts: dict[str, Json] = {
+        "first_bad_step": series.step[first],
+        "first_bad": series.label(first),
+    }
+    parts = [_title_break(view, first, lasting_loss, lasting_grad), where]
+    if certain and len(gone):
+        facts["loss_missing_since"] = series.label(int(gone[0]))
+        parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
+    rate, spike, jump = (
+        look(view, first) for look in (_rate_jump_before, _spike_before, _jump_before)
+    )
+    led = jump if jump is not None and jump[0] != first else None
+    before = (("rate", rate), ("spike", spike), ("jump", led))
+    quoted = [first - 1, first, *rows, *((rate[0] - 1,) if rate is not None else ())]
+    for name, (row, value, usual) in [(name, f) for name, f in before if f is not None]:
+        words, keys = _FORERUNNERS[name]
+        parts.append(f"{words} {number(usual)} to {number(value)} at {series.label(row)}")
+        facts |= dict(zip(keys, (value, usual, series.label(row)), strict=True))
+        quoted.append(row)
     rates = view.curve("lr")
     known_rates = rates.values[rates.rows <= first]
     if len(known_rates):
-        steps |= {"lr": float(known_rates[-1]), "lr_first": float(known_rates[0])}
-        if rate is None and (spike is not None or (jump is not None and jump[0] != first)):
+        facts |= {"lr": float(known_rates[-1]), "lr_first": float(known_rates[0])}
+        if rate is None and (spike or led):
             parts.append(f"the run diverged at learning rate {float(known_rates[-1]):.4g}")
-    denied = _denied(view, first)
-    if denied:
+    if denied := _denied(view, first):
         parts.append(denied)
-        steps["counters_contradict"] = True
+        facts["counters_contradict"] = True
     saved = view.last_checkpoint_before(min([first, *(s[0] for s in (spike, jump) if s)]))
-    extra: tuple[Evidence, ...] = ()
     if saved is not None:
-        steps["last_clean_checkpoint_step"] = saved.values.get("step")
+        facts["last_clean_checkpoint_step"] = saved.values.get("step")
         parts.append(f"last checkpoint before it: step {saved.values.get('step', 0):.0f}")
-        extra = view.event_evidence([saved])
-    certain = bool(what)
-    if first == int(view.lead.rows_with("loss")[0] if len(view.lead.rows_with("loss")) else 0):
+    if first == next(iter(series.rows_with("loss")[:1].tolist()), 0):
         parts.append("it is so from the first logged step on")
-        steps["from_the_start"] = True
-    kind = "nan_loss" if certain else "loss_missing"
-    if rate is not None:
-        kind = "nan_after_lr_jump"
-    elif spike is None and jump is None:
+        facts["from_the_start"] = True
+    if not (rate or spike or jump):
         # the good row is quoted for comparison; the fault begins where the value breaks
-        steps["starts_at"] = series.line[first]
+        facts["starts_at"] = series.line[first]
     return [
         make_finding(
-            kind,
-            "; ".join(part for part in (title, where, *parts) if part),
+            "nan_after_lr_jump" if rate else "nan_loss" if certain else "loss_missing",
+            "; ".join(part for part in parts if part),
             Level.CAUSE if certain else Level.FAILURE,
             Category.NUMERICAL,
-            view.evidence(quoted) + extra,
+            view.evidence(quoted) + view.event_evidence([saved] if saved is not None else ()),
             page="loss-nan",
             confidence=Confidence.CONFIRMED
-            if certain and (cause_known or len(lasting_loss) or len(gone))
+            if certain and (rate or len(lasting_loss) or len(gone))
             else Confidence.LIKELY,
-            facts=steps,
+            facts=facts,
             rank=rank,
         )
     ]
@@ -381,120 +370,6 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
             view.evidence([*(rows[:4] - 1), *rows[:4]]),
             page="loss-nan",
             confidence=Confidence.POSSIBLE,
-            facts=facts,
-        )
-    ]
-
-
-def _before_scaling(view: View, reduced: list[Event]) -> tuple[str, list[Event]]:
-    """Values that were no numbers before the first step: no scale of the loss mends those."""
-    if not reduced:
-        return "", []
-    told = [e for e in view.events("value_not_finite") if e.line < reduced[0].line]
-    if told:
-        return (
-            "; the forward pass gives NaN in fp16 (half precision) already before the first step, as quoted, so the scale is "
-            "only the messenger: train in bf16 or fp32, and check the weights and the input that the NaN comes from",
-            told[:1],
-        )
-    if reduced[0].row == 0 and not len(view.lead):
-        return (
-            "; not one step succeeded, so a value leaves the range of fp16 (half precision) in every forward or backward pass: "
-            "train in bf16, or find the first activation that is not finite",
-            [],
-        )
-    return "", []
-
-
-def judge_loss_scale(view: View) -> list[Finding]:
-    """Collapse of the dynamic loss scale against its normal search for a level."""
-    import numpy as np
-
-    series = view.lead
-    reduced = view.events("scale_reduced")
-    floor = view.events("scale_at_minimum")
-    curve = view.curve("loss_scale")
-    drops = int(np.sum(np.diff(curve.values) < 0)) if len(curve) > 1 else 0
-    if not reduced and not floor and drops == 0:
-        return []
-    last = reduced[-1].values.get("to") if reduced else None
-    if last is None:
-        last = float(curve.values[-1]) if len(curve) else None
-    first = reduced[0].values.get("from") if reduced else None
-    if first is None and len(curve):
-        first = float(curve.values[0])
-    rows = len(series)
-    count = max(len(reduced), drops)
-    # Reductions with no finished step between them, once training was under way.
-    streak, worst, at_row, start = 0, 0, -1, 0
-    worst_start = 0
-    for i, event in enumerate(reduced):
-        if event.row != at_row:
-            streak, at_row, start = 0, event.row, i
-        streak += 1
-        if event.row > 0 and streak > worst:
-            worst, worst_start = streak, start
-    at_floor = bool(floor) or (
-        last is not None and last <= 1.0 and ((first or 0) > 1.0 or count > 1)
-    )
-    span = f"down to {number(last or 0)}"
-    if first is not None:
-        span = f"from {number(first)} to {number(last or 0)}"
-    facts: dict[str, Json] = {
-        "reductions": count,
-        "first_scale": first,
-        "last_scale": last,
-        "longest_run_without_a_step": worst,
-    }
-    shown = [*reduced[:1], *reduced[-1:]] if len(reduced) > 1 else reduced
-    quoted = view.event_evidence([*shown, *floor[:1]])
-    if len(curve) > 1 and not reduced:
-        falls = np.flatnonzero(np.diff(curve.values) < 0)
-        quoted += view.evidence([*curve.rows[falls[:1]], *curve.rows[falls[-1:] + 1]])
-    if at_floor or worst >= 10:
-        said, unwell = _before_scaling(view, reduced)
-        quoted += view.event_evidence(unwell)
-        where = ""
-        if worst >= 10 and reduced and rows:
-            before = min(rows, reduced[worst_start].row) - 1
-            where = f" after {series.label(before)}"
-        return [
-            make_finding(
-                "loss_scale_collapse",
-                f"The loss scale collapsed{where}: {count} reductions {span}"
-                + (", its minimum" if at_floor else "")
-                + "; every step overflows, so nothing is learned"
-                + said,
-                Level.CAUSE,
-                Category.NUMERICAL,
-                quoted,
-                page=page_of_kind("metrics.loss_scale_collapse"),
-                confidence=Confidence.CONFIRMED if at_floor else Confidence.LIKELY,
-                facts=facts,
-            )
-        ]
-    if reduced:
-        early = sum(1 for event in reduced if event.row <= max(5, rows // 10))
-    else:
-        falls = np.flatnonzero(np.diff(curve.values) < 0)
-        # A scale that falls row after row from the first on is still being searched for.
-        run = int(np.flatnonzero(np.diff(np.append(falls, -9)) != 1)[0]) + 1
-        early = int(np.sum(falls <= max(5, rows // 10)))
-        if falls[0] <= 1:
-            early = max(early, run)
-    late = count - early
-    if late > max(4, 0.05 * max(rows, 1)) and late > early:
-        return []
-    return [
-        make_finding(
-            "loss_scale_warmup",
-            f"{count} loss-scale reduction(s), {span}: "
-            "normal dynamic loss scaling finding its level; each skips one step",
-            Level.BENIGN,
-            Category.NUMERICAL,
-            quoted,
-            page="loss-scale-warmup",
-            confidence=Confidence.CONFIRMED,
             facts=facts,
         )
     ]

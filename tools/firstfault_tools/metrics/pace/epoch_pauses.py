@@ -52,8 +52,8 @@ class Row:
     time: float
 
 
-def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
-    """Pauses at the borders of epochs that cost more than a tenth of the time."""
+def _read_rows(lines: Sequence[tuple[int, str]]) -> list[Row]:
+    """Step lines that name their epoch and their time."""
     rows: list[Row] = []
     dull: set[bytes] = set()
     for index, (number, text) in enumerate(keep_marked(lines, GATE)[:50_000]):
@@ -72,6 +72,12 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             rows.append(
                 Row(number, text, int(found["epoch"]), int(found["at"]), int(found["of"]), time)
             )
+    return rows
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """Pauses at the borders of epochs that cost more than a tenth of the time."""
+    rows = _read_rows(lines)
     if len(rows) < 6:
         return ()
     pace, borders, inside = [], [], 0.0

@@ -144,7 +144,10 @@ def _find_timed_evaluation(lines: Sequence[tuple[int, str]], file: str) -> Findi
     return _make("evaluation_part", words, file, places, "training-stall", share, share)
 
 
-def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+def _read_rows(
+    lines: Sequence[tuple[int, str]],
+) -> tuple[list[dict[str, float]], list[tuple[int, str]]]:
+    """Seconds by part of each step line that tells of two or more, and the line."""
     rows: list[dict[str, float]] = []
     places: list[tuple[int, str]] = []
     tried = 0
@@ -160,6 +163,11 @@ def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ..
         if len(parts) >= 2:
             rows.append(parts)
             places.append((number, text))
+    return rows, places
+
+
+def _find_part(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    rows, places = _read_rows(lines)
     if len(rows) < LEAST:
         return ()
     values: dict[str, list[float]] = defaultdict(list)

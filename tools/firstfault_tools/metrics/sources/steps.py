@@ -280,11 +280,8 @@ class StepParser:
         self._add_reading(number, text, LineReading(tuple(fields), step, None, "step", None))
         return True
 
-    def _other(self, number: int, text: str) -> None:
-        """Read a line that does not look like the step line before."""
-        shape = text.encode("utf-8", "replace").translate(None, _NUMBERS)
-        if shape in self.dull and not self.heading:
-            return
+    def _take_known_shape(self, number: int, text: str) -> bool:
+        """Read a step line of one of the shapes seen before, which is the current one from now on."""
         for index, other in enumerate(self.templates):
             found = other.match(text)
             if found is None:
@@ -299,18 +296,29 @@ class StepParser:
             self.lines.append(text)
             if other.aside:
                 self._note_bar(other, found)
-            return
-        if self.heading and self._take_table_row(number, text):
-            return
-        if shape in self.dull:
-            return
-        lower = text.lower()
-        # Ahead of the first step a log prints its arguments; later only some words matter.
+            return True
+        return False
+
+    def _rules_of(self, shape: bytes, lower: str) -> Sequence[EventRule]:
         rules = self.rules.get(shape)
         if rules is None:
             rules = choose_rules(lower)
             if len(self.rules) < MAX_SHAPES:
                 self.rules[shape] = rules
+        return rules
+
+    def _other(self, number: int, text: str) -> None:
+        """Read a line that does not look like the step line before."""
+        shape = text.encode("utf-8", "replace").translate(None, _NUMBERS)
+        if shape in self.dull and not self.heading:
+            return
+        if self._take_known_shape(number, text):
+            return
+        if (self.heading and self._take_table_row(number, text)) or shape in self.dull:
+            return
+        lower = text.lower()
+        # Ahead of the first step a log prints its arguments; later only some words matter.
+        rules = self._rules_of(shape, lower)
         if rules and (matters_later(lower) or not self.rows()):
             self._event(number, text, lower, rules)
         if not holds_step_word(lower):

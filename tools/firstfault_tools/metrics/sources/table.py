@@ -26,6 +26,22 @@ class Row:
     time: float | None = None
 
 
+def _name_values(row: Row) -> tuple[int, dict[str, float]]:
+    """Step and metrics of a row, each in the metric's own unit."""
+    named: dict[str, float] = {}
+    at = NO_STEP if row.step is None else row.step
+    for key, value in row.values.items():
+        metric, unit = meaning_of(key) or ("batch", "")
+        if metric in ("step", "global_step") and row.step is None:
+            at = int(value) if abs(value) < 1e15 else NO_STEP
+        elif metric not in ("step", "global_step", "batch"):
+            named.setdefault(metric, value * unit_factor(metric, unit))
+    total = named.pop("total_loss", None)
+    if total is not None:
+        named.setdefault("loss", total)
+    return at, named
+
+
 def build_series(rows: Iterable[Row], total_steps: int | None = None) -> StepSeries:
     """Rows as a series; names without a meaning are left out, rows without any as well."""
     step, line, rank, time = array("q"), array("q"), array("i"), array("d")
@@ -34,20 +50,7 @@ def build_series(rows: Iterable[Row], total_steps: int | None = None) -> StepSer
     for row in rows:
         if len(line) >= MAX_ROWS:
             break
-        named: dict[str, float] = {}
-        at = NO_STEP if row.step is None else row.step
-        for key, value in row.values.items():
-            meaning = meaning_of(key)
-            if meaning is None:
-                continue
-            metric, unit = meaning
-            if metric in ("step", "global_step") and row.step is None:
-                at = int(value) if abs(value) < 1e15 else NO_STEP
-            elif metric not in ("step", "global_step", "batch"):
-                named.setdefault(metric, value * unit_factor(metric, unit))
-        if "loss" not in named and "total_loss" in named:
-            named["loss"] = named.pop("total_loss")
-        named.pop("total_loss", None)
+        at, named = _name_values(row)
         if not named or set(named) == {"epoch"}:
             continue
         count = len(line)

@@ -138,23 +138,27 @@ def meaning_of(key: str) -> tuple[str, str] | None:
     if len(words) > 1 and words[-1] == "epoch" and words[-2] in ("loss", "acc", "accuracy", "lr"):
         return None
     for start in range(max(0, len(words) - 6), len(words)):
-        name = " ".join(words[start:])
-        found = known.keys.get(name)
-        if found is None:
-            continue
-        if name in known.whole and not all(w in known.qualifiers for w in words[:start]):
-            return None
-        # "warmup_steps: 100" or "max_lr: 1e-3" is an argument and no reading.
-        if found[0] in ("step", "lr", "epoch"):
-            asked = known.settings & set(words[:start])
-            # "eval step 100" may be a reading; "eval_steps: 100" never is.
-            if asked and (words[-1].endswith("s") or asked - {"eval", "log", "logging"}):
-                return None
-        evaluation = any(w.startswith(("val", "eval", "test")) for w in words[:start])
-        if evaluation and found[0] not in ("step", "global_step", "epoch"):
-            return known.keys["eval loss"] if found[0] == "loss" else None
-        return found
+        if " ".join(words[start:]) in known.keys:
+            return _meaning_behind(words[:start], words[start:])
     return None
+
+
+def _meaning_behind(ahead: list[str], words: list[str]) -> tuple[str, str] | None:
+    """Meaning of known words behind others, which may make a setting or an evaluation of it."""
+    known, name = vocabulary(), " ".join(words)
+    found = known.keys[name]
+    if name in known.whole and not all(word in known.qualifiers for word in ahead):
+        return None
+    # "warmup_steps: 100" or "max_lr: 1e-3" is an argument and no reading.
+    if found[0] in ("step", "lr", "epoch"):
+        asked = known.settings & set(ahead)
+        # "eval step 100" may be a reading; "eval_steps: 100" never is.
+        if asked and (words[-1].endswith("s") or asked - {"eval", "log", "logging"}):
+            return None
+    evaluation = any(word.startswith(("val", "eval", "test")) for word in ahead)
+    if evaluation and found[0] not in ("step", "global_step", "epoch"):
+        return known.keys["eval loss"] if found[0] == "loss" else None
+    return found
 
 
 def _factor(metric: str, default: str, key_unit: str | None, unit: str | None) -> float:
@@ -193,6 +197,100 @@ def _belongs_ahead(metric: str, unit: str | None, text: str, place: re.Match[str
     return _NUMBER_AHEAD.match(text, place.end()) is not None
 
 
+class _LineReader:
+    """Reads the numbers of one line in turn.
+
+    before: where the number before ended; previous: its metric; word: what the line calls its steps.
+    """
+
+    __slots__ = ("before", "counted", "fields", "previous", "steps", "text", "total", "word")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.fields: list[Field] = []
+        self.steps: dict[str, Field] = {}
+        self.total: int | None = None
+        self.before, self.previous, self.word = 0, "", "step"
+        self.counted = _COUNT_OF_UNITS.search(text) if "it/" in text else None
+        if self.counted is not None:
+            self.steps["step"] = Field("step", float(self.counted[1]), *self.counted.span(1), 1.0)
+            self.total = int(self.counted[2])
+
+    def take(self, found: re.Match[str]) -> None:
+        """Read one number: the name ahead of it and the unit behind it say what it is."""
+        text, (start, end) = self.text, found.span()
+        if self.counted is not None and self.counted.start() <= start < self.counted.end():
+            self.before = self.counted.end()
+            return
+        gap = text[max(self.before, start - MOST_KEY) : start]
+        behind = _UNIT.match(text, end)
+        unit = behind.group(1) if behind else None
+        key, key_unit = _key(gap)
+        meaning = meaning_of(key) if key else None
+        if meaning is None and (whole := _unit_of_card(text, end, key)):
+            meaning, unit = ("mem_allocated_gib", "gib"), whole
+        if text[end : end + 2] in ("m ", "h ", "d ") and key == "time":
+            return  # "time 1m 28s" is a clock since the start
+        if meaning is None and not text[end - 1].isdecimal() and text[end - 1] != ".":
+            return  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
+        if behind and meaning is not None and _belongs_ahead(meaning[0], unit, text, behind):
+            behind = unit = None
+        self.before = behind.end() if behind else end
+        if meaning is None:
+            self._take_nameless(found, gap, unit)
+        else:
+            self._take_named(found, meaning, key, key_unit, unit)
+
+    def _add(self, metric: str, found: re.Match[str], factor: float) -> None:
+        value = to_number(found.group()) * factor
+        self.fields.append(Field(metric, value, *found.span(), factor))
+
+    def _take_nameless(self, found: re.Match[str], gap: str, unit: str | None) -> None:
+        """A rate, which its unit names, or the whole that the number before is a part of."""
+        previous, self.previous = self.previous, ""
+        if (metric := vocabulary().rates.get(unit or "")) is not None:
+            self._add(metric, found, 1000.0 if unit in ("s/it", "s/step", "sec/it") else 1.0)
+            self.previous = metric
+        elif _STEP_OF.match(gap) and previous in ("step", "global_step"):
+            value = to_number(found.group())
+            self.total = int(value) if value < 1e12 else None
+        elif _STEP_OF.match(gap) and previous == "host_mem_gib":
+            self._add("host_mem_total_gib", found, _factor(previous, "gib", None, unit))
+
+    def _take_named(
+        self, found: re.Match[str], meaning: tuple[str, str], key: str, key_unit: str | None,
+        unit: str | None,
+    ) -> None:  # fmt: skip
+        (metric, default), printed = meaning, found.group()
+        if metric == "batch" and (key_unit or unit in ("s", "ms")):
+            metric = "step_time_ms"
+        if metric == "host_mem_gib" and "%" in (unit, key_unit):
+            metric = "host_mem_pct"
+        factor = _factor(metric, default, key_unit, unit)
+        if metric == "mem_peak_gib" and default == "mib" and not unit and not key_unit:
+            # Bare "memory: 8123" is MiB by custom; small values with a point are GiB.
+            factor = 1.0 if "." in printed and to_number(printed) < 2048 else factor
+        if metric == "mfu_pct" and unit != "%" and to_number(printed) <= 1.0:
+            factor = 100.0
+        self.previous = metric
+        if metric not in ("step", "global_step", "batch"):
+            self._add(metric, found, factor)
+            return
+        value = to_number(printed) * factor
+        if abs(value) < 1e15:
+            self.steps.setdefault(metric, Field(metric, value, *found.span(), factor))
+            if key.lower().split()[-1:] in (["iteration"], ["iter"], ["iterations"]):
+                self.word = "iteration"
+
+
+def _unit_of_card(text: str, end: int, key: str) -> str | None:
+    """Unit of memory in use of a whole card, which stands behind the whole: `gpu 3.10/11.17 GiB`."""
+    if text[end : end + 1] != "/" or not _ON_CARD.search(key):
+        return None
+    whole = _OF_CARD.match(text, end)
+    return whole[1] if whole is not None else None
+
+
 def read_line(text: str) -> LineReading | None:
     """Numbers of a step line, or None where the line is not one.
 
@@ -200,124 +298,54 @@ def read_line(text: str) -> LineReading | None:
     """
     if counts_preparation(text):
         return None
-    fields: list[Field] = []
-    steps: dict[str, Field] = {}
-    total: int | None = None
-    before = 0
-    previous = ""
-    word = "step"
-    counted = _COUNT_OF_UNITS.search(text) if "it/" in text else None
-    if counted is not None:
-        steps["step"] = Field("step", float(counted[1]), *counted.span(1), 1.0)
-        total = int(counted[2])
+    reader = _LineReader(text)
     for found in NUMBER.finditer(text):
-        start, end = found.span()
-        if start == end:
-            continue
-        if counted is not None and counted.start() <= start < counted.end():
-            before = counted.end()
-            continue
-        gap = text[max(before, start - MOST_KEY) : start]
-        unit_match = _UNIT.match(text, end)
-        unit = unit_match.group(1) if unit_match else None
-        key, key_unit = _key(gap)
-        meaning = meaning_of(key) if key else None
-        if (
-            meaning is None
-            and text[end : end + 1] == "/"
-            and _ON_CARD.search(key)
-            and (whole := _OF_CARD.match(text, end)) is not None
-        ):
-            meaning, unit = ("mem_allocated_gib", "gib"), whole[1]
-        if text[end : end + 2] in ("m ", "h ", "d ") and key == "time":
-            continue  # "time 1m 28s" is a clock since the start
-        if meaning is None and not text[end - 1].isdecimal() and text[end - 1] != ".":
-            continue  # "nan" or "inf" as a word, as in "number of nan iterations: 0"
-        if (
-            unit_match
-            and meaning is not None
-            and _belongs_ahead(meaning[0], unit, text, unit_match)
-        ):
-            unit_match = unit = None
-        before = unit_match.end() if unit_match else end
-        if meaning is None and unit in vocabulary().rates:
-            factor = 1000.0 if unit in ("s/it", "s/step", "sec/it") else 1.0
-            meaning = (vocabulary().rates[unit or ""], "")
-            fields.append(Field(meaning[0], to_number(found.group()) * factor, start, end, factor))
-            previous = meaning[0]
-            continue
-        if meaning is None:
-            if _STEP_OF.match(gap):
-                if previous in ("step", "global_step"):
-                    value = to_number(found.group())
-                    total = int(value) if value < 1e12 else None
-                elif previous == "host_mem_gib":
-                    factor = _factor(previous, "gib", None, unit)
-                    value = to_number(found.group()) * factor
-                    fields.append(Field("host_mem_total_gib", value, start, end, factor))
-            previous = ""
-            continue
-        metric, default = meaning
-        if metric == "batch":
-            metric = "step_time_ms" if key_unit or unit in ("s", "ms") else "batch"
-        if metric == "host_mem_gib" and (unit == "%" or key_unit == "%"):
-            metric = "host_mem_pct"
-        factor = _factor(metric, default, key_unit, unit)
-        if metric == "mem_peak_gib" and default == "mib" and not unit and not key_unit:
-            # Bare "memory: 8123" is MiB by custom; small values with a point are GiB.
-            factor = 1.0 if "." in found.group() and to_number(found.group()) < 2048 else factor
-        if metric == "mfu_pct" and unit != "%" and to_number(found.group()) <= 1.0:
-            factor = 100.0
-        item = Field(metric, to_number(found.group()) * factor, start, end, factor)
-        previous = metric
-        if metric in ("step", "global_step", "batch"):
-            if item.value == item.value and abs(item.value) < 1e15:
-                steps.setdefault(metric, item)
-                if key.lower().split()[-1:] in (["iteration"], ["iter"], ["iterations"]):
-                    word = "iteration"
-        else:
-            fields.append(item)
-    return _assemble(text, fields, steps, total, word)
+        if found.end() > found.start():
+            reader.take(found)
+    return _assemble(reader)
 
 
-def _assemble(
-    text: str, fields: list[Field], steps: dict[str, Field], total: int | None, word: str
-) -> LineReading | None:
+def _name_metrics(text: str, fields: list[Field]) -> dict[str, Field]:
+    """The first field of each metric; of an evaluation only what it measured."""
     unique: dict[str, Field] = {}
     for item in fields:
         unique.setdefault(item.metric, item)
-    if "loss" not in unique and "total_loss" in unique:
-        unique["loss"] = replace(unique["total_loss"], metric="loss")
-    unique.pop("total_loss", None)
-    if "epoch" not in unique:
-        epoch = _EPOCH.search(text)
-        if epoch:
-            start, end = epoch.span(1)
-            unique["epoch"] = Field("epoch", float(epoch.group(1)), start, end, 1.0)
+    total = unique.pop("total_loss", None)
+    if total is not None:
+        unique.setdefault("loss", replace(total, metric="loss"))
+    if "epoch" not in unique and (epoch := _EPOCH.search(text)):
+        unique["epoch"] = Field("epoch", float(epoch.group(1)), *epoch.span(1), 1.0)
     if _EVALUATION.search(text):
         shown = unique.get("loss") or unique.get("eval_loss")
         unique = {k: f for k, f in unique.items() if k in ("epoch", "eval_loss", "eval_accuracy")}
         if shown is not None:
             unique["eval_loss"] = replace(shown, metric="eval_loss")
+    return unique
+
+
+def _find_counter(reader: _LineReader, has_epoch: bool) -> tuple[Field | None, int | None, str]:
+    """(step, total, unit) of the line, by name or else by the form of a bar or of samples."""
+    text, steps, total, word = reader.text, reader.steps, reader.total, reader.word
+    if named := steps.get("global_step") or steps.get("step"):
+        return named, total, "step" if "global_step" in steps else word
+    if "|Loss:" in text and (counted := _EPOCH_STEP.search(text)):
+        return Field("step", float(counted.group(1)), *counted.span(1), 1.0), total, word
+    samples = _SAMPLES.search(text)
+    if progress := samples or _PROGRESS.search(text):
+        step = Field("step", float(progress.group(1)), *progress.span(1), 1.0)
+        unit = "sample" if samples else "batch" if has_epoch else "step"
+        return step, int(progress.group(2)), unit
+    return steps.get("batch"), total, "batch" if "batch" in steps else word
+
+
+def _assemble(reader: _LineReader) -> LineReading | None:
+    text = reader.text
+    unique = _name_metrics(text, reader.fields)
     if not SIGNALS & unique.keys() or "train_runtime" in text:
         return None
     if "Arguments(" in text or "Namespace(" in text or "Config(" in text:
         return None
-    step = steps.get("global_step") or steps.get("step")
-    unit = "step" if "global_step" in steps else word
-    if step is None:
-        samples = _SAMPLES.search(text)
-        progress = samples or _PROGRESS.search(text)
-        counted = _EPOCH_STEP.search(text) if "|Loss:" in text else None
-        if counted:
-            step = Field("step", float(counted.group(1)), *counted.span(1), 1.0)
-        elif progress:
-            span = progress.span(1)
-            step = Field("step", float(progress.group(1)), span[0], span[1], 1.0)
-            total = int(progress.group(2))
-            unit = "sample" if samples else ("batch" if "epoch" in unique else "step")
-        elif "batch" in steps:
-            step, unit = steps["batch"], "batch"
+    step, total, unit = _find_counter(reader, "epoch" in unique)
     host = {"host_mem_gib", "host_mem_pct", "host_free_gib"} & unique.keys()
     if step is None and "epoch" not in unique and not host:
         return None
