@@ -34,6 +34,7 @@ _CHANNEL = expression(
     r"Channel \d+(?:/\d+)? ?: \d+\[\w+\] -> \d+\[\w+\].* via (P2P|SHM|NET|NVLS|COLLNET)/?(\w*)"
 )
 _SETTING = expression(r"\b(NCCL_[A-Z0-9_]{2,60}) set by environment to (\S+)")
+_REACHED = expression(r"(?P<bootstrap>Bootstrap timings)|^(?:Trees \[|Channel |Setting affinity)")
 _PLUGIN_MISSING = expression(
     r"NET/Plugin.*(?:No plugin found|Could not find)|NET/OFI.*(?:failed|No eligible)"
 )
@@ -111,6 +112,8 @@ def survey_lines(lines: Iterable[tuple[int, str]], file: str) -> Survey:
             continue
         if len(survey.stages) < MAX_PROCESSES:
             _take(survey, number, line.strip()[:400], match)
+            if _SIZES in match["text"] and survey.size_mismatch is None:
+                survey.size_mismatch = (number, line.strip()[:400])
     return survey
 
 
@@ -138,14 +141,10 @@ def _take(survey: Survey, number: int, line: str, match: re.Match[str]) -> None:
         stage = max(stage, Stage.TOPOLOGY)
     elif found := _VERSION.search(text):
         survey.versions.setdefault(host, (found[1], number, line))
-    elif "Bootstrap timings" in text:
-        stage = max(stage, Stage.BOOTSTRAPPED)
-    elif text.startswith(("Trees [", "Channel ", "Setting affinity")):
-        stage = max(stage, Stage.TOPOLOGY)
+    elif found := _REACHED.search(text):
+        stage = max(stage, Stage.BOOTSTRAPPED if found["bootstrap"] else Stage.TOPOLOGY)
     elif _PLUGIN_MISSING.search(text):
         survey.plugin_missing = survey.plugin_missing or (number, line)
-    if _SIZES in text:
-        survey.size_mismatch = survey.size_mismatch or (number, line)
     survey.stages[key] = stage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 
@@ -102,11 +103,7 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
         return _read_table(digest, line, position, int(match["code"]), int(match["pid"]))
     match = _SRUN.search(text)
     if match is not None:
-        code = int(match["code"]) if match["code"] else -_SIGNALS.get(match["how"].strip(), 0)
-        task = int(match["task"]) if not match["more"] else None
-        if not code and task is None:
-            return None
-        return Exit(line, code or 1, host=match["host"], task=task)
+        return _read_srun(line, match)
     match = _SIGNALLED.search(text)
     if match is not None:
         return Exit(line, -int(match["signal"]), line.place.rank, None, line.place.host, int(match["pid"]))  # fmt: skip
@@ -129,6 +126,14 @@ def _read_line(digest: FileDigest, line: Line, position: int) -> Exit | None:
     if match is not None:
         return Exit(line, int(match["code"]), line.place.rank, None, line.place.host)
     return None
+
+
+def _read_srun(line: Line, match: re.Match[str]) -> Exit | None:
+    code = int(match["code"]) if match["code"] else -_SIGNALS.get(match["how"].strip(), 0)
+    task = int(match["task"]) if not match["more"] else None
+    if not code and task is None:
+        return None
+    return Exit(line, code or 1, host=match["host"], task=task)
 
 
 def _read_table(digest: FileDigest, line: Line, position: int, code: int, pid: int) -> Exit:

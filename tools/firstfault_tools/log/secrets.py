@@ -199,6 +199,9 @@ def _find_named(text: str) -> Iterator[_Found]:
             if "token" in name.lower() and strength is Strength.STRONG and said.isdigit():
                 continue
             yield _Found(value.start, value.end, _kind_of(name, said))
+
+
+def _find_netrc(text: str) -> Iterator[_Found]:
     line = compile_linear(_NETRC).search(text)
     if line is not None:
         start, end = place_of(line, "secret")
@@ -213,7 +216,12 @@ def _is_made_up(said: str, told: bool) -> bool:
     return len(said) >= 20 and is_random(said)
 
 
-_FINDERS: tuple[Callable[[str], Iterator[_Found]], ...] = (_find_tokens, _find_shapes, _find_named)
+_FINDERS: tuple[Callable[[str], Iterator[_Found]], ...] = (
+    _find_tokens,
+    _find_shapes,
+    _find_named,
+    _find_netrc,
+)
 
 
 def _kind_of(name: str, said: str) -> str:

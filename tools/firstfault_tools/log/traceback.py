@@ -7,6 +7,7 @@ followed to their first exception, and a DataLoader worker's original traceback 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -156,8 +157,8 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
         return []
     head = make_line(digest.file, start, digest.kept[position][1], digest.year)
     indent = len(head.message) - len(head.message.lstrip())
-    first = _FRAME.match(head.message)
-    frames = [Frame(first["path"], int(first["line"]), first["name"] or "", start)] if first else []
+    frames: list[Frame] = []
+    _read_frame(head.message, start, frames)
     out: list[Traceback] = []
     chained = False
     before = digest.kept[position - 1][1] if position else ""
@@ -166,14 +167,8 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
     ignored = _is_ignored(digest, head, position)
     ended_at: int | None = None
     box: BoxReader | None = None
-    for number, text in digest.lines_after(start, MAX_LINES):
-        line = make_line(digest.file, number, text, digest.year)
-        if line.place.key != head.place.key and not _continues(line, head):
-            continue
-        body = line.message if line.place.key == head.place.key else text
+    for number, line, body in _lines_of(digest, head, start):
         stripped = body.strip()
-        if not stripped or set(stripped) <= {"^", "~", " "}:
-            continue
         if _CHAIN.search(stripped):
             chained = True
             frames = []
@@ -182,10 +177,7 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
             if (out or not (frames or box)) and not chained:
                 break  # what follows belongs to that head, which is followed itself
             continue
-        frame = _FRAME.match(body)
-        if frame is not None:
-            if len(frames) < MAX_FRAMES:
-                frames.append(Frame(frame["path"], int(frame["line"]), frame["name"] or "", number))
+        if _read_frame(body, number, frames):
             continue
         if stripped.startswith(EDGE):
             box = box or _open_box()
@@ -204,6 +196,25 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
         if ended_at is not None and number > ended_at + 6 and not chained:
             break
     return out
+
+
+def _lines_of(digest: FileDigest, head: Line, start: int) -> Iterator[tuple[int, Line, str]]:
+    """Lines of the stream that `head` stands in, without empty ones and marks below code."""
+    for number, text in digest.lines_after(start, MAX_LINES):
+        line = make_line(digest.file, number, text, digest.year)
+        own = line.place.key == head.place.key
+        if own or _continues(line, head):
+            body = line.message if own else text
+            if not set(body.strip()) <= {"^", "~", " "}:
+                yield number, line, body
+
+
+def _read_frame(body: str, number: int, frames: list[Frame]) -> bool:
+    """Add the frame that a line names, if it names one."""
+    frame = _FRAME.match(body)
+    if frame is not None and len(frames) < MAX_FRAMES:
+        frames.append(Frame(frame["path"], int(frame["line"]), frame["name"] or "", number))
+    return frame is not None
 
 
 def _open_box() -> BoxReader:

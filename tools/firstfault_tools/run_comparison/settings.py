@@ -200,6 +200,17 @@ def _read_lines(file: str, text: str) -> Iterator[Setting]:
         yield from _read_line(file, number, cut, bool(inside))
 
 
+def _read_told(file: str, number: int, line: str) -> Iterator[Setting]:
+    """What a library says in a sentence that it took, is or uses."""
+    if told := _BY_NCCL.search(line):
+        yield _make(Kind.VARIABLE, told["name"], told["value"].rstrip("."), file, number)
+    for pattern, what in _TOLD_VERSIONS:
+        if match := pattern.search(line):
+            yield _make(Kind.VERSION, what, match["value"].rstrip("."), file, number)
+    if network := _USED_NETWORK.search(line):
+        yield _make(Kind.USED, "nccl network", network["value"], file, number)
+
+
 def _read_line(file: str, number: int, line: str, inside: bool) -> Iterator[Setting]:
     """Settings of one line; inside: it stands in a printed block of arguments."""
     if "...." in line and (dots := _DOTS.search(line)):
@@ -208,13 +219,7 @@ def _read_line(file: str, number: int, line: str, inside: bool) -> Iterator[Sett
     if "=" in line and (given := _EXPORT.match(line) or _BY_NCCL.search(line)):
         yield _make(Kind.VARIABLE, given["name"], given["value"], file, number)
         return
-    if told := _BY_NCCL.search(line):
-        yield _make(Kind.VARIABLE, told["name"], told["value"].rstrip("."), file, number)
-    for pattern, what in _TOLD_VERSIONS:
-        if match := pattern.search(line):
-            yield _make(Kind.VERSION, what, match["value"].rstrip("."), file, number)
-    if network := _USED_NETWORK.search(line):
-        yield _make(Kind.USED, "nccl network", network["value"], file, number)
+    yield from _read_told(file, number, line)
     package = _PACKAGE.match(line)
     if package and ("==" in line or _PACKAGES_OF_RUN.match(package["name"])):
         yield _make(Kind.VERSION, package["name"], package["value"], file, number)

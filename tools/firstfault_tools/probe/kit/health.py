@@ -97,49 +97,55 @@ def parse_query(text: str) -> list[dict[str, Any]]:
     return gpus
 
 
-def parse_detail(text: str) -> dict[str, dict[str, Any]]:
-    """Chosen values of `nvidia-smi -q -x` by PCI address; unreadable XML gives nothing."""
-    found: dict[str, dict[str, Any]] = {}
-    path: list[str] = []
-    current: dict[str, Any] = {}
+class _DetailReader:
+    """Takes the chosen values out of the XML of `nvidia-smi -q -x` as a parser walks through it."""
 
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal current
-        path.append(name)
-        if name == "gpu" and len(path) == 2:
-            current = found.setdefault(attributes.get("id", "?"), {"active_reasons": []})
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
+        self.path: list[str] = []
+        self.current: dict[str, Any] = {}
 
-    def text_of(data: str) -> None:
-        value = data.strip()
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.path.append(name)
+        if name == "gpu" and len(self.path) == 2:
+            address = attributes.get("id", "?")
+            self.current = self.found.setdefault(address, {"active_reasons": []})
+
+    def take(self, data: str) -> None:
+        value, path = data.strip(), self.path
         if not value or len(path) < 3 or path[1] != "gpu":
             return
         key = _DETAILS.get("/".join(path[2:]))
         if key in _DETAIL_TEXTS:
-            current[key] = value
+            self.current[key] = value
         elif key:
             number = read_number(value)
             if number is not None:
-                current[key] = number
+                self.current[key] = number
         elif path[-1].startswith(_REASON_PREFIXES) and value == "Active":
-            current["active_reasons"].append(path[-1].split("_reason_", 1)[1])
+            self.current["active_reasons"].append(path[-1].split("_reason_", 1)[1])
 
-    def end(_name: str) -> None:
-        path.pop()
+    def end(self, _name: str) -> None:
+        self.path.pop()
 
-    def refuse(*_args: object) -> None:
+    def refuse(self, *_args: object) -> None:
         raise ValueError("entity declarations are refused")
 
+
+def parse_detail(text: str) -> dict[str, dict[str, Any]]:
+    """Chosen values of `nvidia-smi -q -x` by PCI address; unreadable XML gives nothing."""
+    reader = _DetailReader()
     parser = xml.parsers.expat.ParserCreate()
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = text_of
-    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.take
+    parser.EntityDeclHandler = reader.refuse
     parser.buffer_text = True
     try:
         parser.Parse(text, True)
     except (xml.parsers.expat.ExpatError, ValueError):
         return {}
-    return found
+    return reader.found
 
 
 def check_kernel_log() -> dict[str, Any]:

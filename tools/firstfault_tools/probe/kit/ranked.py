@@ -84,6 +84,32 @@ def _run_host_tests(options: argparse.Namespace, tests: tuple[str, ...], sink: S
             sink.write(record)
 
 
+class _Tester:
+    """Gives a worker its orders one after the other, and writes down what each gave."""
+
+    def __init__(self, worker: Worker, sink: Sink, rank: int, gpu: int) -> None:
+        self.worker, self.sink, self.rank, self.gpu = worker, sink, rank, gpu
+        self.clock = _Clock(sink, rank)
+
+    def obey(self, test: str, order: str, budget_s: float, **arguments: Any) -> bool:
+        self.clock.start(test, budget_s, self.gpu)
+        begin = time.monotonic()
+        answer = self.worker.obey(order, arguments)
+        self.clock.stop()
+        self.sink.write(
+            make_record(
+                test,
+                answer["status"],
+                answer.get("values"),
+                gpu_index=self.gpu,
+                rank=self.rank,
+                reason=answer.get("reason"),
+                elapsed_s=time.monotonic() - begin,
+            )
+        )
+        return bool(answer["status"] == "ok")
+
+
 def _run_gpu_tests(tests: tuple[str, ...], sink: Sink, who: tuple[int, int, int, int]) -> None:
     rank, world, local, gpu = who
     try:
@@ -93,34 +119,14 @@ def _run_gpu_tests(tests: tuple[str, ...], sink: Sink, who: tuple[int, int, int,
             make_record("start", "unavailable", reason="not available here: no torch", rank=rank)
         )
         return
-    clock = _Clock(sink, rank)
-
-    def obey(test: str, order: str, budget_s: float, **arguments: Any) -> bool:
-        clock.start(test, budget_s, gpu)
-        begin = time.monotonic()
-        answer = worker.obey(order, arguments)
-        clock.stop()
-        sink.write(
-            make_record(
-                test,
-                answer["status"],
-                answer.get("values"),
-                gpu_index=gpu,
-                rank=rank,
-                reason=answer.get("reason"),
-                elapsed_s=time.monotonic() - begin,
-            )
-        )
-        return bool(answer["status"] == "ok")
-
+    obey = _Tester(worker, sink, rank, gpu).obey
     if not obey("start", "hello", 60.0):
         return
     if "gemm" in tests:
         for dtype, size in rates.GEMM_SHAPES:
             obey("gemm", "gemm", 20.0, dtype=dtype, size=size)
-    for name in PER_RANK:
-        if name in tests:
-            obey(name, name, 40.0)
+    for name in filter(tests.__contains__, PER_RANK):
+        obey(name, name, 40.0)
     if "all_reduce" not in tests or world < 2:
         return
     if obey("all_reduce_start", "join", 120.0, rank=rank, world=world, address="", limit_s=90.0):
