@@ -42,6 +42,16 @@ _ATTACHED = expression(r"^Attached GPUs\s*:\s*(\d{1,4})\s*$")
 _ASKED = expression(r"--query-gpu=\"?'?([\w.,]+)")
 
 
+def _enter(path: list[tuple[int, str]], indent: int, key: str) -> str:
+    """Path of a key below the headings that it is indented under; `path` leads there from now on."""
+    while path and path[-1][0] >= indent:
+        path.pop()
+    place = "/".join([*(part for _, part in path), key])
+    if len(path) < MAX_DEPTH:
+        path.append((indent, key))
+    return place
+
+
 def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
     """GPUs of `nvidia-smi -q`, in printed order."""
     gpus: list[GpuState] = []
@@ -62,17 +72,8 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
         found = entry or _HEADING.match(line)
         if found is None:
             continue
-        indent = len(found["indent"])
-        while path and path[-1][0] >= indent:
-            path.pop()
-        key = found["key"].strip()
-        place = "/".join([part for _, part in path] + [key])
-        if len(path) < MAX_DEPTH:
-            path.append((indent, key))
-        if entry is None:
-            continue
-        name = name_text(place)
-        if name:
+        place = _enter(path, len(found["indent"]), found["key"].strip())
+        if entry is not None and (name := name_text(place)):
             gpus[-1].add(name, Value(entry["value"].strip(), number, line))
     if attached > len(gpus):
         for gpu in gpus:  # a choice of GPUs (-i): their places say nothing of their indices
@@ -113,6 +114,22 @@ def read_table(lines: Sequence[NumberedLine]) -> list[GpuState]:
     return gpus
 
 
+def _read_row(
+    columns: Sequence[str | None], cells: Sequence[str], number: int, line: str
+) -> GpuState:
+    gpu = GpuState()
+    for name, cell in zip(columns, cells, strict=True):
+        if name == "minor" and cell.strip().isdecimal() and len(cell) < 6:
+            gpu.index = int(cell)
+        elif name == "address":
+            gpu.address = normalise_address(cell)
+        if name:
+            gpu.add(name, Value(cell.strip(), number, line))
+        if "Unknown Error" in cell or "GPU is lost" in cell or "requires reset" in cell:
+            gpu.add("unreadable", Value(cell.strip(), number, line))
+    return gpu
+
+
 def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
     """GPUs of `--query-gpu=... --format=csv`; the last row of each GPU counts (for `-l`)."""
     columns: list[str | None] = []
@@ -132,16 +149,7 @@ def read_csv(lines: Sequence[NumberedLine]) -> list[GpuState]:
             continue
         if not columns or len(cells) != len(columns) or not _is_row(columns, cells):
             continue
-        gpu = GpuState()
-        for name, cell in zip(columns, cells, strict=True):
-            if name == "minor" and cell.strip().isdecimal() and len(cell) < 6:
-                gpu.index = int(cell)
-            elif name == "address":
-                gpu.address = normalise_address(cell)
-            if name:
-                gpu.add(name, Value(cell.strip(), number, line))
-            if "Unknown Error" in cell or "GPU is lost" in cell or "requires reset" in cell:
-                gpu.add("unreadable", Value(cell.strip(), number, line))
+        gpu = _read_row(columns, cells, number, line)
         if gpu.index is None and gpu.address is None:
             gpu.index = len(by_key)
         if len(by_key) < MAX_GPUS:

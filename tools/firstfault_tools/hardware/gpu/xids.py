@@ -82,15 +82,11 @@ def find_xids(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """One finding for each GPU and code, in order of first appearance; SXids after their own switch."""
     xids: list[XidLine] = []
     uuids: dict[str, str] = {}
-    others: list[Finding] = []
     lost: dict[str, Evidence] = {}
     for number, line in lines:
-        if "Xid (" in line:
-            xid = read_xid(number, line, file)
-            if xid is not None:
-                xids.append(xid)
-                continue
-        if "NVRM: GPU at PCI" in line and (named := _UUID.search(line)):
+        if "Xid (" in line and (xid := read_xid(number, line, file)) is not None:
+            xids.append(xid)
+        elif "NVRM: GPU at PCI" in line and (named := _UUID.search(line)):
             address = normalise_address(named["where"])
             if address:
                 uuids[address] = named["uuid"]
@@ -105,13 +101,12 @@ def find_xids(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     groups: dict[tuple[str | None, str, int], list[XidLine]] = {}
     for xid in xids:
         groups.setdefault((xid.evidence.host, xid.address, xid.code), []).append(xid)
-    for group in groups.values():
-        others.append(_describe_group(group, xids, uuids))
-    for address, place in lost.items():
-        if not any(x.code == 79 and x.address == address for x in xids):
-            others.append(_describe_lost(address, place))
-    others.extend(_find_sxids(lines, file))
-    return tuple(others)
+    told = {x.address for x in xids if x.code == 79}
+    return (
+        *(_describe_group(group, xids, uuids) for group in groups.values()),
+        *(_describe_lost(address, place) for address, place in lost.items() if address not in told),
+        *_find_sxids(lines, file),
+    )
 
 
 def _name_earlier(xid: XidLine, printed: set[tuple[str, int]]) -> XidLine:

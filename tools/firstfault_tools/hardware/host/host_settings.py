@@ -98,6 +98,15 @@ def read_settings(sections: Iterable[Section]) -> list[Setting]:
     return found
 
 
+def _find_mtu(command: str, line: str) -> tuple[str, str] | None:
+    """(name, value) of the MTU of a device, or of the one whose file the command reads."""
+    for pattern in (_LINK_MTU, _IFCONFIG, _SYS_MTU):
+        if (mtu := pattern.search(line)) and not _LOCAL.match(mtu["device"]):
+            return f"mtu {mtu['device']}", mtu["value"]
+    number_only = _NUMBER.match(line) if "/mtu" in command else None
+    return ("mtu", number_only["value"]) if number_only is not None else None
+
+
 def _read_line(section: Section, number: int, line: str) -> list[Setting]:
     if len(line) > 400:
         return []
@@ -114,11 +123,8 @@ def _read_line(section: Section, number: int, line: str) -> list[Setting]:
         on = [str(i) for i, flag in enumerate(enabled["flags"].split()) if flag == "1"]
         words = f"priority {', '.join(on)}" if on else "no priority"
         return [Setting("pfc", words, host, place)]
-    for pattern in (_LINK_MTU, _IFCONFIG, _SYS_MTU):
-        if (mtu := pattern.search(line)) and not _LOCAL.match(mtu["device"]):
-            return [Setting(f"mtu {mtu['device']}", mtu["value"], host, place)]
-    if "/mtu" in section.command and (number_only := _NUMBER.match(line)):
-        return [Setting("mtu", number_only["value"], host, place)]
+    if mtu := _find_mtu(section.command, line):
+        return [Setting(*mtu, host, place)]
     for name, pattern in (
         ("active_mtu", _ACTIVE_MTU),
         ("tclass", _TCLASS),

@@ -6,10 +6,10 @@ on the host says nothing where a policy or a limit keeps the process from using 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from firstfault_tools.findings import Finding
+from firstfault_tools.findings import Finding, Json
 
 KIB_PER_GIB = 1024 * 1024
 WORTH_TELLING_GIB = 1.0
@@ -31,6 +31,22 @@ def explain_memory_kills(findings: Sequence[Finding]) -> list[Finding]:
     return out
 
 
+def _say_constraint(name: str, facts: Mapping[str, Json]) -> Iterator[str]:
+    match name:
+        case "CONSTRAINT_MEMORY_POLICY":
+            nodes = facts.get("nodes") or "?"
+            yield (
+                f"its NUMA memory policy (numactl --membind or a similar binding) allows node {nodes} only, and "
+                "that node was full"
+            )
+        case "CONSTRAINT_CPUSET":
+            mems = facts.get("mems")
+            yield f"its cpuset allows memory of NUMA node {mems} only, and that was full"
+        case "CONSTRAINT_MEMCG":
+            group = facts.get("limited") or facts.get("cgroup")
+            yield f"the limit of cgroup {group}{_owner(str(group))}"
+
+
 def _explain(
     kill: Finding, constraint: Finding | None, limits: Sequence[Finding], free: Sequence[Finding]
 ) -> Finding:
@@ -39,18 +55,7 @@ def _explain(
     name = str(constraint.facts.get("constraint")) if constraint is not None else ""
     if constraint is not None:
         evidence.append(constraint.evidence[0])
-        nodes = str(constraint.facts.get("nodes") or "?")
-        if name == "CONSTRAINT_MEMORY_POLICY":
-            words.append(
-                f"its NUMA memory policy (numactl --membind or a similar binding) allows node {nodes} only, and "
-                "that node was full"
-            )
-        elif name == "CONSTRAINT_CPUSET":
-            mems = constraint.facts.get("mems")
-            words.append(f"its cpuset allows memory of NUMA node {mems} only, and that was full")
-        elif name == "CONSTRAINT_MEMCG":
-            group = constraint.facts.get("limited") or constraint.facts.get("cgroup")
-            words.append(f"the limit of cgroup {group}{_owner(str(group))}")
+        words += _say_constraint(name, constraint.facts)
     if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
         words += _other_nodes(str(constraint.facts.get("nodes")) if constraint else "", free)
     if kill.facts.get("scope") == "cgroup":

@@ -110,10 +110,9 @@ def _read_journal(line: str) -> KernelLine | None:
 def read_stamp(line: str) -> KernelLine:
     """Split one line into stamp, host and message; unknown prefixes stay in the message."""
     text = line.strip()
-    if text.startswith("{") and '"MESSAGE"' in text:
-        journal = _read_journal(text)
-        if journal is not None:
-            return journal
+    of_journal = text.startswith("{") and '"MESSAGE"' in text
+    if of_journal and (journal := _read_journal(text)) is not None:
+        return journal
     time = boot_s = host = None
     named_sender = False
     if fanout := _FANOUT.match(text):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
@@ -49,6 +50,29 @@ class Port:
         return f"{self.device} port {self.number}"
 
 
+def _read_speed(text: str) -> float | None:
+    return float(text) if text.count(".") <= 1 else None
+
+
+_FIELDS: tuple[tuple[re.Pattern[str], str, Callable[[str], object]], ...] = (
+    (_STATE, "state", str),
+    (_PHYSICAL, "physical", str),
+    (_RATE, "rate_gbits", float),
+    (_SPEED, "rate_gbits", _read_speed),
+    (_WIDTH, "width", int),
+    (_LAYER, "layer", str),
+)
+
+
+def _read_field(port: Port, number: int, line: str) -> None:
+    for pattern, name, read in _FIELDS:
+        if found := pattern.match(line):
+            setattr(port, name, read(found[1]))
+            if name == "state":
+                port.place = (number, line)
+            return
+
+
 def read_ports(lines: Sequence[NumberedLine]) -> list[Port]:
     """Ports of `ibstat` or `ibv_devinfo`, in printed order."""
     ports: list[Port] = []
@@ -58,21 +82,8 @@ def read_ports(lines: Sequence[NumberedLine]) -> list[Port]:
             device = found["device"]
         elif device and (found := _PORT.match(line)):
             ports.append(Port(device, int(found["a"] or found["b"]), place=(number, line)))
-        elif not ports or ports[-1].device != device:
-            continue
-        elif found := _STATE.match(line):
-            ports[-1].state = found["state"]
-            ports[-1].place = (number, line)
-        elif found := _PHYSICAL.match(line):
-            ports[-1].physical = found["physical"]
-        elif found := _RATE.match(line):
-            ports[-1].rate_gbits = float(found["rate"])
-        elif found := _SPEED.match(line):
-            ports[-1].rate_gbits = float(found["rate"]) if found["rate"].count(".") <= 1 else None
-        elif found := _WIDTH.match(line):
-            ports[-1].width = int(found["width"])
-        elif found := _LAYER.match(line):
-            ports[-1].layer = found["layer"]
+        elif ports and ports[-1].device == device:
+            _read_field(ports[-1], number, line)
     for port in ports:
         if port.rate_gbits is not None:
             port.rate_gbits *= port.width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -58,6 +59,16 @@ class NcclRun:
     """Largest error that an old version prints where results differ in the last bits."""
     place: NumberedLine = (0, "")
 
+    def add_row(self, number: int, line: str, row: re.Match[str]) -> None:
+        """Take a row of the table: bandwidth of one size, and its wrong values."""
+        bus = max(_number(row["bus"]), _number(row["bus2"] or "0"))
+        self.by_size[int(row["size"])] = bus
+        self.place = (number, line)
+        for wrong in (row["wrong"], row["wrong2"]):
+            self.wrong += int(wrong) if wrong and wrong.isdecimal() else 0
+            if wrong and "e-" in wrong and _number(wrong) > _number(self.rounding):
+                self.rounding = wrong
+
     @property
     def best_gbs(self) -> float | None:
         """Bandwidth at the largest size, else the average."""
@@ -73,54 +84,62 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
-    """Runs in printed order; short `busbw = ...` lines are runs of their own, named by what is before."""
-    runs: list[NcclRun] = []
-    current: NcclRun | None = None
-    heading = ""
-    for number, printed in lines:
-        line = _MPI_PREFIX.sub("", printed)
+class _RunReader:
+    """Reads runs line by line. current: the one whose table is read; heading: what stands above it."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.heading = file, ""
+        self.runs: list[NcclRun] = []
+        self.current: NcclRun | None = None
+
+    def _open(self, label: str = "") -> NcclRun:
+        self.current = NcclRun(self.file, label)
+        self.runs.append(self.current)
+        return self.current
+
+    def read(self, number: int, line: str) -> None:
+        current = self.current
         if rank := _RANK.match(line):
-            if current is None or current.by_size:
-                current = NcclRun(file)
-                runs.append(current)
-            current.hosts.add(rank["host"])
+            run = self._open() if current is None or current.by_size else current
+            run.hosts.add(rank["host"])
         elif row := _ROW.match(line):
-            if current is None:
-                current = NcclRun(file, heading)
-                runs.append(current)
-            bus = max(_number(row["bus"]), _number(row["bus2"] or "0"))
-            current.by_size[int(row["size"])] = bus
-            current.place = (number, line)
-            for wrong in (row["wrong"], row["wrong2"]):
-                current.wrong += int(wrong) if wrong and wrong.isdecimal() else 0
-                if wrong and "e-" in wrong and _number(wrong) > _number(current.rounding):
-                    current.rounding = wrong
+            (current or self._open(self.heading)).add_row(number, line, row)
         elif average := _AVERAGE.search(line):
             if current is not None:
                 current.average_gbs = _number(average["bus"])
                 if not current.by_size:
                     current.place = (number, line)
-                current = None
-        elif (wrong := _WRONG.search(line)) and current is not None:
+                self.current = None
+        elif current is not None and (wrong := _WRONG.search(line)):
             if wrong["word"] == "FAILED":
                 current.wrong = max(current.wrong, int(wrong["count"]))
             else:
                 current.checked = (number, line)
-        elif short := _SHORT.search(line):
+        else:
+            self._read_own_words(number, line)
+
+    def _read_own_words(self, number: int, line: str) -> None:
+        """What a person wrote: a result in one line, or a heading."""
+        if short := _SHORT.search(line):
             before = line[: short.start()].strip(" :$#>-")
-            label = before or heading or f"line {number}"
-            run = NcclRun(file, label, average_gbs=_number(short["bus"]), place=(number, line))
-            runs.append(run)
+            label = before or self.heading or f"line {number}"
+            bus = _number(short["bus"])
+            self.runs.append(NcclRun(self.file, label, average_gbs=bus, place=(number, line)))
         elif (head := line.strip()).startswith("#") and (head.endswith(":") or head[:2] == "##"):
-            heading, current = head.strip(" #:"), None
-    for run in runs:
+            self.heading, self.current = head.strip(" #:"), None
+
+
+def read_runs(lines: Sequence[NumberedLine], file: str) -> list[NcclRun]:
+    """Runs in printed order; short `busbw = ...` lines are runs of their own, named by what is before."""
+    reader = _RunReader(file)
+    for number, printed in lines:
+        reader.read(number, _MPI_PREFIX.sub("", printed))
+    for run in reader.runs:
         if run.hosts:
-            run.label = ", ".join(sorted(run.hosts)[:4]) + (
-                "" if len(run.hosts) <= 4 else " and more"
-            )
+            more = "" if len(run.hosts) <= 4 else " and more"
+            run.label = ", ".join(sorted(run.hosts)[:4]) + more
         run.label = run.label or file
-    return [run for run in runs if run.best_gbs]
+    return [run for run in reader.runs if run.best_gbs]
 
 
 def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:

@@ -27,11 +27,17 @@ _HASH = expression(r"(?i)\b(?:hash|load-balanc\w+|ecmp)\b.{0,60}(?:field|src|dst
 FULL, IDLE, LEAST = 80.0, 40.0, 4
 
 
-def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
-    """Tables of ports in which few are full and most are idle."""
-    near = keep_near(lines, GATE, before=4, after=70)
-    tables: list[list[tuple[NumberedLine, str, float]]] = []
-    switch, hashes, last = "", [], -9
+_Row = tuple[NumberedLine, str, float]
+"""Line, port and the larger share of its two directions, in percent."""
+
+
+def _read_tables(
+    near: Sequence[NumberedLine],
+) -> tuple[list[list[_Row]], str, list[NumberedLine]]:
+    """Tables of ports, the switch that printed them, and lines about its hash."""
+    tables: list[list[_Row]] = []
+    switch, last = "", -9
+    hashes: list[NumberedLine] = []
     for number, line in near:
         if len(line) > 300:
             continue
@@ -50,6 +56,13 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         last = number
         # in and out are both printed; the larger is the one that hurts
         tables[-1].append(((number, line), row["port"].strip(), max(map(float, shares))))
+    return tables, switch, hashes
+
+
+def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
+    """Tables of ports in which few are full and most are idle."""
+    near = keep_near(lines, GATE, before=4, after=70)
+    tables, switch, hashes = _read_tables(near)
     for table in tables:
         full = [r for r in table if r[2] >= FULL]
         idle = [r for r in table if r[2] <= IDLE]
