@@ -7,6 +7,7 @@ judged by their curves; here a rank has a few figures at most.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -14,6 +15,7 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.metrics.sources.rank_table import RANK, find_host, is_ruled, read_heading
 
 GATE = (
     "step time", "step_time", "iter time", "iter_time", "iteration time", "iteration_time", "time per step",
@@ -23,20 +25,13 @@ LEAST_RANKS, MOST_RANKS, MOST_FIGURES, MOST_LINES, MAX_LINE = 3, 65_536, 8, 8_19
 SLOW, SKEWED, ALIKE = 1.2, 1.5, 1.1
 """Times the median from which on a step time, and a load, stands out; how alike the others must be."""
 
-_RANK = expression(
-    r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]{0,3}[-_=:#]?[ \t]{0,3}(?P<rank>\d{1,6})(?![\d.])"
-)
-_HOST = expression(r"\]?[ \t,|:(@]{1,3}(?:on[ \t]+)?(?P<host>[A-Za-z][\w-]*\d[\w.-]*)\b")
 _TIME = expression(
     r"(?i)(?:step|iter(?:ation)?)[ _]time(?:[ _]?\(?(?:ms|s)\)?)?[ \t]*[:=]?[ \t]*(?P<value>\d{1,9}(?:\.\d{1,9})?)"
 )
 _TOKENS = expression(
     r"(?i)(?:tokens (?:routed|received)|(?:routed|expert|moe|local) tokens(?: routed)?)[ \t]*[:=]?[ \t]*(?P<value>\d{1,12})"
 )
-_HEADING = expression(
-    r"(?i)^\W{0,3}(?:global_)?rank\W[\w, \t|()]{0,200}(?:step|iter(?:ation)?)[ _]time"
-)
-_CELLS = expression(r"[|,;\s]+")
+_IS_TIME = expression(r"(?:step|iter|iteration) time")
 
 
 @dataclass(slots=True)
@@ -57,7 +52,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     for number, text in marked:
         if len(text) > MAX_LINE:
             continue
-        if _HEADING.match(text) and not times:
+        if not times:
             _read_table(lines, number, text, times)
         _read(number, text, _TIME, times)
         _read(number, text, _TOKENS, tokens)
@@ -68,38 +63,28 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     return (_describe_late(late, times, file),) if late else ()
 
 
-def _read(number: int, text: str, pattern: object, into: dict[int, Figures]) -> None:
-    named = _RANK.search(text)
-    told = pattern.search(text, named.end()) if named else None  # type: ignore[attr-defined]
-    if named is None or told is None:
-        return
-    near = _HOST.match(text, named.end())
-    _add(
-        into, int(named["rank"]), near["host"] if near else None, float(told["value"]), number, text
-    )
+def _read(number: int, text: str, pattern: re.Pattern[str], into: dict[int, Figures]) -> None:
+    named = RANK.search(text)
+    told = pattern.search(text, named.end()) if named else None
+    if named is not None and told is not None:
+        _add(into, int(named["rank"]), find_host(text, named), float(told["value"]), number, text)
 
 
 def _read_table(
     lines: Sequence[tuple[int, str]], number: int, text: str, into: dict[int, Figures]
 ) -> None:
-    names = [
-        n.lower() for n in _CELLS.split(text.replace("(", "_").replace(")", "").strip(" |#")) if n
-    ]
-    rank = next((i for i, n in enumerate(names) if n in ("rank", "global_rank")), None)
-    time = next((i for i, n in enumerate(names) if n.startswith(("step_time", "iter_time", "iteration_time"))), None)  # fmt: skip
-    host = next((i for i, n in enumerate(names) if n in ("host", "node", "hostname")), None)
-    if rank is None or time is None:
+    table = read_heading(text)
+    times = table.columns(_IS_TIME.match) if table is not None else ()
+    if table is None or not times:
         return
     for at, row in lines:
-        if at <= number or not row.strip(" |-:+"):
+        if at <= number or is_ruled(row):
             continue
-        cells = [c for c in _CELLS.split(row.strip(" |")) if c]
-        if len(cells) != len(names) or not cells[rank].isdecimal():
+        read = table.read_row(row)
+        value = read.numbers[times[0]] if read is not None else None
+        if read is None or value is None:
             return
-        value = cells[time].replace(".", "", 1)
-        if not value.isdecimal() or len(value) > 12:
-            return
-        _add(into, int(cells[rank]), cells[host] if host is not None else None, float(cells[time]), at, row)  # fmt: skip
+        _add(into, read.rank, read.host, value, at, row)
 
 
 def _add(

@@ -7,7 +7,6 @@ nothing to say: the odd rank waits for its input, copies to the host, saves, or 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,13 @@ from firstfault_tools.findings import (
     Together,
 )
 from firstfault_tools.hardware.excerpt import join_lines, quote_line
-from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.metrics.sources.rank_table import (
+    RANK,
+    RankTable,
+    find_host,
+    is_ruled,
+    read_heading,
+)
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
 HEAD_BYTES, TAIL_BYTES = 128 * 1024, 256 * 1024
@@ -56,12 +61,7 @@ _FOR_DATA = expression(
 )
 """A wait for its own input, which is no wait for others."""
 _COMPUTE = expression(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
-_RANK = expression(
-    r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?![\d.])"
-)
 _HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
-_HOST_NEAR = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
-_NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local|h2d|d2h")
 _STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
 _PAIR = expression(
     r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]{0,9}(?:\((?:ms|s|us)\))?[ \t]{0,9}[:=]?[ \t]{0,9}"
@@ -69,7 +69,6 @@ _PAIR = expression(
 )
 _ROW = expression(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
 _TIMED = expression(r"(?i)\b(?:ms|sec(?:onds?)?|time)\b")
-_CELLS = expression(r"[|,\s]+")
 
 
 @dataclass(slots=True)
@@ -159,10 +158,10 @@ def read_parts(
                 timed = place
                 _read_rows(number, text, rows, listed)
             continue
-        columns = _read_heading(text)
-        if columns:
+        table = read_heading(text)
+        if table is not None and table.columns(_WAIT.search) and len(table.names) >= 3:
             done = place
-            while done + 1 < len(lines) and _read_cells(columns, *lines[done + 1], named):
+            while done + 1 < len(lines) and _read_cells(table, *lines[done + 1], named):
                 done += 1
         else:
             _read_pairs(number, text, named)
@@ -183,44 +182,24 @@ def _read_rows(
         one.lines.append((number, text))
 
 
-def _body(text: str) -> str:
-    return text[read_prefix(text)[1] :] if text[:1] in "[(0123456789" else text
+_NO_PARTS = ("rank", "global_rank", "gpu", "step", "node", "host", "hostname")
 
 
-def _read_heading(text: str) -> list[str]:
-    """Names of the columns of a table whose heading this is; empty for other lines."""
-    names = [n.lower() for n in _CELLS.split(_body(text).strip(" |#\t")) if n]
-    if len(names) < 3 or not any(n in ("rank", "global_rank") for n in names):
-        return []
-    if any(n.replace(".", "").isdecimal() for n in names):
-        return []
-    waits = any(_WAIT.search(n.replace("_", " ")) for n in names)
-    return names if waits else []
-
-
-def _read_cells(columns: list[str], number: int, text: str, found: dict[int, RankParts]) -> bool:
-    cells = [c for c in _CELLS.split(text.strip(" |\t\r")) if c]
-    cells = cells[-len(columns) :] if len(cells) == len(columns) + 1 else cells
-    if not cells or set(text.strip()) <= set("-+|= "):
-        return True
-    if len(cells) != len(columns):
-        return False
-    row = dict(zip(columns, cells, strict=True))
-    rank = row.get("rank") or row.get("global_rank") or ""
-    if not rank.isdecimal() or len(rank) > 6:
-        return False
-    one = found.setdefault(int(rank), RankParts(int(rank)))
-    for name, cell in row.items():
-        if re.fullmatch(r"\d{1,12}(?:\.\d{1,9})?", cell) and name not in ("rank", "gpu", "step"):
-            one.parts.setdefault(name.replace("_", " "), []).append(float(cell))
-        elif name in ("host", "node", "hostname"):
-            one.host = cell
+def _read_cells(table: RankTable, number: int, text: str, found: dict[int, RankParts]) -> bool:
+    row = table.read_row(text)
+    if row is None:
+        return is_ruled(text)
+    one = found.setdefault(row.rank, RankParts(row.rank))
+    for name, value in zip(table.names, row.numbers, strict=True):
+        if value is not None and name not in _NO_PARTS:
+            one.parts.setdefault(name.replace("_", " "), []).append(value)
+    one.host = row.host or one.host
     one.lines.append((number, text))
     return True
 
 
 def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
-    named = _RANK.search(text)
+    named = RANK.search(text)
     if named is None:
         return
     pairs = [
@@ -233,10 +212,7 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
     one = found.setdefault(int(named[1]), RankParts(int(named[1])))
     for name, value in kept:
         one.parts.setdefault(name, []).append(value)
-    near = _HOST_NEAR.match(text, named.end())
-    told = _HOST.search(text)
-    if one.host is None:
-        one.host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
+    one.host = one.host or find_host(text, named)
     one.lines.append((number, text))
 
 

@@ -16,6 +16,13 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.metrics.pace.slow_since import tell_onset
+from firstfault_tools.metrics.sources.rank_table import (
+    RANK,
+    RankTable,
+    find_host,
+    is_ruled,
+    read_heading,
+)
 
 GATE = (
     "ompute", "omputation", "fwd", "FWD", "bwd", "BWD", "orward", "ackward", "gemm", "GEMM", "ernel",
@@ -35,12 +42,7 @@ _WAIT = expression(
     r"(?i)(?<![a-z])(?:all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|comm|communication|nccl|"
     r"wait|waiting|waited|sync|barrier|collective)(?![a-z])"
 )
-_RANK = expression(
-    r"(?i)(?<![a-z])(?:global[-_ ]?)?rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?!\d)"
-)
 _GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,3})(?!\d)")
-_HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ \t]*[=:][ \t]*([a-z0-9][\w.-]{0,62})")
-_HOST_AFTER = expression(r"[ \t,|:(@]*(?:on[ \t]+|of[ \t]+)?([A-Za-z][\w-]*\d[\w.-]*)")
 _PAIR = expression(
     r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]{0,9}(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]{0,9}[:=]?[ \t]{0,9}"
     r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
@@ -48,11 +50,7 @@ _PAIR = expression(
 _OWN_HOST = expression(r"\[?(?P<host>[A-Za-z][\w.-]{0,60}\d)(?:\]:?|:| \|)\s")
 OF_HOSTS = 1 << 30
 """Numbers from which on a row is that of a host, which tells no rank."""
-_CELLS = expression(r"[|,\s]+")
-_UNIT = expression(r"(?i)[(\[](?:ms|s|us|sec|seconds)[)\]]")
-_THOUSANDS = expression(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
-_NOT_HOST = expression(r"(?i)gpu|rank|cuda|device|step|iter|local")
-_HOSTS, _GPUS = frozenset({"node", "host", "hostname"}), frozenset({"gpu", "local_rank", "device"})
+_GPUS = frozenset({"gpu", "local rank", "device"})
 
 
 @dataclass(slots=True)
@@ -70,12 +68,10 @@ class RankTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where a table holds what; `size` is its number of cells."""
+    """What a table holds where."""
 
-    size: int
-    rank: int
-    host: int | None
-    gpu: int | None
+    table: RankTable
+    gpu: tuple[int, ...]
     compute: tuple[int, ...]
     wait: tuple[int, ...]
 
@@ -130,11 +126,11 @@ def read_rank_times(
         if columns is not None:
             if _read_row(columns, number, text, found):
                 continue
-            if text.strip(" |+-=\t"):
+            if not is_ruled(text):
                 columns = None
         if number not in candidates:
             continue
-        heading = _read_heading(text)
+        heading = _read_columns(text)
         if heading is not None:
             columns = heading
         else:
@@ -143,61 +139,43 @@ def read_rank_times(
     return sorted(whole, key=lambda t: t.rank)
 
 
-def split_cells(text: str, size: int | None = None) -> list[str]:
-    """Cells of a row; commas within numbers are thousands separators where `size` cells need that."""
-    cells = [cell for cell in _CELLS.split(text.strip(" |\t\r")) if cell]
-    if size is None or len(cells) <= size:
-        return cells
-    joined = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
-    return [cell for cell in _CELLS.split(joined.strip(" |\t\r")) if cell]
-
-
-def _read_heading(text: str) -> _Columns | None:
-    if any(c.isdecimal() for c in text):
+def _read_columns(text: str) -> _Columns | None:
+    """Columns of a table with both kinds of times, if this is its heading."""
+    table = read_heading(text)
+    if table is None:
         return None
-    # units are no columns
-    names = [name.lower() for name in split_cells(_UNIT.sub(" ", text).strip(" |#\t"))]
-    ranks = [i for i, name in enumerate(names) if name in ("rank", "global_rank")]
-    wait = tuple(i for i, name in enumerate(names) if _WAIT.search(name.replace("_", " ")))
-    compute = tuple(
-        i
-        for i, name in enumerate(names)
-        if i not in wait and _COMPUTE.search(name.replace("_", " "))
-    )
-    if len(ranks) != 1 or not wait or not compute:
-        return None
-    host = next((i for i, name in enumerate(names) if name in _HOSTS), None)
-    gpu = next((i for i, name in enumerate(names) if name in _GPUS), None)
-    return _Columns(len(names), ranks[0], host, gpu, compute, wait)
+    wait = table.columns(_WAIT.search)
+    compute = tuple(i for i in table.columns(_COMPUTE.search) if i not in wait)
+    gpu = table.columns(_GPUS.__contains__)
+    return _Columns(table, gpu, compute, wait) if wait and compute else None
 
 
 def _read_row(columns: _Columns, number: int, text: str, found: dict[int, RankTimes]) -> bool:
-    cells = split_cells(text, columns.size)
-    if len(cells) != columns.size or not cells[columns.rank].isascii():
+    row = columns.table.read_row(text)
+    if row is None:
         return False
-    try:
-        rank = int(cells[columns.rank])
-        compute = sum(float(cells[i]) for i in columns.compute)
-        wait = sum(float(cells[i]) for i in columns.wait)
-    except ValueError:
+    times = [
+        [value for i in kind if (value := row.numbers[i]) is not None]
+        for kind in (columns.compute, columns.wait)
+    ]
+    if len(times[0]) < len(columns.compute) or len(times[1]) < len(columns.wait):
         return False
-    host = cells[columns.host] if columns.host is not None else None
-    gpu = cells[columns.gpu] if columns.gpu is not None else ""
+    gpu = row.numbers[columns.gpu[0]] if columns.gpu else None
     _add(
         found,
-        rank,
+        row.rank,
         number,
         text,
-        compute,
-        wait,
-        host,
-        int(gpu[:6]) if gpu[:6].isdecimal() else None,
+        sum(times[0]),
+        sum(times[1]),
+        row.host,
+        None if gpu is None else int(gpu),
     )
     return True
 
 
 def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
-    named = _RANK.search(text) or _OWN_HOST.match(text)
+    named = RANK.search(text) or _OWN_HOST.match(text)
     if named is None:
         return
     place = named.groupdict().get("host")
@@ -222,10 +200,7 @@ def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
             compute += value
     if not all(seen):
         return
-    told = _HOST.search(text)
-    near = _HOST_AFTER.match(text, named.end())
-    host = told[1] if told else near[1] if near and not _NOT_HOST.match(near[1]) else None
-    host = place or host
+    host = place or find_host(text, named)
     gpu = _GPU.search(text)
     _add(found, rank, number, text, compute, wait, host, int(gpu[1]) if gpu else None)
 

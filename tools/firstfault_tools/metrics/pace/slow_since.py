@@ -13,10 +13,10 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.metrics.sources.rank_table import RANK
 
 LEAST_BEFORE, JUMP = 2, 1.4
 EVENTS = 4
-_RANK = expression(r"(?i)(?<![a-z])rank[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,6})(?![\d.])")
 _PROFILER = expression(r"(?i)\bprofil\w*|\bprof\.step|tracing (?:started|on)|recording\b")
 
 
@@ -87,5 +87,5 @@ def _speaks(text: str, rank: int | None) -> bool:
     speaker, _ = read_prefix(text)
     if speaker.rank is not None:
         return speaker.rank == rank
-    named = _RANK.search(text[:200])
+    named = RANK.search(text[:200])
     return named is not None and int(named[1]) == rank
