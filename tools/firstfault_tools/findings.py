@@ -159,6 +159,17 @@ class Finding:
     origin: str = ""
     """Where in the program's own code it came from, as the title says it: `, called from main (train.py:12)`."""
 
+    opening: str = ""
+    """The part of the title that stands where a rule knows better what it means; '' where all of it does."""
+
+    def reworded(self, rest: str) -> str:
+        """Its title with another reading of what happened."""
+        return f"{self.opening or self.title}{rest}"
+
+    def says(self, words: str) -> bool:
+        """Whether the title holds these words already."""
+        return words.lower() in self.title.lower()
+
     @property
     def parted(self) -> tuple[str, str]:
         """The title up to the place in the code it came from, and the rest from there."""

@@ -278,11 +278,11 @@ def _class_of_wait(finding: Finding) -> Category:
 
 def _name_late_gpu(finding: Finding) -> Finding:
     """The one GPU without work, where the run goes on slowly: the process that the others wait for."""
-    number = re.match(r"GPU (\d{1,2})\b", finding.title)
+    number = re.match(r"GPU (\d{1,2})\b", finding.gpu or "")
     rank = int(number[1]) if number is not None and finding.host is None else finding.rank
     which = f" (rank {rank} where ranks follow the GPUs)" if rank is not None else ""
-    title = (
-        f"{finding.title.partition(': they')[0]}: its process{which} is late in every step, held up on the CPU, by its data or by its "
+    title = finding.reworded(
+        f": its process{which} is late in every step, held up on the CPU, by its data or by its "
         "host, and the others spin in the collective until it comes"
     )
     return replace(

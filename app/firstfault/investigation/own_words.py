@@ -85,7 +85,7 @@ def name_own_words(examination: Examination, judgement: Judgement) -> Judgement:
     line, how = (lines[-1], f"rank {rank} alone had said") if lines else (None, "")
     if line is None:
         line, how = _find_empty_row(examination, rank), f"rank {rank} alone has 0 in its row"
-    if line is None or _words(line)[:30] in finding.title:
+    if line is None or finding.says(_words(line)[:30]):
         return judgement
     told = replace(
         finding,

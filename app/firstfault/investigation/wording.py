@@ -150,7 +150,7 @@ def _say_place(examination: Examination, finding: Finding, book: CitationBook) -
     """Where it was seen, unless the title says all of that, and whether the silence of a rank agrees."""
     place = find_place(examination, finding)
     words = place.process.describe()
-    where = [words if words.lower() not in finding.title.lower() else ""]
+    where = ["" if finding.says(words) else words]
     if words == place.host and where[0]:
         where = [f"host {words}"]
     if place.gpu:
@@ -173,7 +173,7 @@ def explain_open(
 ) -> str:
     """What was seen of an end or a wait whose reason is not in what was read, and what else was seen."""
     parts = [_say_deciding(finding, main).replace(" decides", " is what is known")]
-    if finding.host and finding.host not in finding.title:
+    if finding.host and not finding.says(finding.host):
         parts.append(f"Seen on host {finding.host}.")
     parts.append(
         "This tells that something ended or waited and not why: the evidence is not enough to name a cause. "
@@ -206,7 +206,7 @@ def find_companions(examination: Examination, finding: Finding) -> list[Finding]
             continue
         if place is None:
             continue
-        if (place.file, place.line) in quoted or other.title in finding.title:
+        if (place.file, place.line) in quoted or finding.says(other.title):
             continue
         quoted.add((place.file, place.line))
         out.append(other)

@@ -372,7 +372,7 @@ def _turn_round(finding: Finding, findings: Sequence[Finding]) -> Finding:
     }
     if not failing or finding.host in failing:
         return finding
-    told = finding.title.partition(": it runs")[0]
+    told = finding.reworded("")
     return replace(
         finding,
         title=f"the hosts that fail ({', '.join(sorted(failing)[:6])}) run other software than {finding.host}, which works: {told}; "
@@ -413,7 +413,7 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
                 m for text in rows[min(at, STACK_LINES) :] if (m := _NATIVE_FRAME.search(text))
             )
             library = next((m["lib"] for m in native if not _SYSTEM_LIBRARY.search(m["lib"])), None)
-            if library is not None and library not in finding.title:
+            if library is not None and not finding.says(library):
                 return replace(
                     finding,
                     category=Category.ENVIRONMENT if _PLUGIN.search(library) else finding.category,

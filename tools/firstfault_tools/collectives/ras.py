@@ -179,7 +179,7 @@ def _lags(reports: list[RasReport]) -> list[Finding]:
 
 
 def _circle(stuck: list[Finding]) -> Finding:
-    parts = "; ".join(f.title.split("; two queries")[0] for f in stuck[:4])
+    parts = "; ".join(f.opening for f in stuck[:4])
     return replace(
         stuck[0],
         kind="collective.order",
@@ -254,6 +254,7 @@ def _lag_finding(
         )
     else:
         title = f"{who}{where} launched {lag.operation} only up to {at} on communicator {lag.label}"
+    opening = title
     if stands:
         title += "; two queries show the same numbers, so it is stuck"
         kind = "collective.different_operations" if lag.crossed else "collective.lagging_rank"
@@ -271,6 +272,7 @@ def _lag_finding(
     return Finding(
         kind=kind,
         title=title,
+        opening=opening,
         level=level,
         category=category,
         confidence=confidence,

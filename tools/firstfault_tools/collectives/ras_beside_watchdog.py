@@ -24,11 +24,12 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding
 
 
 def _confirm(finding: Finding) -> Finding:
-    lead = finding.title.split("; ")[0]
     return replace(
         finding,
         kind="collective.lagging_rank",
-        title=f"{lead}; a collective ran into its timeout in the same run, so it is stuck there",
+        title=finding.reworded(
+            "; a collective ran into its timeout in the same run, so it is stuck there"
+        ),
         level=Level.FAILURE,
         category=Category.COMMUNICATION,
         confidence=Confidence.LIKELY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
@@ -159,19 +159,22 @@ def _describe(
                 facts["hours_to_full"] = hours
                 title += f" ({hours:.1f} h)"
     staged = [e for e in view.events("checkpoint_staged") if e.line < series.line[last]]
-    if host and len(staged) >= len(growth.rows) - 1:
+    growing_by_saves = host and len(staged) >= len(growth.rows) - 1
+    if growing_by_saves:
         title += (
             ". A checkpoint is staged before every one of these rows: buffers of the asynchronous save "
             "that are not given back are the first thing to look at"
         )
-    elif host:
+    opening = ""
+    if host and not growing_by_saves:
+        opening = title
         title += (
             ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
             "reference counts defeat copy-on-write"
         )
     full = room is not None and used >= 0.9 * room
     where = "host" if host else "gpu"
-    return make_finding(
+    found = make_finding(
         f"{where}_memory_growth",
         title,
         Level.CAUSE if host or full else Level.FAILURE,
@@ -182,6 +185,7 @@ def _describe(
         rank=rank,
         facts=facts,
     )
+    return replace(found, opening=opening)
 
 
 def judge_memory_growth(view: View) -> list[Finding]:

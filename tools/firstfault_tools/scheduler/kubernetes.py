@@ -277,7 +277,7 @@ def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
 
 def _add_message(finding: Finding, message: str) -> Finding:
     """The finding about a pod with what the kubelet says of the reason."""
-    title = f"{finding.title.removesuffix(')')}: {message[:160]})"
+    title = finding.reworded(f" ({finding.facts['reason']}: {message[:160]})")
     return replace(finding, title=title, facts={**finding.facts, "message": message[:300]})
 
 
@@ -337,16 +337,16 @@ def _describe_pod(
     meaning = explain_reason(reason)
     if meaning is None:
         return []
-    return [
-        make_finding(
-            meaning,
-            f"{name_pod(container.pod)}: {meaning.reading} ({reason})",
-            (file, number, line),
-            pod=container.pod,
-            node=container.node,
-            reason=reason,
-        )
-    ]
+    opening = f"{name_pod(container.pod)}: {meaning.reading}"
+    found = make_finding(
+        meaning,
+        f"{opening} ({reason})",
+        (file, number, line),
+        pod=container.pod,
+        node=container.node,
+        reason=reason,
+    )
+    return [replace(found, opening=opening)]
 
 
 def make_finding(

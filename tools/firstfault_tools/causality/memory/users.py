@@ -34,7 +34,6 @@ _WORKS = (
     (expression(r"(?i)eval|valid|predict"), "evaluation"),
     (expression(r"(?i)\binit|load|from_pretrained"), "loading"),
 )
-_DEFAULT = ". The usual reason:"
 _TRAINS = expression(r"(?i)['\"]loss['\"]?\s*[:=]|\bloss[:= ]|lm loss|iteration\s+\d+/")
 
 
@@ -104,7 +103,7 @@ def _work_of(
 
 def name_growing_work(incident: LogIncident, finding: Finding) -> Finding:
     """Growth of host memory within an evaluation, a save or a load: that work holds it."""
-    if not finding.evidence or _DEFAULT not in finding.title:
+    if not finding.evidence or not finding.opening:
         return finding
     first, last = finding.evidence[0].line, finding.evidence[-1].line
     digest = next((d for d in incident.digests if d.file == finding.evidence[0].file), None)
@@ -125,7 +124,8 @@ def name_growing_work(incident: LogIncident, finding: Finding) -> Finding:
         incident,
         replace(
             finding,
-            title=f"{finding.title.partition(_DEFAULT)[0]}: it grew {words}",
+            title=finding.reworded(f": it grew {words}"),
+            opening="",
             evidence=(
                 *finding.evidence[:4],
                 *(quote_line(digest.file, n, t) for n, t in dict.fromkeys(quoted)),

@@ -285,17 +285,18 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
     others = len(odd.rest)
     kind = "ranks" if odd.rest[0].rank is not None else "hosts or logs"
     have = "have" if few.rank is None and few.host is None else "has"
-    title = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}: {odd.topic.tell(odd.value, odd.usual)}"
+    opening = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}"
+    title = f"{opening}: {odd.topic.tell(odd.value, odd.usual)}"
     if reason:
         said = " ".join(reason[0].message.split())[:160]
         title += f"; it alone said before: {said!r}"
     parted = _find_parted(odd, findings) if level is Level.CAUSE else None
     if parted is not None:
         title = (
-            f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}, in one and the same step: the program takes "
+            f"{opening}, in one and the same step: the program takes "
             f"another path through the model there (data-dependent control flow), so it calls other collectives; {parted.title}"
         )
-        if "ALLGATHER" in parted.title or "ALL_GATHER" in parted.title:
+        if parted.says("ALLGATHER") or parted.says("ALL_GATHER"):
             title += (
                 "; under ZeRO-3 or FSDP every call of a sub-module gathers its parameters, so all ranks must run it the same "
                 "number of times (pad with dummy calls, or keep it out of the sharding as a leaf module)"
@@ -310,6 +311,7 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
     return Finding(
         kind=f"ranks.odd_{odd.topic.name}",
         title=begin_sentence(title),
+        opening=begin_sentence(opening),
         level=level,
         category=odd.topic.category if parted is None else parted.category,
         confidence=Confidence.CONFIRMED if others >= 3 else Confidence.LIKELY,

@@ -264,12 +264,11 @@ def _find_half_idle(
     if len(low) != 1 or len(loads) < 3 or spinning != len(loads) - 1:
         return
     gpu, value = low[0]
-    title = (
-        f"only {value.number:.0f} % busy while the other {spinning} spin at full utilisation: they wait in "
-        "collectives for its process, which is held up on the CPU (data loading, cores, a slow host path)"
-    )
+    busy = f"only {value.number:.0f} % busy while the other {spinning} spin at full utilisation"
+    title = f"{busy}: they wait in collectives for its process, which is held up on the CPU (data loading, cores, a slow host path)"
     found = _make(gpu, file, value, "half_idle", title, Level.CONTEXT, Category.PERFORMANCE)
-    yield replace(found, facts={**found.facts, "explains": {"slow": 0.6}})
+    facts = {**found.facts, "explains": {"slow": 0.6}}
+    yield replace(found, opening=f"{gpu.label}: {busy}", facts=facts)
 
 
 def _describe_inventory(gpus: Sequence[GpuState], file: str, found: Sequence[Finding]) -> Finding:

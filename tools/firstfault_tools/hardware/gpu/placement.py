@@ -76,10 +76,10 @@ def join_storage(findings: Sequence[Finding]) -> list[Finding]:
         error = own[0]
         rank = error.rank if error.rank is not None else disk.rank
         who = f"rank {rank}" if rank is not None else "a rank"
-        where = f" of {disk.host}" if disk.host and disk.host not in disk.title else ""
+        where = f" of {disk.host}" if disk.host and not disk.says(disk.host) else ""
         path = str(error.facts.get("file") or "").strip("'\"")
         words = f"Errno 5 (Input/output error){f' on {path}' if path else ''} from it"
-        if "read-only" in error.title:
+        if error.says("read-only"):
             words = "Errno 30 (Read-only file system), since the kernel remounted it read-only"
         out[place] = replace(
             disk,
