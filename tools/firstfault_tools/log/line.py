@@ -24,7 +24,7 @@ _PREPARES = expression(
     r"(?i)\b(?:(?:down|up)?load(?:ing)?|fetch(?:ing)?|map(?:ping)?|filter(?:ing)?|tokeni[sz]\w{1,6}|pack(?:ing)?|cach(?:e|ing)|"
     r"sav(?:e|ing)|writing|reading|convert(?:ing)?|pre-?process(?:ing)?|flattening|grouping|resolving|extract(?:ing)?|"
     r"captur(?:e|ing)|casting|shuffling|indexing|quanti[sz]ing|materiali[sz]ing|creating|computing checksums|"
-    r"generating \w{1,30} (?:split|examples))\b[^|%\n]{0,80}:\s{0,3}\d{1,3}%\s?\|"
+    r"generating \w{1,30} (?:split|examples)|(?:processed|rendering|adding|processing) (?:prompts|requests))\b[^|%\n]{0,80}:\s{0,3}\d{1,3}%\s?\|"
 )
 """What the words before the percentage name; a bar of training has none, or an epoch."""
 

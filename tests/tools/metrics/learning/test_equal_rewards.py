@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault_tools.findings import Level
+from firstfault_tools.log.line import counts_preparation
 from firstfault_tools.metrics.learning.equal_rewards import find_in_lines
 from firstfault_tools.metrics.log_lines import find_in_lines as find_steps
 
@@ -86,3 +87,14 @@ def test_a_reward_of_exactly_zero_with_gradients_of_zero_teaches_nothing() -> No
     )
     (found,) = find_in_lines(number(rows), "t.log")
     assert found.kind == "metrics.rl_no_signal"
+
+
+def test_steps_between_the_bars_of_an_inference_engine() -> None:
+    """A bar of prompts is no step; OpenRLHF prints a signed ppo_kl and a loss about zero."""
+    assert counts_preparation("Processed prompts: 100%|####| 256/256 [02:17<00:00,  1.78it/s]")
+    lines = [
+        f"Global step {i}: {{'policy_loss': -0.00183, 'ppo_kl': -0.000126, 'reward': {-0.3 + i / 40:.4f}, 'response_length': 640.1}}"
+        for i in range(1, 31)
+    ]
+    found = find_in_lines(list(enumerate(lines, 1)), "a.log")
+    assert "metrics.rl_reward_grows" in {f.kind for f in found}

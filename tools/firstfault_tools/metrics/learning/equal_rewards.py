@@ -43,8 +43,8 @@ _NAMES = {
     "apart": r"(?:training/)?rollout_probs_diff_mean|sampling/sampling_logp_difference/mean|"
     r"(?:training/)?(?:rollout_)?(?:log_?probs?|logp)_(?:abs_)?diff(?:erence)?(?:/mean|_mean)?",
     "cut_off": r"completions/clipped_ratio|response_length/clip_ratio|truncat\w*(?:/mean|_ratio|_rate)?",
-    "length": r"completions/mean_length|completion_length|response_length/mean|completions/max_length",
-    "kl": r"kl|actor/kl_loss|actor/ppo_kl|objective/kl",
+    "length": r"completions/mean_length|completion_length|response_length(?:/mean)?|completions/max_length",
+    "kl": r"kl|ppo_kl|actor/kl_loss|actor/ppo_kl|objective/kl",
     "step": r"step|global_step|training/global_step",
     "epoch": r"epoch",
 }
