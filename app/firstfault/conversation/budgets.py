@@ -7,7 +7,7 @@ import re
 from firstfault_tools.expressions import expression
 
 _BUDGET = expression(
-    r"(?i)\b(?:in|on|of|for|over|through|process|see|finish|train(?:ing)?|until) (?:the |all |about |~)?(?P<value>\d{1,4}(?:\.\d{1,3})?)\s?"
+    r"(?i)\b(?:in|on|of|for|over|through|process|see|finish|until) (?:the |all |about |~)?(?P<value>\d{1,4}(?:\.\d{1,3})?)\s?"
     r"(?P<scale>b|bn|billion|t|tn|trillion)\b(?![- ]?(?:model|param|dense|moe|llama|qwen|total|active))"
 )
 _SIZE = expression(r"(?i)(?<![\w.-])\d{1,4}(?:\.\d{1,3})? ?(?:b|bn|billion)\b")

@@ -76,10 +76,25 @@ def _bubble(q: Quantities, asked: Asked) -> Reply:
     if schedule == "1f1b":
         lines.append("- Two model chunks a stage (interleaved) about halve it, for more messages; zero-bubble schedules hide it behind weight gradients.")  # fmt: skip
     first = f"{100 * share:.1f} % of the step is pipeline bubble: {stages} stages, {micro} micro-batches, schedule {schedule}."  # fmt: skip
+    other = _OTHER_MICRO.search(asked.numbers or asked.text)
+    if other is not None and int(other[1]) != micro:
+        held = float(
+            _f(
+                run_calculator("bubble", {**inputs, "microbatches": int(other[1])}),
+                "fraction_of_total",
+            )
+        )
+        first = f"{first.rstrip('.')}; with {other[1]} micro-batches it is {100 * held:.1f} %."
     if schedule == "interleaved":
         first = f"{first.rstrip('.')} of {inputs['virtual']} chunks; {_say_plain(stages, micro)}."
     return reply_calculated(asked, first, lines, "bubble", inputs, result, assumed,
                   (f"{stages} stages, {2 * micro} micro-batches: how large is the bubble?", "How do I make the pipeline bubble smaller?"))  # fmt: skip
+
+
+_OTHER_MICRO = expression(
+    r"(?i)\b(?:vs\.?|versus|or|against|->|to)\s?(?:m\s?=?\s?|with )?(\d{1,5})\b(?! ?(?:stages|gpus|chunks))"
+)
+"""A second number of micro-batches that the first is held against."""
 
 
 def _say_plain(stages: int, micro: int) -> str:

@@ -19,6 +19,7 @@ _SPOKEN_TIMES = (
     (expression(r"(?i)\bhalf an? hour\b"), "30 min"),
     (expression(r"(?i)\b(?:a )?quarter (?:of an|an) hour\b"), "15 min"),
     (expression(r"(?i)\bhalf a day\b"), "12 hours"),
+    (expression(r"(?i)\b(every|each) (hour|day|minute)\b"), r"\1 1 \2"),
     (expression(r"(?i)\b(takes?|lasts?|lose|about|for|in|every) an hour\b"), r"\1 1 hour"),
 )
 """Durations told without a figure."""

@@ -38,11 +38,11 @@ def answer_formula(q: Quantities, asked: Asked) -> Reply:
         )
     second = say_second(chosen, say_time)
     first = " ".join([first, *say_parts(chosen, say_time)])
-    lines = [f"- {second}"] if second else []
+    lines = _other_asks(asked, q, formula.id, first)
+    lines += [f"- {second}"] if second else []
     if formula.computes and q.active_billions:
         lines.append("- The active parameters of the mixture of experts count for compute, not the total.")  # fmt: skip
     lines += [f"- Taken as given: {formula.holds}.", f"- Formula: {formula.source}."]
-    lines += _other_asks(asked, q, formula.id, first)
     return reply_calculated(asked, first, lines, formula.id, inputs, result, assumed,
                   (formula.next,) if formula.next else (), linked=False)  # fmt: skip
 

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,10 @@ class Formula:
     computes: bool = False
     """It counts FLOP: of a mixture of experts the active parameters."""
     parts: tuple[Part, ...] = ()
+    instead: Mapping[str, str] = field(default_factory=dict)
+    negative: str = ""
+    beside: bool = False
+    """Only for a further question of a message that another calculator answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ def load_formulas() -> tuple[Formula, ...]:
                 Part(tuple(p["given"]), tuple(p.get("lacks", ())), p["result"], p["unit"], p["say"])
                 for p in row.get("parts", ())
             ),
+            row.get("instead", {}), row.get("negative", ""), row.get("beside", False),
         )
         for row in read_yaml(TABLE.read_text(encoding="utf-8"))["formulas"]
     )  # fmt: skip
@@ -152,7 +157,9 @@ def choose_formula(text: str, quantities: Quantities, clause: str = "") -> Chose
     asked = [
         f
         for f in load_formulas()
-        if f.asks.search(asks) and (f.unless is None or f.unless.search(asks) is None)
+        if f.asks.search(asks)
+        and (clause or not f.beside)
+        and (f.unless is None or f.unless.search(asks) is None)
     ]
     if not asked:
         return None
@@ -165,6 +172,9 @@ def choose_formula(text: str, quantities: Quantities, clause: str = "") -> Chose
             names = (*formula.given, *formula.default)
             wanted = {*names, *(n for p in formula.parts for n in p.given)}
             known = {n: amounts[n] for n in amounts if n in wanted}
+            for name, other in formula.instead.items():
+                if name not in known and other in amounts:
+                    known[name] = amounts[other]
             if formula.computes and quantities.active_billions:
                 known["parameters"] = Amount(quantities.active_billions * 1e9)
             missing = tuple(n for n in formula.default if n not in known)
@@ -312,6 +322,8 @@ def say_formula(chosen: Chosen, say_time: Callable[[float], str]) -> tuple[str, 
     said = {name: _say(name, a, say_time) for name, a in chosen.amounts.items()}
     if "rates" not in formula.given:
         result = chosen.evaluate()
+        if result < 0 and formula.negative:
+            return formula.negative.format(**said), {formula.id: result}
         text = formula.say.format(**said, result=_say_result(result, formula.unit, say_time))
         return text, {formula.id: result}
     rows, results = [], {}
@@ -334,7 +346,9 @@ def say_parts(chosen: Chosen, say_time: Callable[[float], str]) -> list[str]:
     said = {name: _say(name, a, say_time) for name, a in chosen.amounts.items()}
     if chosen.rates and "rates" in chosen.formula.given:
         names["rate"] = chosen.rates[0].value
-    out = []
+    out: list[str] = []
+    if chosen.formula.negative and chosen.evaluate() < 0:
+        return out
     for part in chosen.formula.parts:
         if any(g not in told for g in part.given) or any(x in told for x in part.lacks):
             continue

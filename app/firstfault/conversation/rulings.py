@@ -53,7 +53,8 @@ _ASKS_YES_OR_NO = expression(
 
 
 _YES_OR_NO_TOO = expression(
-    r"(?i)(?:[,;:.?!] ?|\b(?:and|or|but) )(?:so )?(?:is|are|can|could|may|should|shall|must|do|does|will|would) (?:i|we|it|this|that|they|there|one|the|a)\b"
+    r"(?i)(?:[,;:.?!] ?|\b(?:and|or|but|so) )(?:so )?(?:is|are|can|could|may|should|shall|must|do|does|will|would) "
+    r"(?:i|we|it|this|that|they|there|one|the|a|(?!be\b)[\w-]{2,20} [\w-]{2,20})\b"
 )
 """A second clause that asks for yes or no, behind one that does not."""
 _CLAUSES = expression(
@@ -125,11 +126,15 @@ def nearest_intent(near: Mapping[str, float]) -> str:
 
 
 def find_ruling(
-    asked: Asked, near: Mapping[str, float], pages: Sequence[str] = ()
+    asked: Asked,
+    near: Mapping[str, float],
+    pages: Sequence[str] = (),
+    beside: dict[str, float] | None = None,
 ) -> Ruling | None:
     """The ruling nearest to the question; None where none is near.
 
-    near: phrase -> cosine, {} for words alone; pages: those found for the question, best first.
+    near: phrase -> cosine, {} for words alone; pages: those found for the question, best first; beside: filled
+    with those hardly behind it, id -> likeness.
     """
     placed = dict(zip(pages, ITS_PAGE, strict=False))
     words, table = frozenset(tokenize(asked.text)), _table()
@@ -140,30 +145,69 @@ def find_ruling(
     either = _YES_OR_NO_TOO.search(asked.text) is not None
     best: _Phrase | None = None
     score = 0.0
+    seen: dict[str, float] = {}
     for phrase in table.phrases:
         common = words & phrase.words
-        if near:
-            if phrase.id not in near:
-                continue
-        elif len(common) < 2:
+        if (phrase.id not in near) if near else (len(common) < 2):
             continue
-        alike = 2 * table.weigh(common) / (whole + table.weigh(phrase.words) or 1.0)
-        alike += (
-            0.0 if form < 0 or phrase.form < 0 else SAME_FORM if phrase.form == form else -SAME_FORM
+        alike = _alike(
+            2 * table.weigh(common) / (whole + table.weigh(phrase.words) or 1.0), form, phrase.form
         )
-        value = alike
-        if near:
-            place = placed.get(phrase.ruling.page, NOT_FOUND)
-            value = near[phrase.id] + WORDS_SHARE * alike + place
-        fit = FITS if (_RULES.match(phrase.ruling.say) is not None) == yes_or_no else -FITS
-        value += 0.0 if either else fit if near else 5 * fit
-        if value > score and _names_fit(words, phrase.words):
+        place = placed.get(phrase.ruling.page, NOT_FOUND)
+        value = near[phrase.id] + WORDS_SHARE * alike + place if near else alike
+        value += _fit(phrase.ruling, yes_or_no, either, bool(near))
+        if not _names_fit(words, phrase.words):
+            continue
+        seen[phrase.ruling.id] = max(value, seen.get(phrase.ruling.id, 0.0))
+        if value > score:
             best, score = phrase, value
     if best is None or score < (NEAR if near else ALIKE):
         return None
     if best.form == 0 and _RULES.match(best.ruling.say) and not (yes_or_no or either):
         return None
+    if beside is not None and near:
+        beside |= {
+            i: v for i, v in seen.items() if v >= max(NEAR, score - CLOSE) and i != best.ruling.id
+        }
     return best.ruling
+
+
+def _alike(words: float, form: int, other: int) -> float:
+    """Likeness by words, and by the way of asking where both have one."""
+    return words + (0.0 if form < 0 or other < 0 else SAME_FORM if other == form else -SAME_FORM)
+
+
+def _fit(ruling: Ruling, yes_or_no: bool, either: bool, near: bool) -> float:
+    """What the form of an answer adds: yes, no or only if to such a question, other words to another."""
+    fit = FITS if (_RULES.match(ruling.say) is not None) == yes_or_no else -FITS
+    if either:
+        return FITS if near and _RULES.match(ruling.say) is not None else 0.0
+    return fit if near else 5 * fit
+
+
+CLOSE = 0.02
+"""How little a second plain answer may be behind the first to stand below it."""
+SHORT, NEW = 480, 0.5
+"""Characters of an answer that a second one completes, and the share of that one's words which the first must not have."""
+
+
+def _is_new(first: Ruling, other: Ruling) -> bool:
+    """The other answer says something that the first does not."""
+    words = set(tokenize(other.say))
+    return bool(words) and len(words - set(tokenize(first.say))) / len(words) >= NEW
+
+
+def _completes(first: Ruling, beside: Mapping[str, float]) -> Ruling | None:
+    """The answer next to a short one that adds to it; None where the first is whole or none adds."""
+    if len(first.say) > SHORT:
+        return None
+    by_id = {r.id: r for r in rulings()}
+    for i in sorted(beside, key=lambda x: -beside[x]):
+        other = by_id[i]
+        opposed = _RULES.match(first.say) is not None and _RULES.match(other.say) is not None
+        if not opposed and _is_new(first, other):
+            return other
+    return None
 
 
 def find_rulings(
@@ -171,9 +215,12 @@ def find_rulings(
 ) -> list[Ruling]:
     """The ruling for a question, and one for a clause that the first does not answer; at most two."""
     near = near_questions(asked.text)
-    first = find_ruling(asked, near, pages)
+    beside: dict[str, float] = {}
+    first = find_ruling(asked, near, pages, beside)
     out = [first] if first is not None else []
     clauses = [c.strip() for c in _CLAUSES.split(asked.text)]
+    if first is not None and (other := _completes(first, beside)) is not None:
+        return [first, other]
     if len(clauses) < 2 or not near:
         return out
     for clause in clauses[:4]:
@@ -184,7 +231,7 @@ def find_rulings(
         if other is None or other in out:
             continue
         ahead = _nearest(other, of_clause) - max((_nearest(r, of_clause) for r in out), default=0.0)
-        if not out or (ahead >= AHEAD and all(r.page != other.page for r in out)):
+        if not out or (ahead >= AHEAD and _is_new(out[0], other)):
             out.append(other)
     return out[:2]
 

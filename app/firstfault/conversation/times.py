@@ -18,7 +18,7 @@ _SECONDS: tuple[tuple[str, float], ...] = (
 _SAVE = expression(
     rf"(?i)\b(?:sav(?:e|es|ing)|writ(?:e|es|ing)|checkpoint(?:s|ing)?|ckpts?|it|one)\b[^.?\n\d]{{0,24}}\b(?:takes?|"
     rf"took|costs?|needs?|of|lasts?|stalls?(?: for)?|blocks?(?: for)?|is|time)\b[^.?\n\d]{{0,12}}{_TIME}|"
-    rf"{_TIME}[^.?\n\d]{{0,14}}\b(?:to (?:save|write)|save|write|checkpoint)\b|\b(?:sav(?:e|es|ing)|ckpts?|checkpoints?) (?:for |of |time )?{_TIME}"
+    rf"{_TIME}[^.,;?\n\d]{{0,14}}\b(?:to (?:save|write)|save|write|checkpoint)\b|\b(?:sav(?:e|es|ing)|ckpts?|checkpoints?) (?:for |of |time )?{_TIME}"
 )
 _EVERY = expression(
     rf"(?i)\b(?:sav(?:e|es|ing)|checkpoint(?:s|ing)?|writ(?:e|es|ing))\b[^.?\n\d]{{0,24}}\b(?:every|each|interval(?: of| is)?)\s{{0,2}}{_TIME}|\binterval\s?(?:of|is|=)?\s?{_TIME}"
