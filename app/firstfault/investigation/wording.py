@@ -344,15 +344,11 @@ def _explain_missing(proof: HealthProof, book: CitationBook) -> str:
     return " ".join(parts)
 
 
-MOST_END = 60
-"""Characters of a line that is quoted as the end of the run."""
-
-
 def describe_ground(proof: HealthProof) -> str:
     """How the run stands, by what the proof rests on; empty where nothing tells."""
     match proof.ground:
         case Ground.FINISHED:
-            return f"the run ended as planned{_quote_end(proof)}"
+            return "the run finished: it ended as planned"
         case Ground.REPORTED:
             return "its launcher reports a good end"
         case Ground.GOES_ON:
@@ -364,12 +360,6 @@ def describe_ground(proof: HealthProof) -> str:
             return "only the notice that is asked about was read, and it is known to do no harm"
         case Ground.NONE:
             return ""
-
-
-def _quote_end(proof: HealthProof) -> str:
-    """The words of the line that tells of the end, where they are few."""
-    words = " ".join(proof.shown_by[0].text.split()) if proof.shown_by else ""
-    return f" («{words}»)" if 0 < len(words) <= MOST_END else ""
 
 
 def _explain_complaints(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
