@@ -177,6 +177,30 @@ class Finding:
         return (self.title[:at], self.title[at:]) if at >= 0 else (self.title, "")
 
     @property
+    def pod(self) -> str | None:
+        """Pod that it tells of."""
+        told = self.facts.get("pod")
+        return told if isinstance(told, str) and told else None
+
+    @property
+    def pid(self) -> int | None:
+        """Process that it tells of."""
+        told = str(self.facts.get("pid") or "")
+        return int(told) if told.isdecimal() else None
+
+    @property
+    def gpu_index(self) -> int | None:
+        """Index of its GPU on the host."""
+        told = self.facts.get("gpu_index")
+        return told if isinstance(told, int) else None
+
+    @property
+    def pci_address(self) -> str | None:
+        """Address of its device."""
+        told = self.facts.get("pci_address")
+        return told if isinstance(told, str) and told else None
+
+    @property
     def survived(self) -> bool:
         """The run went on after it."""
         return bool(self.facts.get("survived"))

@@ -74,7 +74,7 @@ def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
         "peer": re.sub(r"<\d+>$", "", str(peer or "")),
         "when": datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S") if time else "",
         "rank": f"rank {finding.rank}" if finding.rank is not None else "",
-        "pid": str(facts.get("pid") or ""),
+        "pid": str(finding.pid or ""),
     }
     return {name: word for name, word in known.items() if word}
 

@@ -65,7 +65,7 @@ def follow_card(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         return list(findings)
     card = failed[0].card
     spared = [r for r in runs if card not in r.cards and r.fault is None and r.steps >= 2]
-    addresses = {str(f.facts["pci_address"]) for f in gpu if f.facts.get("pci_address")}
+    addresses = {f.pci_address for f in gpu if f.pci_address}
     address = addresses.pop() if len(addresses) == 1 else None
     seats = ", ".join(f"rank {r.rank} in run {runs.index(r) + 1}" for r in failed)
     title = (
@@ -75,7 +75,7 @@ def follow_card(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         + ("; without this card the run trains" if spared else "")
         + ". The card is faulty (hardware), not the program or its data: take it out of service and have it tested"
     )
-    xid = [e for f in gpu if f.facts.get("pci_address") for e in f.evidence[:2]]
+    xid = [e for f in gpu if f.pci_address for e in f.evidence[:2]]
     lead = Finding(
         kind=KIND,
         title=title,

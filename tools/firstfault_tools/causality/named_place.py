@@ -34,17 +34,16 @@ _DESCRIPTION = 80
 def place_named(incident: LogIncident, finding: Finding) -> Place:
     """The process, GPU or pod that a finding names."""
     facts = finding.facts
-    pid, index = str(facts.get("pid") or ""), facts.get("gpu_index")
-    bus = str(facts.get("pci") or facts.get("bus") or facts.get("pci_address") or "") or None
-    pod = facts.get("pod") or _pod(finding) or _pod_in_front(finding)
+    bus = str(facts.get("pci") or facts.get("bus") or finding.pci_address or "") or None
+    pod = finding.pod or _pod(finding) or _pod_in_front(finding)
     if not pod and FindingRole.POD_REMOVED in finding.roles:
         pod = _pod_described(incident, finding)
     return Place(
         host=finding.host or (_host_in_front(incident, finding) if bus else None),
-        pid=int(pid) if pid.isdecimal() else None,
-        gpu=index if isinstance(index, int) else None,
+        pid=finding.pid,
+        gpu=finding.gpu_index,
         pci=bus,
-        pod=pod if isinstance(pod, str) else None,
+        pod=pod,
     )
 
 

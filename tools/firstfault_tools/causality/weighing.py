@@ -464,20 +464,13 @@ def _says_less(row: Finding, findings: Sequence[Finding]) -> bool:
     return (
         row.kind in ("kubernetes.evicted", "kubernetes.preempted")
         and "message" not in row.facts
-        and any(
-            f.kind == row.kind
-            and f.facts.get("pod") == row.facts.get("pod")
-            and "message" in f.facts
-            for f in findings
-        )
+        and any(f.kind == row.kind and f.pod == row.pod and "message" in f.facts for f in findings)
     )
 
 
 def _is_foreign(incident: LogIncident, finding: Finding) -> bool:
     """The pod that the finding names belongs to another job than the pods that wrote the logs."""
-    told = finding.facts.get("pod")
-    name = told if isinstance(told, str) else None
-    name = name or next((n for e in finding.evidence[:1] if (n := pod_of(e.text))), None)
+    name = finding.pod or next((n for e in finding.evidence[:1] if (n := pod_of(e.text))), None)
     if name is None:
         return False
     own = {base for base, _ in incident.placement.pods}

@@ -71,9 +71,13 @@ def number_gpus(findings: Iterable[Finding], indices: Mapping[str, int]) -> tupl
     """
     numbered = []
     for finding in findings:
-        address = finding.facts.get("pci_address")
-        index = indices.get(address) if isinstance(address, str) else None
-        if index is not None and address == (finding.gpu or "").removeprefix("PCI "):
+        address = finding.pci_address
+        index = indices.get(address) if address is not None else None
+        if (
+            index is not None
+            and address is not None
+            and address == (finding.gpu or "").removeprefix("PCI ")
+        ):
             finding = replace(finding, gpu=name_gpu(address, index))
         numbered.append(finding)
     return tuple(numbered)

@@ -146,8 +146,8 @@ def weigh_strangers(
     families = _find_families(lines)
     out = []
     for finding in findings:
-        pod = finding.facts.get("pod")
-        stranger = isinstance(pod, str) and families and family_of(pod) not in families
+        pod = finding.pod
+        stranger = pod is not None and families and family_of(pod) not in families
         waits = finding.kind in _WAITS and struck
         out.append(replace(finding, level=Level.CONTEXT) if stranger or waits else finding)
     return tuple(out)
@@ -191,14 +191,10 @@ def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     seen: set[tuple[object, ...]] = set()
     kept = []
     for finding in findings:
-        key = (
-            finding.kind,
-            finding.facts.get("pod"),
-            finding.facts.get("node"),
-            finding.facts.get("container"),
-        )
-        loose = (finding.kind, finding.facts.get("pod"))
-        if key in seen or (loose in seen and not finding.facts.get("container")):
+        container = finding.facts.get("container")
+        key = (finding.kind, finding.pod, finding.facts.get("node"), container)
+        loose = key[:2]
+        if key in seen or (loose in seen and not container):
             continue
         seen.update((key, loose))
         kept.append(finding)
@@ -434,7 +430,7 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
 def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
     """A pod that started after all only waited: scheduling and mounting are tried again."""
     waited = finding.kind in ("kubernetes.unschedulable", "kubernetes.mount", "kubernetes.sandbox")
-    if waited and finding.facts.get("pod") in started:
+    if waited and finding.pod in started:
         title = f"{finding.title}; it started later"
         return replace(finding, level=Level.CONTEXT, title=title)
     return finding

@@ -150,7 +150,7 @@ _WAITS = ("stacks.lock", "stacks.queue", "stacks.data_loader", "stacks.subproces
 
 def _name_helper(finding: Finding, threads: Sequence[ThreadStack]) -> Finding:
     """Where the thread stands that the odd process waits for: a lock or a queue is filled by another thread."""
-    pid = finding.facts.get("pid")
+    pid = finding.pid
     if finding.kind not in _WAITS or pid is None:
         return finding
     shown = {(e.file, e.line) for e in finding.evidence}

@@ -376,16 +376,16 @@ def _place_kill(incident: LogIncident, finding: Finding) -> Finding:
 
 def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
     """Local rank of a killed pid that a launcher of one node does not list: its pids follow each other."""
-    pid = str(finding.facts.get("pid") or "")
-    if not pid.isdecimal():
+    pid = finding.pid
+    if pid is None:
         return finding
-    if (owner := _find_owner(incident, pid)) is not None:
+    if (owner := _find_owner(incident, str(pid))) is not None:
         rank, place = owner
         title = f"{finding.title}; that was a DataLoader worker of rank {rank}"
         return replace(finding, rank=rank, title=title, evidence=(*finding.evidence[:3], place))
     if finding.rank is not None:
         return finding
-    pids = {int(pid)}
+    pids = {pid}
     last = 0
     for digest in incident.digests:
         for _, text in digest.kept[-LAUNCHER_LINES:]:
@@ -396,7 +396,7 @@ def _seat_killed(incident: LogIncident, finding: Finding) -> Finding:
     ordered = sorted(pids)
     if len(ordered) < 3 or ordered[-1] - ordered[0] + 1 != len(ordered) or last + 1 != len(ordered):
         return finding
-    rank = ordered.index(int(pid))
+    rank = ordered.index(pid)
     return replace(
         finding,
         rank=rank,

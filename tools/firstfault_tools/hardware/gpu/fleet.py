@@ -87,9 +87,9 @@ def compare_gpus(
     capped = list(_find_low(gpus, "power_limit", "power limit", "W", file))
     yield from capped
     # the lower clock of a capped GPU is no second fault
-    known = {(f.host, f.facts.get("gpu_index")) for f in capped}
+    known = {(f.host, f.gpu_index) for f in capped}
     for slow in _find_low(busy, "sm_clock", "SM clock", "MHz", file):
-        if (slow.host, slow.facts.get("gpu_index")) not in known:
+        if (slow.host, slow.gpu_index) not in known:
             yield slow
     if len(busy) == len(gpus) and gpus:
         yield from _find_held(gpus, file)

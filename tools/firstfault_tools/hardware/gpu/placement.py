@@ -32,12 +32,12 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
     """Findings with ranks on the hardware findings that explain a straggler."""
     out = list(findings)
     for place, slow in enumerate(out):
-        index = slow.facts.get("gpu_index")
+        index = slow.gpu_index
         if not slow.has(FindingRole.STRAGGLER):
             continue
         if index is None and slow.rank is not None:
             index = _only_suspect(out, slow.rank)
-        if not isinstance(index, int):
+        if index is None:
             continue
         joined = [i for i, f in enumerate(out) if _explains(f, slow, index, out)]
         if not joined:
@@ -98,11 +98,11 @@ def _only_suspect(findings: Sequence[Finding], rank: int) -> int | None:
 
     A rank is placed by what is listed: on a host of n cards rank r sits on card r mod n, or where it was assigned.
     """
-    slow = [f for f in findings if f.kind in _SLOWS and f.facts.get("gpu_index") is not None]
-    known = {f.facts["gpu_index"] for f in slow if f.rank in (None, rank)}
+    slow = [f for f in findings if f.kind in _SLOWS and f.gpu_index is not None]
+    known = {f.gpu_index for f in slow if f.rank in (None, rank)}
     if len(known) != 1 or any(f.rank not in (None, rank) for f in slow):
         return None
-    index = int(str(known.pop()))
+    index = known.pop()
     listed = [int(str(f.facts["gpus"])) for f in findings if f.kind == "hardware.gpu_inventory" and f.facts.get("gpus")]  # fmt: skip
     assigned = any(f.rank == rank for f in slow)
     fits = len(listed) == 1 and listed[0] > 1 and rank % listed[0] == index
@@ -113,7 +113,7 @@ def _explains(hardware: Finding, slow: Finding, index: int, findings: Sequence[F
     deep = hardware.level is Level.CAUSE or hardware.kind in _SLOWS
     if not hardware.kind.startswith("hardware.") or not deep:
         return False
-    if hardware.facts.get("gpu_index") != index or hardware.rank not in (None, slow.rank):
+    if hardware.gpu_index != index or hardware.rank not in (None, slow.rank):
         return False
     if hardware.host is not None:
         return slow.host is None or hardware.host == slow.host

@@ -133,7 +133,7 @@ def _weigh_link(finding: Finding, beside: Sequence[Finding]) -> Finding:
         return replace(finding, level=Level.CONTEXT, title=f"{finding.title} (during start-up)")
     came_back = any(
         other.kind == "kernel.nic_link_up"
-        and other.facts.get("pci_address") == finding.facts.get("pci_address")
+        and other.pci_address == finding.pci_address
         and other.evidence[-1].line > finding.evidence[-1].line
         for other in beside
     )

@@ -17,15 +17,13 @@ WORTH_TELLING_GIB = 1.0
 
 def explain_memory_kills(findings: Sequence[Finding]) -> list[Finding]:
     """Kills with their constraint, limit and the free memory of other NUMA nodes in the title."""
-    constraints = {
-        (f.host, f.facts.get("pid")): f for f in findings if f.kind == "kernel.oom_constraint"
-    }
+    constraints = {(f.host, f.pid): f for f in findings if f.kind == "kernel.oom_constraint"}
     limits = [f for f in findings if f.kind == "kernel.oom_limit"]
     free = [f for f in findings if f.kind == "kernel.node_free"]
     out = []
     for finding in findings:
         if finding.kind == "kernel.oom_kill":
-            constraint = constraints.get((finding.host, finding.facts.get("pid")))
+            constraint = constraints.get((finding.host, finding.pid))
             finding = _explain(finding, constraint, limits, free)
         out.append(finding)
     return out
