@@ -142,8 +142,8 @@ def _holds(incident: LogIncident, signature: Signature) -> bool:
     )
 
 
-def signature_findings(incident: LogIncident) -> list[Finding]:
-    """One finding per signature whose conditions hold in the incident."""
+def _group_hits(incident: LogIncident) -> dict[int, list[Hit]]:
+    """Hits by signature, without those that another finding tells of."""
     grouped: dict[int, list[Hit]] = defaultdict(list)
     ignored = ignored_lines(incident)
     by_signal = incident.signatures.with_role(FindingRole.DEATH_BY_SIGNAL)
@@ -158,8 +158,13 @@ def signature_findings(incident: LogIncident) -> list[Finding]:
                 incident.signatures.signatures[hit.index]
             ):
                 grouped[hit.index].append(hit)
+    return grouped
+
+
+def signature_findings(incident: LogIncident) -> list[Finding]:
+    """One finding per signature whose conditions hold in the incident."""
     out = []
-    for index, hits in grouped.items():
+    for index, hits in _group_hits(incident).items():
         signature = incident.signatures.signatures[index]
         if not _holds(incident, signature) or FindingRole.BARE_EXCEPTION in signature.roles:
             continue
