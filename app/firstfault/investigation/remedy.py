@@ -51,7 +51,7 @@ def _join_path(examination: Examination, judgement: Judgement, told: Finding) ->
         return judgement
     joined = replace(
         told,
-        title=f"{told.title}; {seen.title.split(': transfers')[0]}",
+        title=f"{told.title}; {seen.reworded('')}",
         evidence=(*told.evidence, *seen.evidence[:2]),
     )
     return replace(judgement, finding=joined)

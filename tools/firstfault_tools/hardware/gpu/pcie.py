@@ -156,13 +156,14 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
             f", and off on {', '.join(h or 'the other host' for h in good[:4])}" if good else ""
         )
         translated = " and ATS is off" if host in ats else ""
+        opening = f"PCIe ACS (access control) redirect is on{where} for {bridges[host]} bridges (ReqRedir+){others}{translated}"
         quoted = [*places[:2], *([ats[host]] if host in ats else []), *(off[good[0]][:1] if good else [])]  # fmt: skip
         found.append(
             Finding(
                 kind="hardware.acs_redirect",
-                title=f"PCIe ACS (access control) redirect is on{where} for {bridges[host]} bridges (ReqRedir+){others}{translated}: "
-                f"transfers between GPU and NIC{where}, and peer-to-peer (P2P) between GPUs, take the way through the root complex: they lose about "
+                title=f"{opening}: transfers between GPU and NIC{where}, and peer-to-peer (P2P) between GPUs, take the way through the root complex: they lose about "
                 "half of their bandwidth, and P2P between GPUs can stand still",
+                opening=opening,
                 level=Level.CAUSE if good else Level.CONTEXT,
                 category=Category.PERFORMANCE,
                 confidence=Confidence.LIKELY,

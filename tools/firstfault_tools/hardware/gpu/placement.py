@@ -47,7 +47,7 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
             hardware = out[i]
             out[i] = replace(
                 hardware,
-                title=hardware.title + ("" if words in hardware.title else words),
+                title=hardware.title + ("" if hardware.says(words) else words),
                 rank=slow.rank,
                 level=Level.CAUSE if hardware.level is Level.CONTEXT else hardware.level,
                 host=hardware.host or slow.host,

@@ -206,7 +206,8 @@ def _find_copies(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...
         category=Category.ENVIRONMENT,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(quote_line(file, *place) for place in places),
-        facts={"pairs": len(bad), "told": title, "survived": False},
+        opening=title,
+        facts={"pairs": len(bad), "survived": False},
     )
     return attach_pages([wrong])
 
@@ -221,7 +222,9 @@ def find_in_incident(incident: object, findings: Sequence[Finding]) -> tuple[Fin
     return (
         replace(
             wrong,
-            title=f"{wrong.facts['told']}; the IOMMU stands in their path, the kernel log shows its faults: {said[:90]}",
+            title=wrong.reworded(
+                f"; the IOMMU stands in their path, the kernel log shows its faults: {said[:90]}"
+            ),
             evidence=(*wrong.evidence[:4], *iommu.evidence[:2]),
             host=iommu.host,
         ),
