@@ -55,13 +55,11 @@ def read_blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[
                 continue
             data = rest + chunk
             cut = data.rfind(b"\n") + 1
-            if end is not None and offset + cut >= end:
-                # the last line of this part is the one that begins before `end`
-                line_end = data.find(b"\n", max(end - offset - 1, 0)) + 1
-                cut = line_end or cut
-                if line_end:
-                    yield offset, data[:cut]
-                    return
+            # the last line of this part is the one that begins before `end`
+            over = end is not None and offset + cut >= end
+            if over and (last := data.find(b"\n", max((end or 0) - offset - 1, 0)) + 1):
+                yield offset, data[:last]
+                return
             if cut:
                 yield offset, data[:cut]
                 rest = data[cut:]
