@@ -86,7 +86,9 @@ def tell_either(f: Facts) -> str:
     found = _EITHER.search(f.text)
     if found is None:
         return ""
-    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower()
+    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower().replace(
+        "network file system", "nfs"
+    )
     fits = []
     for option in (found["one"].strip(), found["other"].strip()):
         topics = topics_in(option)

@@ -15,6 +15,7 @@ from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 
 FAR_OUT = 4.0
@@ -22,6 +23,8 @@ FAR_OUT = 4.0
 LEAST_ROWS = 8
 AWAY_S = 60.0
 """Seconds without a line, after a run ended and before it began again, that count as away."""
+NEAR_LINES = 60
+"""Lines above one without a time among which its rank's last words with a time are looked for."""
 NEAR_ROWS = 8
 """Logged steps before a departure within which something else that was written stands beside it."""
 _CURVES = ("grad_norm", "loss")
@@ -102,7 +105,21 @@ class RunRecord:
         first = self.diagnosis.first_line
         if first is None:
             return None
-        return self.artefacts.begun_at(first.file, first.line, first.text)
+        about = self.artefacts.time_at(first.file, first.line, first.text)[1]
+        said = self._said_before(first.file, first.line, first.text) if about else None
+        return said or self.artefacts.begun_at(first.file, first.line, first.text)
+
+    def _said_before(self, file: str, line: int, text: str) -> float | None:
+        """Time of what the same rank wrote last before one of its lines without a time, such as those of a traceback."""
+        rank = read_prefix(text)[0].rank
+        if rank is None:
+            return None
+        near = [
+            x for x in self.artefacts.lines if x.file == file and line - NEAR_LINES <= x.line < line
+        ]
+        own = [x for x in near if read_prefix(x.text)[0].rank == rank]
+        timed = [self.artefacts.time_at(x.file, x.line, x.text) for x in reversed(own)]
+        return next((at for at, about in timed if at is not None and not about), None)
 
     def _before_fault(self, file: str, line: int, time: float | None) -> bool:
         first = self.diagnosis.first_line
