@@ -7,22 +7,25 @@ or pasted into a log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Evidence, Finding, Level
+from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.excerpt import (
     NumberedLine,
     keep_near,
-    quote_line,
     read_lines,
 )
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.placement.pods import family_of
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.scheduler.kubernetes_description import (
+    COMMAND,
+    NAME,
+    find_containers,
+    make_finding,
+)
 from firstfault_tools.scheduler.kubernetes_reasons import (
-    ReasonMeaning,
-    explain_exit,
     explain_reason,
     name_pod,
 )
@@ -60,10 +63,6 @@ GATE = (
 )
 MARKERS = GATE
 
-_COMMAND = expression(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
-_PROMPT = expression(r"^\s*(?:\$|#|\S+[@:]\S*[$#])\s")
-_NAME = expression(r"^Name:\s+(?P<name>[a-z0-9][\w.-]{0,252})\s*$")
-_FIELD = expression(r"^(?P<indent>\s*)(?P<key>[A-Za-z][\w ./-]{0,60}?):\s*(?P<value>.*?)\s*$")
 _EVENT = expression(
     r"^\s*(?:(?P<seen>\d+[smhd][\dsmhd]*|<unknown>|<invalid>)(?: \(x\d+ over \S+\))?\s+)?(?P<type>Warning|Normal)\s+"
     r"(?P<reason>[A-Z]\w{2,60})\s+(?P<rest>\S.*)$"
@@ -82,49 +81,6 @@ _POD_ROW = expression(
 )
 
 
-@dataclass(slots=True)
-class Container:
-    """State of one container while its block is read."""
-
-    pod: str | None = None
-    node: str | None = None
-    name: str | None = None
-    reason: str | None = None
-    memory_limit: str | None = None
-    restarts: str | None = None
-    ended: list[Ended] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Ended:
-    """One `Terminated` or `Waiting` block."""
-
-    when: str
-    number: int
-    text: str
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    finished: str | None = None
-    message: str | None = None
-
-    def note(self, key: str, value: str, number: int, line: str) -> bool:
-        """Take a field of the block; False where it is none that says how it ended."""
-        if key == "Reason" and not self.reason:
-            self.reason, self.number, self.text = value, number, line
-        elif key == "Exit Code" and value.lstrip("-").isdecimal():
-            self.exit_code = int(value[:6])
-        elif key == "Signal" and value.isdecimal():
-            self.signal = int(value[:4])
-        elif key == "Finished":
-            self.finished = value
-        elif key == "Message":
-            self.message = value
-        else:
-            return False
-        return True
-
-
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Findings about pods and nodes among numbered lines of any text."""
     near_all = lines
@@ -132,7 +88,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if not lines:
         return ()
     findings: list[Finding] = []
-    findings.extend(_find_containers(lines, file))
+    findings.extend(find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
     return attach_pages(weigh_strangers(drop_repeats(findings), near_all))
@@ -161,8 +117,8 @@ def _find_families(lines: Sequence[NumberedLine]) -> set[str]:
             found.add(family_of(named["pod"]))
         elif "kubectl" in line:
             found |= {family_of(m["pod"]) for m in _ASKED.finditer(line)}
-            found |= {family_of(m["pod"]) for m in _COMMAND.finditer(line)}
-        elif name := _NAME.match(line):
+            found |= {family_of(m["pod"]) for m in COMMAND.finditer(line)}
+        elif name := NAME.match(line):
             found.add(family_of(name["name"]))
         else:
             row = _POD_ROW.match(line.strip())
@@ -201,182 +157,6 @@ def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-@dataclass(slots=True)
-class _PodReader:
-    """Reads `kubectl describe pod`. current: the container whose block is read; told: the pod's own end."""
-
-    file: str
-    found: list[Finding] = field(default_factory=list)
-    current: Container = field(default_factory=Container)
-    told: Finding | None = None
-    in_limits: bool = False
-
-    def begin(self, container: Container) -> None:
-        """Describe the container that was read, and read this one."""
-        self.found.extend(describe_container(self.current, self.file))
-        self.current = container
-
-    def read(self, number: int, line: str) -> None:
-        """Take one line: a heading, or a field of the block it stands in."""
-        if "kubectl" in line and (command := _COMMAND.search(line)):
-            self.begin(Container(pod=command["pod"]))
-        elif name := _NAME.match(line):
-            self.begin(Container(pod=name["name"]))
-        elif _PROMPT.match(line) and self.current.ended:
-            self.begin(Container())
-        elif part := _FIELD.match(line):
-            key, value, indent = part["key"], part["value"], len(part["indent"])
-            if key in ("State", "Last State"):
-                self._begin_state(key, value, number, line)
-            elif not value and 0 < indent <= 2 and key not in _SECTIONS:
-                self.begin(Container(pod=self.current.pod, node=self.current.node, name=key))
-            elif not (self.current.ended and self.current.ended[-1].note(key, value, number, line)):
-                self._note(key, value, indent, number, line)
-
-    def _begin_state(self, key: str, value: str, number: int, line: str) -> None:
-        if key == "State" and self.current.ended:
-            self.begin(Container(pod=self.current.pod, node=self.current.node))
-        if value in ("Terminated", "Waiting"):
-            self.current.ended.append(Ended(key, number, line))
-
-    def _note(self, key: str, value: str, indent: int, number: int, line: str) -> None:
-        current = self.current
-        if key == "Node" and not indent:
-            current.node = value.split("/")[0] or None
-        elif key == "Restart Count":
-            current.restarts = value
-        elif key in ("Limits", "Requests"):
-            self.in_limits = key == "Limits"
-        elif key == "memory" and self.in_limits:
-            current.memory_limit = value
-        elif not indent:
-            self._note_pod(key, value, number, line)
-
-    def _note_pod(self, key: str, value: str, number: int, line: str) -> None:
-        if key == "Message" and self.told and self.found and self.found[-1] is self.told:
-            self.found[-1] = _add_message(self.told, value)
-        elif key in ("Reason", "Status") and value in _ENDS_OF_PODS:
-            self.found.extend(_describe_pod(self.current, value, number, line, self.file))
-            self.told = self.found[-1] if self.found else None
-
-
-_ENDS_OF_PODS = ("Evicted", "DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated")
-
-
-def _find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
-    reader = _PodReader(file)
-    for number, line in lines:
-        reader.read(number, line)
-    reader.begin(Container())
-    return reader.found
-
-
-def _add_message(finding: Finding, message: str) -> Finding:
-    """The finding about a pod with what the kubelet says of the reason."""
-    title = finding.reworded(f" ({finding.facts['reason']}: {message[:160]})")
-    return replace(finding, title=title, facts={**finding.facts, "message": message[:300]})
-
-
-_SECTIONS = frozenset({
-    "Limits", "Requests", "Environment", "Mounts", "Conditions", "Volumes", "Events", "Labels", "Annotations",
-    "Containers", "Init Containers", "IPs", "Args", "Command", "Ports", "Port", "Host Port", "Liveness", "Type",
-})  # fmt: skip
-
-
-def describe_container(container: Container, file: str) -> list[Finding]:
-    """One finding for each end of the container that means something."""
-    found = []
-    for ended in container.ended:
-        meaning = explain_reason(ended.reason) if ended.reason else None
-        if meaning is None or ended.reason == "Error":
-            meaning = explain_exit(ended.exit_code) or meaning
-        if meaning is None:
-            continue
-        pod = container.pod or "a pod"
-        limit = f", memory limit {container.memory_limit}" if container.memory_limit else ""
-        code = f", exit code {ended.exit_code}" if ended.exit_code is not None else ""
-        when = f" at {ended.finished}" if ended.finished else ""
-        node = f" on {container.node}" if container.node else ""
-        title = f"Pod {pod}{node}: {meaning.reading}{when} ({ended.reason or 'terminated'}{code}{limit})"
-        if meaning.kind != "oom_killed":
-            title = title.replace(limit, "") if limit else title
-        facts: dict[str, object] = {"pod": container.pod, "reason": ended.reason}
-        if container.name:
-            facts["container"] = container.name
-        if ended.exit_code is not None:
-            facts["exit_code"] = ended.exit_code
-        if container.memory_limit:
-            facts["memory_limit"] = container.memory_limit
-        if container.restarts and container.restarts.isdecimal():
-            facts["restarts"] = int(container.restarts[:9])
-        if container.node:
-            facts["node"] = container.node
-        found.append(
-            Finding(
-                kind=f"kubernetes.{meaning.kind}",
-                title=title,
-                level=meaning.level,
-                category=meaning.category,
-                confidence=meaning.confidence,
-                evidence=(quote_line(file, ended.number, ended.text, host=container.node),),
-                host=container.node or container.pod,
-                page=None,
-                facts=facts,  # type: ignore[arg-type]
-            )
-        )
-    return found
-
-
-def _describe_pod(
-    container: Container, reason: str, number: int, line: str, file: str
-) -> list[Finding]:
-    meaning = explain_reason(reason)
-    if meaning is None:
-        return []
-    opening = f"{name_pod(container.pod)}: {meaning.reading}"
-    found = make_finding(
-        meaning,
-        f"{opening} ({reason})",
-        (file, number, line),
-        pod=container.pod,
-        node=container.node,
-        reason=reason,
-    )
-    return [replace(found, opening=opening)]
-
-
-def make_finding(
-    meaning: ReasonMeaning,
-    title: str,
-    place: tuple[str, int, str],
-    *,
-    pod: str | None,
-    node: str | None,
-    reason: str,
-    message: str | None = None,
-) -> Finding:
-    """A finding about a pod or a node. place: file, line number, text of the line."""
-    file, number, line = place
-    facts: dict[str, str] = {"reason": reason}
-    if pod:
-        facts["pod"] = pod
-    if node:
-        facts["node"] = node
-    if message:
-        facts["message"] = message[:300]
-    evidence: Evidence = quote_line(file, number, line, host=node)
-    return Finding(
-        kind=f"kubernetes.{meaning.kind}",
-        title=title,
-        level=meaning.level,
-        category=meaning.category,
-        confidence=meaning.confidence,
-        evidence=(evidence,),
-        host=node or pod,
-        facts=facts,
-    )
-
-
 def _read_subject(rest: str, pod: str | None) -> tuple[str | None, str | None, str]:
     """Pod or node that an event is about, and what it says. pod: the one described above it."""
     if target := _OBJECT.match(rest):
@@ -392,9 +172,9 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     started: set[str | None] = set()
     pod: str | None = None
     for number, line in lines:
-        if "kubectl" in line and (command := _COMMAND.search(line)):
+        if "kubectl" in line and (command := COMMAND.search(line)):
             pod = command["pod"]
-        elif name := _NAME.match(line):
+        elif name := NAME.match(line):
             pod = name["name"]
         if "Warning" not in line and "Normal" not in line:
             continue

@@ -13,11 +13,11 @@ from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, read_lines
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
-from firstfault_tools.scheduler.kubernetes import (
+from firstfault_tools.scheduler.kubernetes import drop_repeats
+from firstfault_tools.scheduler.kubernetes_description import (
     Container,
     Ended,
     describe_container,
-    drop_repeats,
     make_finding,
 )
 from firstfault_tools.scheduler.kubernetes_reasons import explain_reason, name_pod
