@@ -71,6 +71,11 @@ _CATEGORIES = {
 }  # fmt: skip
 _MEASURED = (Effect.SLOW, Effect.DIVERGED, Effect.MEMORY)
 _EFFECTS = {c: e for e, c in _CATEGORIES.items() if e in _MEASURED}
+_WORSE = {
+    Effect.SLOW: "is slower than the one before", Effect.DIVERGED: "learns worse than the one before",
+    Effect.MEMORY: "takes more memory than the one before", Effect.HANG: "hangs, and the one before did not",
+    Effect.CRASH: "fails, and the one before did not",
+}  # fmt: skip
 UNTOLD = "question."
 """Kinds of verdicts that only repeat the complaint."""
 
@@ -262,7 +267,7 @@ def _suspect(
     versions = able[0].kind is Kind.VERSION and wanted[0] not in _MEASURED
     found = Finding(
         kind="runs.change",
-        title=f"the run is worse than the one before, and of {among} this can be behind it: {_tell(able)}",
+        title=f"the run {_WORSE[wanted[0]]}, and of {among} this can be behind it: {_tell(able)}",
         level=Level.CAUSE,
         category=Category.ENVIRONMENT if versions else _CATEGORIES[wanted[0]],
         confidence=Confidence.POSSIBLE,
