@@ -77,10 +77,13 @@ class TurnContext:
     def ground(self) -> Ground:
         """What the model's claims are held against: what it was shown, and what is written down."""
         shown = {i: item for i in sorted(self.book.shown) if (item := self.book.items.get(i))}
-        receipt = self.question.diagnosis.input if self.question.diagnosis is not None else None
+        diagnosis = self.question.diagnosis
+        receipt = diagnosis.input if diagnosis is not None else None
+        # where a fault is was read off the logs by the placement; why it is there only the lines can prove
+        host = (diagnosis.host,) if diagnosis is not None and diagnosis.host else ()
         return Ground(
             items=shown,
-            names=tuple(self.question.artefacts),
+            names=(*self.question.artefacts, *host),
             ranks=frozenset(receipt.ranks_seen) if receipt is not None else frozenset(),
             world_size=(receipt.world_size or 0) if receipt is not None else 0,
             lore=read_lore(self.question.knowledge),

@@ -50,6 +50,7 @@ _ABSENT = expression(
 _SECRETIVE = expression(
     r"(?i)\b(?:password|passphrase|api.?key|secret|access token|credential|private key)s?\b"
 )
+DIGITS_OF_A_CONSTANT = 5
 _MACHINE_NAME = expression(
     r"(?i)^(?:(?:\d{1,3}\.){3}\d{1,3}|/\S+|(?:[a-z]+-)*(?:node|host|worker|compute|dgx|hgx|gpu-?node|srv|rack|server|bad\w*|trainer?)[-_]?\d[\w-]*)$"
 )
@@ -216,7 +217,11 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         and not (noun in _COUNTED and (value in known or follows(str(value), given)))
     ]
     places = {float(v) for _, v in words.placed_numbers(text)}
+    there = {v for v in words.versions(text) if v in ground.everything}
+    parts = {n for v in there for n in words.stated_numbers(v)}
     for stated in dict.fromkeys(words.stated_numbers(text)):
+        if stated in parts or _is_constant(stated, ground):
+            continue
         value = float(stated)
         if value in known or -value in known or value in places:
             continue
@@ -228,6 +233,11 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         if t not in ground.everything
     ]
     return out
+
+
+def _is_constant(stated: str, ground: Ground) -> bool:
+    """A number of the field that the knowledge base names: 65504, the largest of fp16. Short ones stand there by chance."""
+    return len(stated) >= DIGITS_OF_A_CONSTANT and re.search(rf"(?<![\w.]){re.escape(stated)}(?![\w.]*\d)", ground.lore) is not None  # fmt: skip
 
 
 def _is_there(noun: str, value: int, ground: Ground) -> bool:

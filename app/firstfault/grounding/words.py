@@ -12,9 +12,14 @@ from typing import Any
 from firstfault_tools.expressions import expression
 
 _CLOCK = expression(
-    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?|\b\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?\b(?![:.]\d)"
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+|,\d{3}(?!\d))?)?Z?)?|\b\d\d:\d\d(?::\d\d(?:\.\d+|,\d{3}(?!\d))?)?\b(?![:.]\d)"
 )
-_NUMBER = expression(r"(?<!\w)(?<!\w\.)-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.I)
+# A comma parts thousands where three digits follow each; else it parts the cells of a row.
+_NUMBER = expression(
+    r"(?<!\w)(?<!\w\.)-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?", re.I
+)
+_CELL = expression(r"(?<![^,;|\t ])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![^,;|\t ])", re.I)
+_VERSION = expression(r"(?<![\w.])v?\d+(?:\.\d+){2,5}(?![\w.]*\d)")
 _PLACED = expression(
     r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)[ #:=]{0,2}(\d+)\b(?![.\-:]\d)"
 )
@@ -41,9 +46,9 @@ def clear_marks(text: str) -> str:
 
 
 def numbers(text: str) -> set[float]:
-    """Numbers that a text states in digits; clock times are none."""
+    """Numbers that a text states in digits, each cell of a row among them; clock times are none."""
     out: set[float] = set()
-    for match in _NUMBER.findall(_CLOCK.sub(" ", text)):
+    for match in (*_NUMBER.findall(_CLOCK.sub(" ", text)), *_CELL.findall(text)):
         try:
             out.add(float(match.replace(",", "")))
         except ValueError:
@@ -54,6 +59,11 @@ def numbers(text: str) -> set[float]:
 def stated_numbers(text: str) -> list[str]:
     """Numbers as they are written, for recomputing at their precision."""
     return [m.replace(",", "") for m in _NUMBER.findall(_CLOCK.sub(" ", text))]
+
+
+def versions(text: str) -> set[str]:
+    """Numbers of three parts and more, which are names: 570.172.08."""
+    return set(_VERSION.findall(_CLOCK.sub(" ", text)))
 
 
 def clock_times(text: str) -> set[str]:
