@@ -47,8 +47,9 @@ def show_status(as_json: bool) -> None:
 @COMMAND.command("exam")
 @click.option("--limit", default=0, type=click.IntRange(0, 500), help="Only so many incidents; passes nobody.")  # fmt: skip
 @click.option("--seed", default=0, type=click.IntRange(0), help="Surface of the incidents; 0: one of its own each time.")  # fmt: skip
+@click.option("--whole", is_flag=True, help="Go on when the mark is out of reach.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (firstfault.model/1).")
-def sit_exam(limit: int, seed: int, as_json: bool) -> None:
+def sit_exam(limit: int, seed: int, whole: bool, as_json: bool) -> None:
     """Put the exam to the configured model; the result is kept and decides whether it may lead."""
     import secrets
 
@@ -63,13 +64,15 @@ def sit_exam(limit: int, seed: int, as_json: bool) -> None:
     count = len(load_incidents())
     grades: list[Grade] = []
     chosen = seed or 1 + secrets.randbelow(1_000_000)
-    for grade in sit(EndpointModel(endpoint), Workspace().knowledge, seed=chosen, limit=limit):
+    model, knowledge = EndpointModel(endpoint), Workspace().knowledge
+    for grade in sit(model, knowledge, seed=chosen, limit=limit, to_the_end=whole):
         grades.append(grade)
         if sys.stderr.isatty():
             click.echo(show_line(f"{len(grades)}/{limit or count} {say_grade(grade)}"), err=True)
-    marks = add_up(grades, len(grades) == count, (endpoint.price_in, endpoint.price_out))
+    lost = len(grades) < count and not limit
+    marks = add_up(grades, len(grades) == count, (endpoint.price_in, endpoint.price_out), lost)
     # a part of the exam is for a look only and must not take an earned standing away
-    standing = save_marks(settings, endpoint, marks) if marks.whole else None
+    standing = save_marks(settings, endpoint, marks) if marks.decides else None
     if as_json:
         row = _row(endpoint, standing, prompt_version()) | {"marks": asdict(marks), "seed": chosen}
         click.echo(write_json(row))

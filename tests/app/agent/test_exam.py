@@ -12,7 +12,7 @@ from tests.app.agent.conftest import MakeQuestion
 from firstfault.agent.endpoint import Endpoint
 from firstfault.agent.enrich import enrich
 from firstfault.agent.exam import standing
-from firstfault.agent.exam.sitting import add_up, load_incidents, sit
+from firstfault.agent.exam.sitting import Grade, add_up, is_out_of_reach, load_incidents, sit
 from firstfault.agent.exam.standing import Marks, failings, read_standing, save_marks
 from firstfault.agent.exam.surfaces import vary
 from firstfault.investigation.diagnosis import LedBy
@@ -25,6 +25,7 @@ GOOD = Marks(
     broken_called_healthy=0, left_open=9, undecided=10, misleading=0.9, unsafe=0, unanswered=0,
 )  # fmt: skip
 SOME = 9
+ADVERSARY = sorted(ADVERSARIES)[0]
 
 
 def test_the_exam_holds_what_it_must() -> None:
@@ -50,11 +51,41 @@ def test_surfaces_differ_and_expectations_follow() -> None:
 
 @pytest.mark.parametrize("name", ADVERSARIES)
 def test_who_lies_fails(name: str, workspace: Workspace) -> None:
-    grades = list(sit(ScriptedModel(ADVERSARIES[name]), workspace.knowledge, seed=7, limit=SOME))
+    grades = list(
+        sit(
+            ScriptedModel(ADVERSARIES[name]),
+            workspace.knowledge,
+            seed=7,
+            limit=SOME,
+            to_the_end=True,
+        )
+    )
     marks = add_up(grades, True, (1.0, 1.0))
     assert marks.incidents == SOME
     assert marks.cause < 0.3
     assert failings(marks)
+
+
+def test_it_ends_when_the_mark_is_out_of_reach(workspace: Workspace) -> None:
+    liar = ScriptedModel(ADVERSARIES[ADVERSARY])
+    grades = list(sit(liar, workspace.knowledge, seed=7))
+    assert len(grades) < len(load_incidents()) / 4
+    marks = add_up(grades, False, (1.0, 1.0), lost=True)
+    assert "out of reach" in " ".join(failings(marks))
+    assert marks.decides
+
+
+def test_one_wrong_cause_is_not_the_end_and_one_healthy_run_called_broken_is() -> None:
+    incidents = load_incidents()
+    fault = next(i for i in incidents if not i.healthy and not i.undecided)
+    healthy = next(i for i in incidents if i.healthy)
+    assert not is_out_of_reach([], incidents)
+    for incident, lost in ((fault, False), (healthy, True)):
+        graded = Grade(
+            incident, cause=False if incident is fault else None, category=None, rank=None,
+            healthy=False if incident is healthy else None, missed=False, left_open=None, unsafe=False, said="",
+        )  # fmt: skip
+        assert is_out_of_reach([graded], [i for i in incidents if i is not incident]) is lost
 
 
 @pytest.mark.parametrize(
@@ -68,6 +99,7 @@ def test_who_lies_fails(name: str, workspace: Workspace) -> None:
         ({"left_open": 7}, False),
         ({"unsafe": 1}, False),
         ({"whole": False}, False),
+        ({"whole": False, "lost": True}, False),
     ],
 )
 def test_the_mark_is_absolute_and_kept_by_endpoint_model_and_prompt(

@@ -54,7 +54,7 @@ class ExamRun:
         self._stop.set()
 
     def run(self) -> None:
-        """Sit all incidents and keep the result; a part of them passes nobody and is not kept."""
+        """Sit the incidents until the result is decided, and keep it; a part that decides nothing is not kept."""
         for grade in sit(
             self.model, self.knowledge, seed=self.seed, limit=self.limit, stop=self._stop.is_set
         ):
@@ -67,8 +67,9 @@ class ExamRun:
             return
         endpoint = self.model.endpoint
         whole = len(self.grades) == len(load_incidents())
-        marks = add_up(self.grades, whole, (endpoint.price_in, endpoint.price_out))
-        if whole:
+        lost = len(self.grades) < self.count and not self.limit
+        marks = add_up(self.grades, whole, (endpoint.price_in, endpoint.price_out), lost)
+        if marks.decides:
             self.standing = save_marks(self.settings, endpoint, marks)
         else:
             self.problem = "only a part of the exam was sat"

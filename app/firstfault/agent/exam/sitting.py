@@ -11,13 +11,13 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from firstfault.agent.enrich import Enriched, enrich, make_question
-from firstfault.agent.exam.standing import Marks
+from firstfault.agent.exam.standing import Marks, failings
 from firstfault.agent.exam.surfaces import Incident, vary
 from firstfault.agent.judge import Explanation
 from firstfault.agent.model import Model
@@ -68,15 +68,35 @@ def load_incidents() -> tuple[Incident, ...]:
 
 
 def sit(
-    model: Model, knowledge: Knowledge, *, seed: int, limit: int = 0, stop: Callable[[], bool] = lambda: False
+    model: Model, knowledge: Knowledge, *, seed: int, limit: int = 0, to_the_end: bool = False, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Grade]:  # fmt: skip
-    """Grades one after the other; of a part of the exam every kind is taken in turn."""
+    """Grades one after the other; of a part of the exam every kind is taken in turn.
+
+    It ends where the pass mark has come out of reach: what is left would cost tokens and change nothing.
+    to_the_end: go on all the same, for the whole table.
+    """
     incidents = load_incidents()
     order = _spread(incidents)[: limit or None]
-    for incident in order:
-        if stop():
+    grades: list[Grade] = []
+    for number, incident in enumerate(order):
+        if stop() or (not to_the_end and is_out_of_reach(grades, order[number:])):
             return
-        yield grade(vary(incident, seed), model, knowledge)
+        grades.append(grade(vary(incident, seed), model, knowledge))
+        yield grades[-1]
+
+
+def is_out_of_reach(grades: Sequence[Grade], left: Sequence[Incident]) -> bool:
+    """The mark cannot be reached any more, were all that is left answered right."""
+    hoped = [*grades, *(_right(incident) for incident in left)]
+    return bool(failings(add_up(hoped, True, (0.0, 0.0))))
+
+
+def _right(incident: Incident) -> Grade:
+    fault = True if not incident.healthy and not incident.undecided else None
+    return Grade(
+        incident, fault, fault, fault,
+        healthy=incident.healthy or None, missed=False, left_open=incident.undecided or None, unsafe=False, said="",
+    )  # fmt: skip
 
 
 def _spread(incidents: tuple[Incident, ...]) -> list[Incident]:
@@ -149,8 +169,10 @@ def is_unsafe(reply: Reply, knowledge: Knowledge) -> bool:
     )
 
 
-def add_up(grades: list[Grade], whole: bool, price: tuple[float, float]) -> Marks:
-    """Marks of all grades. price: of a million tokens sent and received."""
+def add_up(
+    grades: Sequence[Grade], whole: bool, price: tuple[float, float], lost: bool = False
+) -> Marks:
+    """Marks of all grades. price: of a million tokens sent and received. lost: it ended when the mark was out of reach."""
 
     def share(values: list[bool | None]) -> float:
         asked = [v for v in values if v is not None]
@@ -177,4 +199,5 @@ def add_up(grades: list[Grade], whole: bool, price: tuple[float, float]) -> Mark
         seconds=sum(g.seconds for g in grades),
         price=(sent * price[0] + received * price[1]) / 1e6,
         whole=whole,
+        lost=lost,
     )

@@ -41,6 +41,13 @@ class Marks:
     price: float = 0.0
     whole: bool = True
     """All incidents of the exam were sat; a part of it passes nobody."""
+    lost: bool = False
+    """It ended early, since the mark could no longer be reached."""
+
+    @property
+    def decides(self) -> bool:
+        """The result is one: all of it was sat, or nothing that is left could change it."""
+        return self.whole or self.lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,8 @@ PASS_CAUSE, PASS_RANK, PASS_OPEN = 0.85, 0.90, 0.80
 def failings(marks: Marks) -> list[str]:
     """What keeps a model from passing; empty when it passes."""
     checks = (
-        (marks.whole, "only a part of the exam was sat"),
+        (marks.decides, "only a part of the exam was sat"),
+        (not marks.lost, f"after {marks.incidents} incident(s) the mark was out of reach"),
         (marks.cause >= PASS_CAUSE, f"cause {marks.cause:.2f}, needed {PASS_CAUSE:.2f}"),
         (marks.rank >= PASS_RANK, f"rank {marks.rank:.2f}, needed {PASS_RANK:.2f}"),
         (marks.healthy == marks.healthy_of, f"{marks.healthy_of - marks.healthy} healthy run(s) called broken"),
