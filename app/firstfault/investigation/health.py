@@ -8,7 +8,7 @@ of was seen and is fine. Where one fails the answer is `unknown`, with what is m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
+from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
@@ -149,6 +150,37 @@ def shows_progress(examination: Examination, question: str) -> bool:
     return end.holds and own and _check_understood(examination, ()).holds
 
 
+@dataclass(slots=True)
+class _Ends:
+    """How the logs of a run end. going: whose work goes on; hollow: whose good end only a launcher reports."""
+
+    finished: list[Evidence] = field(default_factory=list)
+    reported: list[Evidence] = field(default_factory=list)
+    going: list[tuple[FileDigest, Advance]] = field(default_factory=list)
+    halted: list[str] = field(default_factory=list)
+    hollow: list[str] = field(default_factory=list)
+
+
+def _read_ends(logs: LogIncident, runs: Sequence[FileDigest]) -> _Ends:
+    ends = _Ends()
+    for digest in runs:
+        reader = logs.progress[digest.file]
+        advance = logs.advances[digest.file]
+        finish = _finish_line(reader)
+        if finish is not None and reader.says_done():
+            ends.finished.append(finish.evidence())
+        elif advance is not None and advance.halted:
+            ends.halted.append(f"{digest.file}: {advance.halted}")
+        elif advance is not None and finish is None:
+            ends.going.append((digest, advance))
+        elif finish is not None and advance is not None and not advance.unfinished:
+            ends.reported.append(finish.evidence())
+            ends.going.append((digest, advance))
+        elif finish is not None:
+            ends.hollow.append(f"{digest.file}: a launcher reports a good end, which does not show that the run came to its own")  # fmt: skip
+    return ends
+
+
 def _check_end(
     examination: Examination, said: Statement, question: str
 ) -> tuple[Check, Ground, int | None]:
@@ -160,35 +192,16 @@ def _check_end(
         for d in logs.digests
         if logs.role_of(d.file) is Role.RUN and not _is_log_of_test(d, of_tests)
     ]
-    ends: list[Evidence] = []
-    reports: list[Evidence] = []
-    going: list[tuple[FileDigest, Advance]] = []
-    halted: list[str] = []
-    hollow: list[str] = []
-    for digest in runs:
-        reader = logs.progress[digest.file]
-        advance = logs.advances[digest.file]
-        finish = _finish_line(reader)
-        if finish is not None and reader.says_done():
-            ends.append(finish.evidence())
-        elif advance is not None and advance.halted:
-            halted.append(f"{digest.file}: {advance.halted}")
-        elif advance is not None and finish is None:
-            going.append((digest, advance))
-        elif finish is not None and advance is not None and not advance.unfinished:
-            reports.append(finish.evidence())
-            going.append((digest, advance))
-        elif finish is not None:
-            hollow.append(f"{digest.file}: a launcher reports a good end, which does not show that the run came to its own")  # fmt: skip
-    halted += () if ends else _lagging(going)
-    last = max((a for _, a in going), key=lambda a: a.counter or 0, default=None)
+    ends = _read_ends(logs, runs)
+    halted = ends.halted if ends.finished else [*ends.halted, *_lagging(ends.going)]
+    last = max((a for _, a in ends.going), key=lambda a: a.counter or 0, default=None)
     step = last.counter if last is not None else None
     if halted:
         return Check(Condition.END, False, reason="; ".join(halted[:3])), Ground.NONE, step
-    if ends:
-        return Check(Condition.END, True, tuple(ends[:2])), Ground.FINISHED, step
-    if reports:
-        return Check(Condition.END, True, tuple(reports[:2])), Ground.REPORTED, step
+    if ends.finished:
+        return Check(Condition.END, True, tuple(ends.finished[:2])), Ground.FINISHED, step
+    if ends.reported:
+        return Check(Condition.END, True, tuple(ends.reported[:2])), Ground.REPORTED, step
     if last is not None:
         places = (last.last.evidence(), last.first.evidence())
         return Check(Condition.END, True, places), Ground.GOES_ON, step
@@ -196,7 +209,7 @@ def _check_end(
         return Check(Condition.END, True, passed.evidence[:1]), Ground.TEST_PASSED, None
     if question.strip() and not said.complaints and _is_notice(examination):
         return Check(Condition.END, True), Ground.NOTICE, None
-    reason = "; ".join(hollow[:2]) or "neither the run's end nor a step that it takes is in what was read"  # fmt: skip
+    reason = "; ".join(ends.hollow[:2]) or "neither the run's end nor a step that it takes is in what was read"  # fmt: skip
     if not runs:
         reason = "no log of the run itself was read"
         if any(logs.role_of(d.file) is Role.EXPERIMENT for d in logs.digests):

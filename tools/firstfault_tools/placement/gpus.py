@@ -8,6 +8,7 @@ address, index (or pid), local rank, rank is closed; on several hosts the placem
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
@@ -70,6 +71,16 @@ _WORDS = (
 )
 
 
+@dataclass(slots=True)
+class _Told:
+    """What single lines give: indices by UUID, UUIDs by address, pids by index, pids in the order of their end."""
+
+    uuids: dict[str, set[int]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    pids: dict[int, set[int]] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+
+
 class GpuTable:
     """Local ranks by PCI address, GPU index and pid of one host."""
 
@@ -86,41 +97,40 @@ class GpuTable:
 
         self.one_host, self.ranks = True, incident.ranks_seen
         self.size = _count_ranks(incident)
-        uuids: dict[str, set[int]] = {}
-        places: dict[str, str] = {}
-        ended: list[int] = []
-        on_index: dict[int, set[int]] = {}
+        told = _Told()
         for _, _, text in incident.lines_with(_WORDS):
-            if len(text) > 1000:
-                continue
-            self._read_addresses(text)
-            if (listed := _LISTED.search(text)) is not None:
-                uuids.setdefault(listed["uuid"], set()).add(int(listed["index"]))
-            if (place := _UUID_AT.search(text)) is not None:
-                places[find_slot(place["bus"])] = place["uuid"]
-            if ":" in text and (named := _NAMED.search(text)) is not None:
-                self.named.add(find_slot(named["bus"]))
-            if (setting := _SETTING.search(text)) is not None:
-                self.visible.add(tuple(int(g) for g in setting["list"].split(",")))
-            if (closing := _CLOSING.search(text)) is not None:
-                ended.append(int(closing["pid"] or closing["killed"]))
-            if (owner := _XID_PID.search(text)) is not None:
-                self.bus_pids.setdefault(find_slot(owner["bus"]), set()).add(int(owner["pid"]))
-            if (process := _ON_GPU.search(text)) is not None:
-                on_index.setdefault(int(process["index"]), set()).add(int(process["pid"]))
-            if _NODES.search(text) is not None:
-                self.one_host = False
-            if (node := _NODE.search(text)) is not None and (each := _EACH.search(text)):
-                self.firsts.add(int(node["node"]) * int(each["each"]))
-        for bus, uuid in places.items():
-            self.indices.setdefault(bus, set()).update(uuids.get(uuid, ()))
+            if len(text) <= 1000:
+                self._read_addresses(text)
+                self._read_line(text, told)
+        for bus, uuid in told.places.items():
+            self.indices.setdefault(bus, set()).update(told.uuids.get(uuid, ()))
         for bus, found in self.indices.items():
             if bus not in self.bus_pids and len(found) == 1:
-                self.bus_pids[bus] = on_index.get(next(iter(found)), set())
-        self.pids = order_pids(ended, incident.exits)
+                self.bus_pids[bus] = told.pids.get(next(iter(found)), set())
+        self.pids = order_pids(told.ended, incident.exits)
         self.alone = self.one_host and len(_hosts_of(incident)) < 2
         if len(_hosts_of(incident)) > 1 or self.size > max(len(self.indices), len(self.pids)):
             self.one_host = False
+
+    def _read_line(self, text: str, told: _Told) -> None:
+        if (listed := _LISTED.search(text)) is not None:
+            told.uuids.setdefault(listed["uuid"], set()).add(int(listed["index"]))
+        if (place := _UUID_AT.search(text)) is not None:
+            told.places[find_slot(place["bus"])] = place["uuid"]
+        if ":" in text and (named := _NAMED.search(text)) is not None:
+            self.named.add(find_slot(named["bus"]))
+        if (setting := _SETTING.search(text)) is not None:
+            self.visible.add(tuple(int(g) for g in setting["list"].split(",")))
+        if (closing := _CLOSING.search(text)) is not None:
+            told.ended.append(int(closing["pid"] or closing["killed"]))
+        if (owner := _XID_PID.search(text)) is not None:
+            self.bus_pids.setdefault(find_slot(owner["bus"]), set()).add(int(owner["pid"]))
+        if (process := _ON_GPU.search(text)) is not None:
+            told.pids.setdefault(int(process["index"]), set()).add(int(process["pid"]))
+        if _NODES.search(text) is not None:
+            self.one_host = False
+        if (node := _NODE.search(text)) is not None and (each := _EACH.search(text)):
+            self.firsts.add(int(node["node"]) * int(each["each"]))
 
     def _read_addresses(self, text: str) -> None:
         if ":" not in text:

@@ -160,8 +160,10 @@ def _choose_words(incident: LogIncident) -> Iterator[str]:
                 yield text
 
 
-def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
-    """Nodes of the job and processes on each, as its launch lines give them; what differs is not known."""
+def _read_launch_lines(
+    incident: LogIncident, table: PlacementTable
+) -> tuple[set[int | None], set[int], set[str]]:
+    """(numbers of nodes, of processes on one, lists of hosts) that launch lines give."""
     nodes: set[int | None] = set()
     each: set[int] = set()
     lists: set[str] = set()
@@ -178,6 +180,12 @@ def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
                 nodes.add(int(count) if count.isdecimal() else None)
             elif own is not None and own[1]:  # torchrun starts one node unless it is told more
                 nodes.add(1)
+    return nodes, each, lists
+
+
+def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
+    """Nodes of the job and processes on each, as its launch lines give them; what differs is not known."""
+    nodes, each, lists = _read_launch_lines(incident, table)
     if not nodes and any(e.local_rank is not None and e.pid is None for e in incident.exits):
         nodes.add(1)  # torch.multiprocessing.spawn starts processes of one host, and gives no pid
     table.per_node = each.pop() if len(each) == 1 else None
@@ -241,18 +249,20 @@ def _read_communicators(incident: LogIncident, table: PlacementTable) -> None:
                 if size == world:
                     rank = int(match["rank"])
                     largest[rank] = Place(rank, host=match["host"], pid=int(match["pid"]), gpu=int(match["cuda"]), pci=find_slot(match["bus"]))  # fmt: skip
-                continue
-            for match in _STARTED.finditer(text):
-                said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
-                table.add(Place(int(said), pid=int(pid) or None))
-            if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
-                table.add(Place(int(at["rank"]), pci=find_slot(at["bus"])))
-            elif (match := _USES.search(text)) is not None:
-                table.add(
-                    Place(int(match["rank"]), gpu=int(match["dev"]), pci=find_slot(match["bus"]))
-                )
+            else:
+                _read_device_line(text, table)
     for row in largest.values():
         table.add(row)
+
+
+def _read_device_line(text: str, table: PlacementTable) -> None:
+    for match in _STARTED.finditer(text):
+        said, pid = match["rank"] or match["rank2"], match["pid"] or match["pid2"]
+        table.add(Place(int(said), pid=int(pid) or None))
+    if "PCI" in text and "NVRM" not in text and (at := _AT_BUS.search(text)) is not None:
+        table.add(Place(int(at["rank"]), pci=find_slot(at["bus"])))
+    elif (used := _USES.search(text)) is not None:
+        table.add(Place(int(used["rank"]), gpu=int(used["dev"]), pci=find_slot(used["bus"])))
 
 
 def _choose_lines(digest: FileDigest) -> Iterator[str]:
@@ -284,17 +294,22 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
         unranked.add(place)
     if (pod := _POD.match(text)) is not None and (rank := find_rank(text)) is not None:
         table.pods[pod["base"], int(pod["index"])].add(rank)
-    for match in _ON_GPU.finditer(text):
-        if any(c.isdecimal() for c in match["host"]) and not match["host"].isdecimal():
-            index, local = int(match["local"]), "local" in match[0].lower()
-            row = Place(int(match["rank"]), host=match["host"])
-            table.add(replace(row, local_rank=index) if local else replace(row, gpu=index))
+    _read_gpus(text, table)
     if "local_rank: " in text and (seat := _SEAT.search(text)) is not None:
         table.add(Place(int(seat["rank"]), int(seat["local"]), host=seat["host"]), digest.file)
     for match in _ON_NODE.finditer(text):
         table.ranks_on[match["host"]].add(int(match["rank"]))
     if (node := _NODE_RANKS.match(text)) is not None:
         table.ranks_on[node["host"]] |= {int(m["rank"]) for m in _RANKS.finditer(text)}
+
+
+def _read_gpus(text: str, table: PlacementTable) -> None:
+    """Ranks beside the GPU or the local rank of their host, and lists of ranks and addresses."""
+    for match in _ON_GPU.finditer(text):
+        if any(c.isdecimal() for c in match["host"]) and not match["host"].isdecimal():
+            index, local = int(match["local"]), "local" in match[0].lower()
+            row = Place(int(match["rank"]), host=match["host"])
+            table.add(replace(row, local_rank=index) if local else replace(row, gpu=index))
     pairs = _BUS_PAIR.findall(text) if text.count(":") > 1 else []
     if len(pairs) > 1:
         for rank, bus in pairs:

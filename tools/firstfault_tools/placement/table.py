@@ -144,10 +144,7 @@ class PlacementTable:
         if place.local_rank is not None:
             yield from self._of_local(place, place.local_rank, file)
         if place.pid is not None:
-            yield Ranks(self._of_rows(host, pid=place.pid), "a line gives the rank of its process")
-            if self.gpus is not None:
-                rank = self.gpus().rank_of_pid(place.pid)
-                yield as_one(rank, "its launcher started it in this turn")
+            yield from self._of_pid(host, place.pid)
         if place.pci is not None:
             slot = find_slot(place.pci)
             yield Ranks(self._of_rows(host, pci=slot), "a rank gave this PCI address")
@@ -163,6 +160,11 @@ class PlacementTable:
             yield as_one(self.by_pod(name), "the members of the job are numbered by rank")
         if place == Place(host=host) and host:
             yield as_one(self.by_host(host), "its host has this rank alone")
+
+    def _of_pid(self, host: str | None, pid: int) -> Iterator[Ranks]:
+        yield Ranks(self._of_rows(host, pid=pid), "a line gives the rank of its process")
+        if self.gpus is not None:
+            yield as_one(self.gpus().rank_of_pid(pid), "its launcher started it in this turn")
 
     def _of_local(self, place: Place, local: int, file: str) -> Iterator[Ranks]:
         host = place.host
