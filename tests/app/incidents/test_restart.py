@@ -84,5 +84,5 @@ def test_no_case_that_may_start_again_is_stopped_by_its_first_attempt() -> None:
             if not STAYS & {case.expect.category, *case.expect.accept_categories}:
                 wrong.append(case.id)
     print(f"{stopped} stopped at their first attempt, {len(wrong)} of them wrongly")
-    assert stopped > 100
+    assert stopped > 10, "confirmed is rare, and stopping at once asks for it"
     assert not wrong
