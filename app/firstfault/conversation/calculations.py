@@ -11,7 +11,7 @@ from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import load_shapes, reply_calculated, run_calculator
 from firstfault.conversation.divisions import find_divisions, say_divisions
 from firstfault.conversation.formula_answers import CAN_GIVE, answer_formula
-from firstfault.conversation.formulas import find_rate
+from firstfault.conversation.formulas import find_rate, read_amounts
 from firstfault.conversation.memory_questions import answer_memory
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
@@ -141,7 +141,7 @@ def _interval(q: Quantities, asked: Asked) -> Reply:
                      ("A save takes 60 s and the job fails every 12 hours: how often should we save?",))  # fmt: skip
     assumed: list[str] = []
     gpus = q.gpus or 1
-    save = q.save_seconds
+    save = q.save_seconds or _time_of_bytes(q, asked)
     failure = _time_between_failures(q)
     if save is None:
         save = SAVE_SECONDS
@@ -179,6 +179,11 @@ f"% of the time goes into saves, lost work and restarts."),
     if q.gpus is not None or failure is None:
         lines.append(f"- Lost a day: {float(_f(result, 'gpu_h_per_day_lost')):,.0f} GPU-hours.")
     first = f"Save every {say_time(best)} (Daly's optimum for a save of {say_time(save)} and a failure every {say_time(mtbf * HOUR)})."  # fmt: skip
+    if q.interval_seconds is None and _ASKS_GOODPUT.search(asked.text):
+        lines.insert(
+            0,
+            f"- Goodput is then {100 * (1 - float(_f(result, 'waste_share_at_best'))):.1f} % at the best.",
+        )
     if q.interval_seconds is not None and _ASKS_GOODPUT.search(asked.text):
         share = 100 * (1 - float(_f(result, "waste_share")))
         lines.insert(0, f"- {first}")
@@ -188,6 +193,13 @@ f"% of the time goes into saves, lost work and restarts."),
         )
     return reply_calculated(asked, first, lines, "checkpoint_interval", inputs, result, assumed,
                   ("How do I make checkpoints faster?", "What should be in a checkpoint to resume exactly?"))  # fmt: skip
+
+
+def _time_of_bytes(q: Quantities, asked: Asked) -> float | None:
+    """Seconds of a save whose size and rate are told instead."""
+    text = asked.numbers or asked.text
+    rate, size = find_rate(text), read_amounts(text, q).get("size")
+    return size.value / rate if rate and size is not None else None
 
 
 _SPEAKS_OF_FAILURES = re.compile(
@@ -471,6 +483,7 @@ _CALCULATE: Mapping[str, Callable[[Quantities, Asked], Reply]] = {
     "formula": answer_formula,
     "bubble": _bubble,
     "memory": answer_memory,
+    "states": answer_memory,
     "interval": _interval,
     "checkpoint_size": _checkpoint_size,
     "mfu": _mfu,

@@ -7,6 +7,7 @@ import re
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import reply_calculated
 from firstfault.conversation.formulas import (
+    Chosen,
     choose_formula,
     say_formula,
     say_parts,
@@ -15,6 +16,7 @@ from firstfault.conversation.formulas import (
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.times import say_time
+from firstfault.conversation.unused import find_unused
 from firstfault_tools.expressions import expression
 
 CAN_GIVE = "Parameters, tokens, GPUs, sequence, batch, bytes, rates and times are understood."
@@ -38,13 +40,26 @@ def answer_formula(q: Quantities, asked: Asked) -> Reply:
         )
     second = say_second(chosen, say_time)
     first = " ".join([first, *say_parts(chosen, say_time)])
-    lines = _other_asks(asked, q, formula.id, first)
-    lines += [f"- {second}"] if second else []
+    others = lines = _other_asks(asked, q, formula.id, first)
+    lines = [*lines, f"- {second}"] if second else [*lines]
     if formula.computes and q.active_billions:
         lines.append("- The active parameters of the mixture of experts count for compute, not the total.")  # fmt: skip
+    unused = find_unused(asked.numbers or asked.text, _values_used(chosen, q))
+    lines += [f"- Not used: {', '.join(unused)}."] * bool(unused and not others)
     lines += [f"- Taken as given: {formula.holds}.", f"- Formula: {formula.source}."]
     return reply_calculated(asked, first, lines, formula.id, inputs, result, assumed,
                   (formula.next,) if formula.next else (), linked=False)  # fmt: skip
+
+
+def _values_used(chosen: Chosen, q: Quantities) -> list[float]:
+    """The amounts of the result, and the counts of which they are made."""
+    told = [a.value for a in chosen.amounts.values()] + [r.value for r in chosen.rates]
+    of_counts = {"tokens_a_second": q.tokens_per_second, "parameters": q.billions, "gpus": q.nodes}
+    made = [v for name, v in of_counts.items() if v and name in chosen.amounts]
+    made += [q.billions] if q.model is not None and q.billions else []
+    if q.nodes and any(n in chosen.amounts for n in ("gpus", "shards", "rank_count")):
+        made += [float(q.nodes), (q.gpus or q.nodes) / q.nodes]
+    return [*told, *made, *[float(v) for v in (q.active_billions,) if v]]
 
 
 _CLAUSES = expression(r"(?i)[?;]+|,? \b(?:and|plus|also)\b |, (?=how|what|which)")

@@ -136,6 +136,35 @@ def load_formulas() -> tuple[Formula, ...]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A quantity that is asked for by name. by: formulas that give it; calculator: which else does, '' for none."""
+
+    asks: re.Pattern[str]
+    by: tuple[str, ...]
+    calculator: str
+
+
+@cache
+def _headlines() -> tuple[Headline, ...]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["headlines"]
+    return tuple(
+        Headline(re.compile(r["asks"], re.IGNORECASE), tuple(r["by"]), r.get("calculator", ""))
+        for r in rows
+    )
+
+
+def _keep_headline(asked: list[Formula], text: str, quantities: Quantities) -> list[Formula]:
+    """The formulas of the quantity that is asked for by name first; no others where a calculator of its own gives it."""
+    headline = next((h for h in _headlines() if h.asks.search(text)), None)
+    if headline is None:
+        return asked
+    first = [f for f in asked if f.id in headline.by]
+    if headline.calculator and quantities.serves(headline.calculator):
+        return first
+    return first + [f for f in asked if f not in first]
+
+
 @cache
 def _patterns() -> Mapping[str, tuple[re.Pattern[str], ...]]:
     rows = read_yaml(TABLE.read_text(encoding="utf-8"))["quantities"]
@@ -148,25 +177,34 @@ def _compile(phrase: str) -> re.Pattern[str]:
     return re.compile(phrase, re.IGNORECASE)
 
 
+OF_ITS_OWN = 3
+"""Words up to which a clause ("how long?") has no subject of its own: that of the message is meant."""
+
+
 def choose_formula(text: str, quantities: Quantities, clause: str = "") -> Chosen | None:
     """The first formula that is asked for and whose quantities `text` gives; None where none is.
 
     clause: the part of `text` that asks, where only one of several questions is meant.
     """
     asks = clause or text
+    context = asks if len(asks.split()) > OF_ITS_OWN else text
     asked = [
         f
         for f in load_formulas()
         if f.asks.search(asks)
         and (clause or not f.beside)
-        and (f.unless is None or f.unless.search(asks) is None)
+        and (f.unless is None or f.unless.search(context) is None)
     ]
+    if not clause:
+        asked = _keep_headline(asked, text, quantities)
     if not asked:
         return None
     amounts = read_amounts(text, quantities)
     rates = tuple(_amount(m) for p in _patterns()["rates"] for m in p.finditer(text))
     for formula in asked:
         if any(_find(t, text) is None for t in formula.told):
+            continue
+        if _serves_twice(formula, amounts, text):
             continue
         if all(rates if g == "rates" else g in amounts for g in formula.given):
             names = (*formula.given, *formula.default)
@@ -182,6 +220,13 @@ def choose_formula(text: str, quantities: Quantities, clause: str = "") -> Chose
                 formula, known | {n: Amount(formula.default[n]) for n in missing}, rates, missing
             )
     return None
+
+
+def _serves_twice(formula: Formula, amounts: Mapping[str, Amount], text: str) -> bool:
+    """One time of the sentence is taken for two of the quantities that the formula needs."""
+    times = [a.value for g in formula.given if (a := amounts.get(g)) and a.kind == "time"]
+    told = [_amount(m).value for m in _compile("{time}").finditer(text)]
+    return any(times.count(t) > max(1, told.count(t)) for t in times)
 
 
 def _find(name: str, text: str) -> re.Match[str] | None:
@@ -375,7 +420,7 @@ def _say(name: str, amount: Amount, say_time: Callable[[float], str]) -> str:
             return f"{amount.value:g} s"
         return f"{hours:,.0f} h" if hours >= 1000 else say_time(amount.value)
     if amount.kind == "bytes":
-        return _bytes(amount.value) + ("/s" if name == "link" else "")
+        return _bytes(amount.value) + ("/s" if name in ("link", "algbw", "busbw") else "")
     if amount.kind == "rate":
         return f"{_bytes(amount.value)}/s"
     if name == "peak":

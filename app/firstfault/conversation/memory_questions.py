@@ -12,6 +12,7 @@ from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import load_shapes, reply_calculated, run_calculator
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
+from firstfault.conversation.shardings import named_shardings
 from firstfault_tools.errors import ToolError
 
 
@@ -39,6 +40,7 @@ class SetUp:
     knobs: dict[str, Any]
     card: str
     assumed: list[str]
+    billions: float = 0.0
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def set_up(q: Quantities, text: str) -> SetUp:
             r"(?i)\bparam\w*\b[^?\n]{0,12}\boffload|\boffload\w*[^?\n]{0,12}\bparam", text
         ):
             knobs["offload_parameters"] = True
-    return SetUp(name, shape, knobs, card, assumed)
+    return SetUp(name, shape, knobs, card, assumed, q.billions or 0.0)
 
 
 def answer_memory(q: Quantities, asked: Asked) -> Reply:
@@ -139,6 +141,8 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
         first = f"{host} On the GPUs {first[:1].lower()}{first[1:]}"
         host = ""
     lines = [f"- {host}"] if host else []
+    lines += _say_others(asked.text, {**shape, **knobs, "card": card})
+    lines += _say_floor(run, result) if asks == "gpus" and gpus > 1 else []
     if asks == "fits" and str(result["fit"]) not in ("fits", "tight"):
         lines += _where_it_fits({**shape, **knobs, "card": card}, card)
     lines += [
@@ -167,6 +171,44 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
                   (f"Does {both} fit on {gpus} {card} with full activation checkpointing?", "How do I reduce GPU memory?"))  # fmt: skip
 
 
+def _say_others(text: str, inputs: Mapping[str, Any]) -> list[str]:
+    """The need under the other ways of sharding that the question names, a line each."""
+    out: list[str] = []
+    for sharding in named_shardings(text):
+        if sharding == inputs["sharding"] or (sharding, inputs["sharding"]) == ("zero3", "fsdp"):
+            continue
+        try:
+            result = run_calculator("memory", {**inputs, "sharding": sharding})
+        except ToolError:
+            continue
+        need = _value(result, "needed_gib")["expected"]
+        fits = {"fits": "fits", "tight": "is tight"}.get(str(result["fit"]), "does not fit")
+        out.append(f"- With {_called(sharding)}: {need:.0f} GiB a GPU, which {fits}.")
+    return out
+
+
+def _say_floor(run: SetUp, result: Mapping[str, Any]) -> list[str]:
+    """What the states alone would need of cards of that memory, where training is full."""
+    from firstfault_tools.memory.models import list_models
+
+    model = run.shape.get("model")
+    parameters = float(list_models()[model]["parameters"]) if model else run.billions * 1e9
+    if run.knobs.get("lora_rank") or run.knobs["precision"] != "bf16_master" or not parameters:
+        return []
+    gb = _CARD_GB.search(run.card)
+    if gb is None:
+        return []
+    states = 16 * parameters / 1e9
+    least = math.ceil(states / float(gb[1]))
+    return [
+        f"- The states alone (16 bytes a parameter) take {states:,.0f} GB, which is {least} cards' whole memory: the bare floor, "
+        f"with no room for activations. GPUs were counted in powers of two."
+    ]
+
+
+_CARD_GB = re.compile(r"(\d{2,3}) ?G")
+
+
 def _say_recomputed(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """The verdict where it turns on recomputation, of which the question says nothing; '' where it does not."""
     full = {**inputs, "recompute": "full"}
@@ -182,6 +224,7 @@ def _say_recomputed(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> str
 
 _BEFORE_ACTIVATIONS = re.compile(
     r"(?i)\b(?:before|without|excluding|excl\.?|not counting|ignoring|no) (?:the )?activations?\b|\b(?:model |optimi[sz]er )?states? (?:only|alone)\b|"
+    r"\bstates?\b[^?\n\d]{0,6}\b(?:per|a|each|on each) (?:gpu|rank|card|device)\b|"
     r"\b(?:just|only|merely|alone) (?:for |of )?(?:the )?(?:model |training |optimi[sz]er )?states?\b|\b(?:for|of) the (?:model )?states\b"
 )
 SHARED: Mapping[str, tuple[float, float]] = {
@@ -200,12 +243,10 @@ def _say_states(q: Quantities, asked: Asked, name: str, gpus: int) -> Reply | No
     sharding = q.sharding or ("ddp" if gpus > 1 else "none")
     if not parameters or sharding not in SHARED or q.lora:
         return None
-    whole, divided = SHARED[sharding]
-    each = parameters * (whole + divided / gpus)
-    wide = parameters * (
-        (whole + 2 if whole > 2 else whole) + (divided + (0 if whole > 2 else 2)) / gpus
-    )
-    shared = f"{whole:g} bytes a parameter whole and {divided:g} divided over {gpus} GPUs"
+    several = [s for s in named_shardings(asked.text) if s in SHARED]
+    if len(several) > 1:
+        return _say_each(several, parameters, name, gpus, asked)
+    each, wide, shared = _states_of(sharding, parameters, gpus)
     first = (
         f"{each / 1e9:.1f} GB ({each / 2**30:.1f} GiB) a GPU before activations: {name}, {shared}."
     )
@@ -215,8 +256,41 @@ def _say_states(q: Quantities, asked: Asked, name: str, gpus: int) -> Reply | No
         "- Formula: bytes of ZeRO by stage, arXiv 1910.02054, figure 1.",
     ]
     inputs = {"parameters": parameters, "sharding": sharding, "gpus": gpus}
-    assumed = ["BF16 weights and gradients, FP32 master weights and Adam"]
-    return reply_calculated(asked, first, lines, "memory_states", inputs, {"bytes_a_gpu": each}, assumed, ("How do I reduce GPU memory?",), linked=False)  # fmt: skip
+    return reply_calculated(asked, first, lines, "memory_states", inputs, {"bytes_a_gpu": each}, [_STATED], ("How do I reduce GPU memory?",), linked=False)  # fmt: skip
+
+
+_STATED = "BF16 weights and gradients, FP32 master weights and Adam"
+
+
+def _states_of(sharding: str, parameters: float, gpus: int) -> tuple[float, float, str]:
+    """(bytes a GPU, the same with FP32 gradients, how they are shared)."""
+    whole, divided = SHARED[sharding]
+    kept = whole > 2  # gradients are whole on each rank
+    wide = whole + 2 * kept + (divided + 2 * (not kept)) / gpus
+    shared = f"{whole:g} bytes a parameter whole and {divided:g} divided over {gpus} GPUs"
+    return parameters * (whole + divided / gpus), parameters * wide, shared
+
+
+def _say_each(shardings: list[str], parameters: float, name: str, gpus: int, asked: Asked) -> Reply:
+    """The states under each of the ways of sharding that a question names."""
+    sizes = {s: _states_of(s, parameters, gpus) for s in shardings}
+    told = ", ".join(f"{_called(s)} {v[0] / 1e9:.1f} GB" for s, v in sizes.items())
+    first = f"A GPU holds before activations: {told}. That is {name} on {gpus} GPUs."
+    lines = [
+        f"- {_called(s)}: {v[2]} ({v[0] / 2**30:.1f} GiB); with FP32 gradients {v[1] / 1e9:.1f} GB."
+        for s, v in sizes.items()
+    ]
+    lines += [
+        "- Activations, buffers and about 1 GiB of CUDA context come on top.",
+        "- Formula: bytes of ZeRO by stage, arXiv 1910.02054, figure 1.",
+    ]
+    inputs = {"parameters": parameters, "shardings": shardings, "gpus": gpus}
+    result = {s: v[0] for s, v in sizes.items()}
+    return reply_calculated(asked, first, lines, "memory_states", inputs, result, [_STATED], ("How do I reduce GPU memory?",), linked=False)  # fmt: skip
+
+
+def _called(sharding: str) -> str:
+    return f"ZeRO-{sharding[-1]}" if sharding.startswith("zero") else sharding.upper()
 
 
 def _say_host(q: Quantities, result: Mapping[str, Any]) -> str:

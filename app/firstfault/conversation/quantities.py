@@ -50,6 +50,9 @@ _NODES = expression(
 _EACH_NODE = expression(
     r"(?i)\b(\d{1,2}) ?x? ?(?:gpus?|cards?|[hab]\d00s?) (?:each|per (?:node|host|machine)|a node|in each)\b|\bwith (\d{1,2}) (?:gpus?|cards?)\b"
 )
+_NODES_TIMES = expression(
+    r"(?i)\b(\d{1,5}) (?:nodes|hosts|machines|servers) ?(?:x|×|\*|of|with) ?(\d{1,2}) ?(?:x ?)?(?:gpus?|cards?|[hab]\d00s?)\b"
+)
 _ZERO = expression(r"(?i)\b(?:zero|deepspeed|stage)[- _]?(?:stage[- ]?)?([0123])\b")
 _STAGES = expression(
     r"(?i)\b(\d{1,3}) (?:pipeline[- ])?(?:stages?\b|pipeline ranks)|\b(?:pp|pipeline[- ]parallel(?:ism|"
@@ -206,6 +209,7 @@ _SERVES: Mapping[str, tuple[str, ...]] = {
     "idle_cost": ("gpus", "price"),
     "mesh": ("tensor", "stages", "context", "global_batch", "virtual"),
     "memory": ("billions", "model", "hidden"),
+    "states": ("billions", "model"),
 }
 
 
@@ -413,6 +417,8 @@ def _read_gpus(text: str, cards: int | None) -> int | None:
     each = _EACH_NODE.search(text)
     if nodes is not None and each is not None:
         return int(nodes[1]) * int(next(g for g in each.groups() if g))
+    if (times_ := _NODES_TIMES.search(text)) is not None:
+        return int(times_[1]) * int(times_[2])
     if cards is not None:
         return cards * int(nodes[1]) if nodes is not None else cards
     if nodes is None and _ONE_CARD.search(text):

@@ -21,7 +21,8 @@ _SAVE = expression(
     rf"{_TIME}[^.,;?\n\d]{{0,14}}\b(?:to (?:save|write)|save|write|checkpoint)\b|\b(?:sav(?:e|es|ing)|ckpts?|checkpoints?) (?:for |of |time )?{_TIME}"
 )
 _EVERY = expression(
-    rf"(?i)\b(?:sav(?:e|es|ing)|checkpoint(?:s|ing)?|writ(?:e|es|ing))\b[^.?\n\d]{{0,24}}\b(?:every|each|interval(?: of| is)?)\s{{0,2}}{_TIME}|\binterval\s?(?:of|is|=)?\s?{_TIME}"
+    rf"(?i)\b(?:sav(?:e|es|ing)|checkpoint(?:s|ing)?|writ(?:e|es|ing))\b(?:(?!\b(?:fail|crash|die|break|mtbf|interrupt))[^.?\n\d]){{0,24}}"
+    rf"\b(?:every|each|interval(?: of| is)?)\s{{0,2}}{_TIME}|\binterval\s?(?:of|is|=)?\s?{_TIME}"
 )
 _ANY_EVERY = expression(rf"(?i)\b(?:every|each)\s{{1,2}}{_TIME}")
 _SAVES = expression(r"(?i)\bsav(?:e|es|ing)\b|\bcheckpoint|\bckpt")
@@ -39,7 +40,8 @@ _EACH_FAILS = expression(
     rf"(?i)\b(?:each|one|single|every|an?|per)[- ](?P<part>node|host|server|machine|gpu|card|device|accelerator)\b[^.?\n\d]{{0,20}}\b(?:mtbf|mttf|"
     rf"fails?|dies|breaks|crashes)\b[^.?\n\d]{{0,20}}{_TIME}|"
     rf"\b(?P<named>node|host|server|machine|gpu|card)[- ](?:mtbf|mttf)\b[^.?\n\d]{{0,14}}{_TIME}|"
-    rf"\b(?:mtbf|mttf)\b[^.?\n\d]{{0,14}}{_TIME} ?(?:each|per|a) ?(?P<after>node|host|server|machine|gpu|card|device)\b"
+    rf"\b(?:mtbf|mttf)\b[^.?\n\d]{{0,14}}{_TIME} ?(?:each|per|a) ?(?P<after>node|host|server|machine|gpu|card|device)\b|"
+    rf"\b(?:mtbf|mttf) (?:of|per|for) (?:a|an|one|each|every|the|single)? ?(?P<of>node|host|server|machine|gpu|card|device|accelerator)\b[^.?\n\d]{{0,14}}{_TIME}"
 )
 """How long one part lasts: the run fails as many times more often as it has parts."""
 _NAMED_INTERVAL = expression(
@@ -138,8 +140,10 @@ def read_each_fails(text: str) -> tuple[str, float] | None:
     found = _EACH_FAILS.search(text)
     if found is None:
         return None
-    part = next(p for p in (found["part"], found["named"], found["after"]) if p).lower()
-    value, unit = next((found[i], found[i + 1]) for i in (2, 5, 7) if found[i])
+    part = next(
+        p for p in (found["part"], found["named"], found["after"], found["of"]) if p
+    ).lower()
+    value, unit = next((found[i], found[i + 1]) for i in (2, 5, 7, 11) if found[i])
     what = "node" if part in ("node", "host", "server", "machine") else "gpu"
     return what, float(value.replace(",", "")) * seconds_of(unit)
 
