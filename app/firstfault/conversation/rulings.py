@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.doubts import read_doubts, said_by
 from firstfault.knowledge_base.rulings import Ruling, load_rulings
 from firstfault.knowledge_base.search import holds_word
 from firstfault.knowledge_base.tokens import tokenize
@@ -143,6 +144,7 @@ def find_ruling(
     whole, form = table.weigh(words), _form(asked.text)
     yes_or_no = _ASKS_YES_OR_NO.search(asked.text) is not None and _OPEN.search(asked.text) is None
     either = _YES_OR_NO_TOO.search(asked.text) is not None
+    doubts = read_doubts(asked.text)
     best: _Phrase | None = None
     score = 0.0
     seen: dict[str, float] = {}
@@ -156,6 +158,7 @@ def find_ruling(
         place = placed.get(phrase.ruling.page, NOT_FOUND)
         value = near[phrase.id] + WORDS_SHARE * alike + place if near else alike
         value += _fit(phrase.ruling, yes_or_no, either, bool(near))
+        value -= (doubts.weigh(phrase.form, phrase.words | said_by(phrase.ruling))) if near else 0.0
         if not _names_fit(words, phrase.words):
             continue
         seen[phrase.ruling.id] = max(value, seen.get(phrase.ruling.id, 0.0))
@@ -198,14 +201,16 @@ def _is_new(first: Ruling, other: Ruling) -> bool:
 
 
 def _completes(first: Ruling, beside: Mapping[str, float]) -> Ruling | None:
-    """The answer next to a short one that adds to it; None where the first is whole or none adds."""
+    """The answer next to a short one that adds to it; None where the first is whole or none adds.
+
+    One that begins with a verdict answers a question of its own, which below another reads as a second, contrary one.
+    """
     if len(first.say) > SHORT:
         return None
     by_id = {r.id: r for r in rulings()}
     for i in sorted(beside, key=lambda x: -beside[x]):
         other = by_id[i]
-        opposed = _RULES.match(first.say) is not None and _RULES.match(other.say) is not None
-        if not opposed and _is_new(first, other):
+        if _RULES.match(other.say) is None and _is_new(first, other):
             return other
     return None
 
