@@ -30,6 +30,7 @@ NEAR_ROWS = 8
 _CURVES = ("grad_norm", "loss")
 _ENDS = expression(
     r"(?i)\bclosing signal SIG|\bfailed \(exitcode: |\bChildFailedError\b|\bCANCELLED AT\b|\bExited with exit code \d|"
+    r"\b\d+ (?:GPUs|nodes) released\b|\breleasing \d+ (?:nodes|GPUs)\b|\bSTEPD TERMINATED ON\b|\bjob \d+ state=[A-Z]+\b|"
     r"\bTerminating StepId=|\bprocess group watchdog thread terminated\b|\bjob (?:is )?(?:terminated|killed|cancelled)\b"
 )
 """What a launcher or scheduler prints when it ends the processes: from then on the GPUs are free."""
@@ -229,7 +230,19 @@ class RunRecord:
         times = [s.time for s in self.steps if s.file == last.file and s.time is not None and s.line <= last.line]  # fmt: skip
         gaps = [b - a for a, b in pairwise(times) if b > a]
         reached = last.time + (median(gaps) if gaps else 0.0)
-        return reached if self.fault_time is None else min(reached, self.fault_time)
+        silent = self.last_sign
+        told = [x for x in (self.fault_time, silent.time if silent is not None else None) if x is not None and x >= last.time]  # fmt: skip
+        return min((reached, *told))
+
+    @cached_property
+    def last_sign(self) -> TimedLine | None:
+        """The last line of the rank at fault before the fault, where it wrote after the last logged step and then no more."""
+        rank, last, fault = self.diagnosis.first_failing_rank, self.last_step, self.fault_time
+        if rank is None or last is None or last.time is None or fault is None:
+            return None
+        own = [x for x in self.artefacts.lines if x.time is not None and x.time >= last.time and read_prefix(x.text)[0].rank == rank]  # fmt: skip
+        newest = max(own, key=lambda x: x.time or 0.0, default=None)
+        return newest if newest is not None and (newest.time or 0.0) < fault else None
 
     @cached_property
     def _later(self) -> list[TimedLine]:
@@ -244,7 +257,8 @@ class RunRecord:
     def restart(self) -> tuple[TimedLine, TimedLine] | None:
         """(last line of the run, first of the next), where the same log goes on with a restart."""
         later = self._later
-        loads = [e for e in self.checkpoints.events if e.state is SaveState.LOADED and e.time is not None and self.fault_time is not None and e.time > self.fault_time]  # fmt: skip
+        fault, events = self.fault_time, self.checkpoints.events
+        loads = [e for e in events if e.state is SaveState.LOADED and e.time and fault and e.time > fault and self.checkpoints.is_whole(e)]  # fmt: skip
         if not loads or len(later) < 2:
             return None
         until = [(a, b) for a, b in pairwise(later) if (b.time or 0) <= (loads[0].time or 0)]

@@ -6,6 +6,7 @@ transformers.Trainer, DeepSpeed, Lightning, and the plain forms of training scri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,9 +19,10 @@ _NAMED = expression(r"(?i)check-?point|ckpt|\bstep[-_]\d|global_step|\bsnapshot\
 _STEP = expression(
     r"(?i)(?:\b(?:iteration|iter|step)\b[s]?\s{0,6}[:=#]?\s{0,6}|(?:global_?step|iter|step)[-_=]?|checkpoint[-_ ]|ckpt[-_ ](?:step )?)(?P<step>\d{1,9})\b"
 )
-_PATH = expression(r"(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
+_PATH = expression(r"(?<!\w)(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
 _REFUSED = expression(
-    r"(?i)\bhas no \.?metadata\b|\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|\bnot a (?:valid|complete) checkpoint|\bskipping\b"
+    r"(?i)\bhas no \.?metadata\b|\bno such file or directory\b|"
+    r"\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|\bnot a (?:valid|complete) checkpoint|\bskipping\b"
 )
 _FAILED = expression(
     r"(?i)\b(?:fail(?:ed|ure)?|cancelled|canceled|aborted|error)\b|\bcould not (?:be )?(?:save|written)"
@@ -32,8 +34,17 @@ _PART = expression(
 )
 _DONE = expression(
     r"(?i)\b(?:saved|wrote|written|uploaded)\b|\b(?:saving|upload(?:ing)?|save|writing)\b.{0,80}\b(?:complete[d]?|finished|done)\b|"
-    r"\bfinished (?:saving|writing|uploading)\b|\bcheckpoint\b.{0,60}\bis (?:now )?ready(?: now)?\b"
+    r"\bfinished (?:saving|writing|uploading)\b|\bcheckpoint\b.{0,60}\bis (?:now )?ready(?: now)?\b|"
+    r"\b(?:checkpoint|ckpt)\b[^:;]{0,40}(?<!not )(?<!never )\bcomplete[d]?\b"
 )
+_RECALLED = expression(
+    r"(?i)\b(?:last|latest|newest) (?:known )?(?:good|complete|valid|usable) (?:checkpoint|ckpt)\b"
+)
+"""What a launcher or a person says of a checkpoint that was saved before: neither a save nor its failure."""
+_WHOLE = expression(
+    r"(?i)\.metadata (?:was )?written\b|\+ \.metadata\b|\b(?:checkpoint|ckpt)\b[^:;]{0,40}\bsaved\b"
+)
+"""Said beside "all of N parts", it tells that the whole checkpoint is there."""
 _BEGUN = expression(
     r"(?i)\bsav(?:e|ing)\b|\babout to be saved\b|\bwriting\b|\bstag(?:ed|ing)\b|\bconsolidating\b|\boffloading\b"
 )
@@ -93,6 +104,8 @@ def read_event(file: str, line: int, text: str, time: float | None = None) -> Sa
 
 def _state_of(body: str) -> SaveState | None:
     loads = _LOADED.search(body) is not None
+    if _RECALLED.search(body):
+        return None
     if _REFUSED.search(body):
         return SaveState.REFUSED
     if _FAILED.search(body):
@@ -100,13 +113,18 @@ def _state_of(body: str) -> SaveState | None:
     if loads:
         return SaveState.LOADED
     part = _PART.search(body)
-    if _DONE.search(body) and part is None and not _is_staged(body):
+    if _DONE.search(body) and (part is None or _has_all(part, body)) and not _is_staged(body):
         return SaveState.SAVED
     if _BEGUN.search(body) or (
         part is not None and (_DONE.search(body) or part["have"] != part["all"])
     ):
         return SaveState.BEGUN
     return None
+
+
+def _has_all(part: re.Match[str], body: str) -> bool:
+    """Every part of the checkpoint is written, and not only those of one file."""
+    return bool(part["have"]) and part["have"] == part["all"] and _WHOLE.search(body) is not None
 
 
 def _is_staged(body: str) -> bool:
@@ -128,7 +146,7 @@ class Checkpoints:
     def unusable(self) -> SaveEvent | None:
         """The newest checkpoint that was begun and never came whole, where none newer is whole."""
         best = self.usable()
-        bad = [e for e in self.events if e.state is not SaveState.LOADED and not self._is_whole(e)]
+        bad = [e for e in self.events if e.state is not SaveState.LOADED and not self.is_whole(e)]
         last = bad[-1] if bad else None
         if last is None or (best is not None and (best.step or 0) >= (last.step or 0)):
             return None
@@ -139,12 +157,12 @@ class Checkpoints:
             e
             for e in self.events
             if e.state in (SaveState.SAVED, SaveState.LOADED, SaveState.BEGUN)
-            and self._is_whole(e)
+            and self.is_whole(e)
             and (before_step is None or (e.step is not None and e.step <= before_step))
         ]
         return sorted(kept, key=lambda e: (e.step if e.step is not None else -1, e.state is SaveState.SAVED), reverse=True)  # fmt: skip
 
-    def _is_whole(self, event: SaveEvent) -> bool:
+    def is_whole(self, event: SaveEvent) -> bool:
         """Nothing says that it failed, and a line, or sync training that went on, says that it was finished."""
         same = [e for e in self.events if e.name == event.name]
         if any(e.state in (SaveState.FAILED, SaveState.REFUSED) for e in same):
