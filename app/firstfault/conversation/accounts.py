@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from firstfault.conversation.beside import say_hardware_lines
 from firstfault.conversation.glossary import explain_terms
-from firstfault.conversation.run_answers import at_event, clock
+from firstfault.conversation.moments import say_moment
+from firstfault.conversation.run_answers import at_event, at_line, clock, tell_cost
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.headline import say_plainly
 from firstfault.postmortem.victims import ranks_in_trouble
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.place import name_ranks
+
+_COST = expression(r"(?i)\bcosts?\b|\bgpu-?\s?hours?\b|\bdollars?\b|\bmoney\b")
 
 
 def tell_whys(t: Telling) -> str:
@@ -54,6 +59,8 @@ def tell_manager(t: Telling) -> str:
         rows = _three_sentences(t, what)
     else:
         rows = [f"The training run needs attention because {what}."]
+    if _COST.search(t.asked.text) and d.verdict is Verdict.FAULT:
+        rows.append(tell_cost(t))
     rows += [f"For the record: {t.cause} {t.main}. {SURE[d.confidence]}."]
     return "\n\n".join(rows)
 
@@ -126,8 +133,10 @@ def tell_ticket(t: Telling) -> str:
     ranks = ranks_in_trouble(d, t.record.artefacts)
     text += [f"Trouble afterwards on: {name_ranks(ranks)}"] if ranks else []
     text.append(f"Certainty: {d.confidence.value}")
+    if t.record.fault_time is not None:
+        text.append(f"Time of the fault (UTC): {say_moment(t.record.fault_time)}")
     if d.input.time_range:
-        text.append(f"Time (UTC): {d.input.time_range[0]} to {d.input.time_range[1]}")
+        text.append(f"Logs (UTC): {d.input.time_range[0]} to {d.input.time_range[1]}")
     if d.input.world_size:
         text.append(f"Size: {d.input.world_size} ranks")
     if onset is not None:
@@ -141,6 +150,7 @@ def tell_ticket(t: Telling) -> str:
         ]
     if first is not None:
         text.append(f"Evidence: {first.file}:{first.line}: {first.text.strip()[:300]}")
+    text += say_hardware_lines(t)
     text += [f"Resume from: {saved.name} ({saved.file}:{saved.line})"] if saved is not None else []
     text += [f"Asked for: {d.fixes[0].text}"] if d.fixes else []
     text += [f"Still to collect: {a.what}" for a in d.next_artefacts[:2]]
@@ -165,16 +175,37 @@ _STAY_FINITE = (
 )
 
 
+def _must_and_must_not(t: Telling) -> list[str]:
+    """The line that must not come again, and the step that has to be reached for it to count."""
+    first, last = t.diagnosis.first_line, t.record.steps[-1] if t.record.steps else None
+    sound = {(s.file, s.line) for s in t.record.steps} if first is not None else set()
+    main = t.diagnosis.hypotheses[0].for_ if t.diagnosis.hypotheses else ()
+    cited = [c for c in t.diagnosis.citations if c.n in main and c.kind is CitationKind.LOG]
+    later = next((c.quote for c in cited if first is not None and (c.line or 0) > first.line), "")
+    text = later or first.text if first is not None and (first.file, first.line) in sound else first.text if first is not None else ""  # fmt: skip
+    quoted = f" Its line: `{text.strip()[:200]}`." if text else ""
+    rows = [f"- Must not come again: {t.cause} {t.main}.{quoted}"]
+    if t.diagnosis.fixes:
+        fix = t.diagnosis.fixes[0]
+        rows.insert(0, f"- The fix that is to be shown: {fix.text} {t.sources.marks(fix.citations, t.diagnosis)}")  # fmt: skip
+    if last is not None:
+        end = at_line(t, last.file, last.line, last.text)
+        rows.append(f"- Must appear: a logged step beyond {last.step}, where this log's steps end ({end}), with values like those before the fault.")  # fmt: skip
+    return rows
+
+
 def tell_verify(t: Telling) -> str:
     """How it is proven that a fix holds, for this fault."""
     d = t.diagnosis
+    if d.verdict is Verdict.HEALTHY:
+        return f"There is nothing to fix: {t.cause} {t.main}."
     step = f" past the point where it failed ({d.first_line.file}, line {d.first_line.line})" if d.first_line else ""  # fmt: skip
     best = t.record.resume_from
     again = f"- Resume from {best.name} ({at_event(t, best)}) with the same data in the same order, and let it run on{step}." if best is not None else ""  # fmt: skip
     finite = _STAY_FINITE if d.category is Category.NUMERICAL else ""
     rows = [
         *(r for r in (again, finite) if r),
-        f"- The signature to look for: {t.cause} {t.main}.",
+        *_must_and_must_not(t),
         "- Run the same case on the same nodes with the fix, then once without it: it must fail again, or the fix proves nothing.",
         "- A fault that comes by chance: with a usual interval T, no failure for 3 T leaves about 5 % chance of luck.",
         "- Nothing else may get worse: compare step time, peak memory and loss with the run before.",

@@ -8,6 +8,7 @@ from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import TROUBLE, relate, say_relation
 from firstfault.conversation.run_answers import clock
+from firstfault.conversation.soundness import tell_no_bad_part
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 
@@ -48,6 +49,8 @@ _LIKE_HOST = expression(
 def tell_guilty(f: Facts) -> str:
     """The verdict on what is named; '' where nothing is named that the evidence knows."""
     d = f.diagnosis
+    if d.verdict in (Verdict.HEALTHY, Verdict.WARNING) and _IS_HARDWARE.search(f.text):
+        return tell_no_bad_part(f)
     if d.verdict is not Verdict.FAULT:
         return ""
     hosts = named_hosts(f)

@@ -16,12 +16,15 @@ from firstfault.conversation.accounts import (
 )
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.beside import say_consequence, say_nearer
 from firstfault.conversation.evidence_lines import answer_line, answer_words
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.growth import say_flat, say_growth
 from firstfault.conversation.loss_answers import tell_trend
 from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
     LATER,
+    NO_TROUBLE,
     TROUBLE,
     answer_named,
     relate,
@@ -49,6 +52,7 @@ from firstfault.conversation.run_answers import (
     tell_resumed,
 )
 from firstfault.conversation.searches import find_other_victims, quote_lines
+from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of
@@ -132,6 +136,9 @@ def _suspect(t: Telling) -> str:
     named = answer_named(t, t.evidence)
     if named:
         return named
+    if other := _which_memory(t):
+        flat = say_flat(t, _GPU_COLUMN)
+        return f"No. {other}{t.cause} {t.main}. {flat} {say_growth(t)}".replace("  ", " ").strip()
     possible = re.search(r"(?i)\b(?:could|might|may|possibl[ey])\b", t.asked.text) is not None
     said = answer_suspect(t.diagnosis, t.sources, what)
     if said.startswith(("No,", "Not shown")) and t.diagnosis.verdict is Verdict.FAULT:
@@ -139,6 +146,12 @@ def _suspect(t: Telling) -> str:
         if lines.startswith(LATER) and " Earlier, " not in lines and not possible:
             said = said.replace(HEDGED, NOT_BY_THIS)
         said += lines
+    if (
+        t.diagnosis.verdict is Verdict.FAULT
+        and not said.startswith("Yes")
+        and (beside := say_consequence(t))
+    ):
+        said = f"{said.removesuffix(NO_TROUBLE)} {beside}"
     return said
 
 
@@ -181,6 +194,10 @@ def _timeline(t: Telling) -> str:
 
 
 def _why(t: Telling) -> str:
+    if t.diagnosis.verdict is Verdict.HEALTHY:
+        return tell_nothing_wrong(t)
+    if nearer := say_nearer(t):
+        return nearer
     explained = t.sources.carry(t.diagnosis.explanation, t.diagnosis)
     if t.diagnosis.verdict is Verdict.UNKNOWN:
         return f"That is open: {t.cause}. {explained}"
@@ -191,10 +208,15 @@ def _why(t: Telling) -> str:
     if explained.lower().startswith(t.whole_cause.lower()):
         marks, explained = _split_marks(explained[len(t.whole_cause) :])
         where += "".join(f" {m}" for m in marks if m not in t.main)
-    return f"{opening}{t.whole_cause}{where}{at_time(t)} {t.main}.\n\n{explained}".strip()
+    beside = say_consequence(t)
+    return f"{opening}{t.whole_cause}{where}{at_time(t)} {t.main}.{f' {beside}' if beside else ''}\n\n{explained}".strip()
 
 
-_GPU_MEMORY, _HOST_MEMORY = re.compile(r"(?i)\bgpu mem|\bvram\b|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b"), re.compile(r"(?i)\bhost memory|\bRAM\b")  # fmt: skip
+_GPU_COLUMN = re.compile(r"(?i)\b(?:gpu|cuda|hbm|vram)\b")
+_GPU_MEMORY = re.compile(
+    r"(?i)\bgpu (?:mem|oom)|\bvram\b|\bcuda (?:oom|out of memory)|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b"
+)
+_HOST_MEMORY = re.compile(r"(?i)\bhost memory|\bRAM\b|\bcgroup\b|\bkernel.s OOM killer")
 
 
 def _which_memory(t: Telling) -> str:
@@ -264,6 +286,13 @@ def _certainty(t: Telling) -> str:
 
 def _disproof(t: Telling) -> str:
     d = t.diagnosis
+    if (grown := say_growth(t)) and d.category is Category.OOM:
+        return (
+            f"By a comparison; the log alone does not prove it. {grown} Run the same case with only the suspected part switched off or bounded, "
+            "same seed and workers: where it is the part, the rise goes to about zero or levels off at the bound within some hundred steps; "
+            "where it stays as steep, it is something else. Meanwhile read the memory of each process (`smaps_rollup`, RSS and PSS), "
+            f"of the workers and of the main process apart, and `memory.stat` (anon, file, shmem).\n\nThe verdict is: {t.cause} {t.main}."
+        )
     if not d.disproof:
         return _collect(t)
     return f"This would prove it wrong: {t.sources.carry(d.disproof, d)}\n\nThe verdict is: {t.cause} {t.main}."

@@ -13,6 +13,7 @@ from functools import cache
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.attempts import tell_attempts
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.going_on import (
@@ -21,6 +22,7 @@ from firstfault.conversation.going_on import (
     tell_notice,
     tell_well_again,
 )
+from firstfault.conversation.growth import tell_last_long
 from firstfault.conversation.guilt import tell_guilty, tell_only
 from firstfault.conversation.last_words import FAILED, tell_doing
 from firstfault.conversation.line_facts import (
@@ -39,12 +41,13 @@ from firstfault.conversation.node_use import (
 )
 from firstfault.conversation.records import tell_record
 from firstfault.conversation.repeats import tell_count, tell_repeats
-from firstfault.conversation.run_answers import at_event, tell_last_save, tell_save_pace
+from firstfault.conversation.run_answers import at_event, tell_last_save
 from firstfault.conversation.searches import tell_changes, tell_either, tell_log_says
+from firstfault.conversation.shares import tell_save_pace, tell_share
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.things import tell_thing
 from firstfault.conversation.topics import team_of
-from firstfault.conversation.words import TABLE, plain_words
+from firstfault.conversation.words import TABLE, is_covered, plain_words
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
@@ -74,6 +77,8 @@ class _Value:
     unit: str
     ask: str
     """Command that tells it, where no line does."""
+    kept: str
+    """What holds a value of the past, where the command only tells the one of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ def _table() -> tuple[tuple[_Value, ...], tuple[_Kind, ...]]:
         return re.compile(row["not"], re.IGNORECASE) if "not" in row else None
 
     values = tuple(
-        _Value(r["id"], r["name"], re.compile(r["say"], re.I), unless(r), tuple(map(re.compile, r["values"])), r.get("unit", ""), r.get("ask", ""))
+        _Value(r["id"], r["name"], re.compile(r["say"], re.I), unless(r), tuple(map(re.compile, r["values"])), r.get("unit", ""), r.get("ask", ""), r.get("kept", ""))
         for r in content["values"]
     )  # fmt: skip
     kinds = tuple(
@@ -124,7 +129,19 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
 
 
 _FIRST = frozenset(
-    ["leave_alone", "back", "only", "repeats", "count", "well_again", "guilty", "keep_using"]
+    [
+        "attempts",
+        "last_long",
+        "share",
+        "leave_alone",
+        "back",
+        "only",
+        "repeats",
+        "count",
+        "well_again",
+        "guilty",
+        "keep_using",
+    ]
 )
 """Facts whose wording is plain enough to come before what the rest of the sentence could mean."""
 
@@ -137,7 +154,21 @@ def asks_first(text: str) -> bool:
     )  # fmt: skip
 
 
-_OF_ADVICE = frozenset(["should", "how_to", "what_do", "why_general", "normal", "fix", "next"])
+_OF_ADVICE = frozenset(
+    [
+        "restart",
+        "verify",
+        "disproof",
+        "why",
+        "should",
+        "how_to",
+        "what_do",
+        "why_general",
+        "normal",
+        "fix",
+        "next",
+    ]
+)
 """Ways of asking for what to do rather than for what was."""
 
 
@@ -150,8 +181,11 @@ def _value(f: Facts, value: _Value) -> str:
             found.append((line, match[1].strip()))
     if not found and value.ask and _ASKS_VALUE.search(f.text):
         where = f" on {f.diagnosis.host}" if f.diagnosis.host and f.diagnosis.host in f.text else ""
-        return f"The evidence does not say: no line that was read gives the {value.name}. This tells it{where}:\n\n```bash\n{value.ask}\n```"
+        past = f" What it was then only {value.kept} can tell; this tells the value of now{where}:" if value.kept else f" This tells it{where}:"  # fmt: skip
+        return f"The evidence does not say: no line that was read gives the {value.name}.{past}\n\n```bash\n{value.ask}\n```"
     if not found:
+        return ""
+    if not is_covered(f.text, value.say):
         return ""
     unit = f" {value.unit}" if value.unit else ""
     name = f"The {value.name}"
@@ -170,13 +204,15 @@ def _value(f: Facts, value: _Value) -> str:
         return f"{name}: " + ", ".join(f"{t} ({n} lines)" for t, n in told) + f"; first at {f.at(found[0][0])}."  # fmt: skip
     (first_line, first), low, high = found[0], min(numbers), max(numbers)
     body = f"{first}{unit} at {f.at(first_line)} to {last}{unit} at {f.at(last_line)}, between {low:g} and {high:g} in {len(found)} lines"
-    if not _WORRIES.search(f.text):
+    if value.id in _NO_HEALTH or not _WORRIES.search(f.text):
         return f"{name} goes from {body}."
     finite = all(_number(t) is not None for _, t in found)
     word = f"Yes, the {value.name} is finite and" if finite and numbers[-1] <= numbers[0] * 1.05 else f"Not clearly: the {value.name}"  # fmt: skip
     return f"{word} goes from {body}; the verdict is about something else: {f.cause} {f.main}." if finite else f"No: the {value.name} is not finite, {body}."  # fmt: skip
 
 
+_NO_HEALTH = ("throughput", "step_time")
+"""Quantities of which a finite value says nothing on whether it is good."""
 _AT_STEP = expression(r"(?i)\b(?:at|on|in|of|around|for) (?:step |iteration |iter )?(\d{2,9})\b")
 _AT_FAULT = expression(
     r"(?i)\b(?:when|before|as|until) (?:it|the (?:job|run|loss)|we)\b|\bbefore (?:that|the|this)\b|\blast\b|"
@@ -390,7 +426,7 @@ def _says_else(f: Facts) -> str:
     )
 
 
-_ASKS_VALUE = expression(r"(?i)\b(?:what|which|how)\b")
+_ASKS_VALUE = expression(r"(?i)\b(?:what|which|how|who)\b")
 _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_conf")
 
 
@@ -401,6 +437,9 @@ def _lines(f: Facts) -> str:
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "attempts": tell_attempts,
+    "last_long": tell_last_long,
+    "share": tell_share,
     "leave_alone": tell_leave_alone,
     "back": tell_back,
     "only": tell_only,

@@ -147,6 +147,7 @@ def _progress_after(t: Telling, relation: Relation) -> str:
     return f"step {last.step}, {at_line(t, last.file, last.line, last.text)}" if later else ""
 
 
+NO_TROUBLE = " No line that was read tells of trouble there."
 LATER = (" The line that looks like it comes later", " The ")
 """How the lines of a suspect that all come after the first fault are introduced."""
 
@@ -159,7 +160,7 @@ def say_suspect_lines(t: Telling, evidence: Evidence, what: str) -> str:
     looks = [x for x in evidence.lines if any(p.seen.search(x.text) for p in topics)]
     relations = [r for x in looks if not (r := relate(t, evidence, x)).is_fault]
     if not relations:
-        return " No line that was read tells of trouble there."
+        return NO_TROUBLE
     after = [r for r in relations if (r.seconds or 0.0) >= 1]
     before = [r for r in relations if (r.seconds or 0.0) <= -1 and TROUBLE.search(r.line.text)]
     out = ""

@@ -100,6 +100,17 @@ def unknown_share(text: str) -> float:
     return sum(word_rarity(w) for w in words if not is_known(w)) / whole if whole else 0.0
 
 
+MOSTLY = 0.62
+"""Share of unknown words from which a word of the field is only the setting of another question (evals/questions: none of
+522 of this field that is looked up reaches it in English)."""
+_ENGLISH = expression(r"(?i)\b(?:the|my|is|are|what|can|how|do|i|to|after|a)\b")
+
+
+def is_of_another_field(text: str) -> bool:
+    """An English sentence most of whose words nothing here knows: a term of the field in it is not what is asked."""
+    return text.isascii() and len(_ENGLISH.findall(text)) >= 2 and unknown_share(text) > MOSTLY
+
+
 @cache
 def words_of(page: Page) -> frozenset[str]:
     """Every word of a page."""

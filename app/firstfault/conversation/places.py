@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from firstfault.conversation.beside import say_last_sign
 from firstfault.conversation.particulars import cited_ranks
 from firstfault.conversation.rank_lines import find_failed_ranks
 from firstfault.conversation.run_answers import at_line, at_time
@@ -26,7 +27,7 @@ def tell_host(t: Telling) -> str:
         rest = f" The evidence singles out no {unknown}." if unknown else ""
         ids = _identifiers(t)
         card = _local_card(t)
-        return f"The first fault lies at {t.place}{at_time(t)} {t.main}.{say_straggler(t)}{card}{rest} {t.cause}.{ids}"
+        return f"The first fault lies at {t.place}{at_time(t)} {t.main}.{say_straggler(t)}{say_last_sign(t)}{card}{rest} {t.cause}.{ids}"
     told = _say_failed_ranks(t) or _say_cited_ranks(t)
     if told:
         return told

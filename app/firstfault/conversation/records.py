@@ -21,7 +21,8 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("records.yaml")
-LONGEST, MOST_KEYS = 2_000, 3
+LONGEST, MOST_KEYS, MOST_LEFT = 2_000, 3, 2
+"""Characters of a line, keys of an answer, and words of a question beside its key above which another thing is asked."""
 _VALUE = r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?(?:[KMGT]i?B|ms|us|s|%|it/s)\b)?"
 _SAID = rf"{_VALUE}|nan|inf|-?[A-Za-z][\w./+:-]{{0,60}}|/[\w./-]{{1,80}}"
 _PAIRS = (
@@ -71,6 +72,9 @@ class Column:
 def tell_record(f: Facts) -> str:
     """The values of the keys that the question names; '' where it names none that is printed."""
     columns = find_columns(f)
+    words = {w for w in tokenize(f.text) if w.isalpha()} - _no_keys()
+    if columns and len(words - {w for c in columns for w in _words_of(c.key)}) > MOST_LEFT:
+        return ""
     return " ".join(_say(f, c) for c in columns[:MOST_KEYS])
 
 

@@ -23,12 +23,12 @@ from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, answer_lines, asks_first
 from firstfault.conversation.missing import say_missing
-from firstfault.conversation.page_search import unknown_share
+from firstfault.conversation.page_search import is_of_another_field, unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
-from firstfault.conversation.run_answers import tell_before_stop
+from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
 from firstfault.conversation.searches import tell_lines
 from firstfault.conversation.sources import Sources
@@ -127,6 +127,7 @@ class RuleAnswerer:
         tried = [(asked, reply_to(asked, Sources())) for asked in halves]
         told_by = [(a, r) for a, r in tried if r.kind not in ("none", "incident.lines", "walk.answer")]  # fmt: skip
         if any(r.kind.startswith("incident.") for _, r in told_by):
+            told_by = [(a, r) for a, r in told_by if not (r.kind.startswith("knowledge.") and _is_fragment(a))]  # fmt: skip
             told_by = [(a, r) for a, r in told_by if r.kind not in ("walk.fixed", "walk.came_back")]
         if len({r.text for _, r in told_by}) < 2 and (
             len(told_by) != 1 or whole.family is Family.INCIDENT
@@ -202,6 +203,8 @@ class RuleAnswerer:
             return Reply(lacks, "none.missing", SUGGESTED)
         if question.diagnosis is None and _about_an_incident(asked):
             return decline(asked, None)
+        if question.diagnosis is None and is_of_another_field(question.text):
+            return decline(asked, None)
         if question.diagnosis is not None and _asks_why(asked):
             told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
             if told is not None:
@@ -226,6 +229,16 @@ class RuleAnswerer:
         if question.diagnosis is None:
             return decline(asked, None)
         return _say_what_is_known(question, question.diagnosis, asked, sources)
+
+
+_ASKS_GENERALLY = re.compile(r"(?i)\b(?:what|which|why|how|when|who|where|should|can|does|do)\b")
+FRAGMENT = 4
+"""Words of a part of a question up to which, without a word that asks, it only adds to the part about the run."""
+
+
+def _is_fragment(asked: Asked) -> bool:
+    """A few words behind a question about the run ("batch too big?"): no question on the subject in general."""
+    return len(asked.text.split()) <= FRAGMENT and _ASKS_GENERALLY.search(asked.text) is None
 
 
 ALIKE_LINES = 0.5
@@ -261,13 +274,18 @@ def put_in_language(part: AnswerPart, question: Question) -> AnswerPart:
     return replace(part, text=say_in(speech, part.text, part.kind, place))
 
 
+_OF_A_PLACE = re.compile(r"(?i)\b(?:step|iteration|rank|line)[ _#]?\d+\b")
+"""Said before a question, it tells where in the log the question looks."""
+
+
 def _join_told(parts: Sequence[str]) -> list[Asked]:
     """Readings of the parts; what is only told, and moves nothing, belongs to the question behind it."""
     out: list[Asked] = []
     told = ""
     for number, text in enumerate(parts, 1):
         asked = read_asked(f"{told} {text}".strip(), True)
-        if number < len(parts) and not asked.is_question and not is_move(asked):
+        is_setting = asked.intent == "answer" and _OF_A_PLACE.search(text) is not None
+        if number < len(parts) and not asked.is_question and (is_setting or not is_move(asked)):
             told = asked.text
             continue
         told = ""
@@ -301,10 +319,13 @@ def _say_what_is_known(
     lines = answer_words(question, sources) or answer_lines(facts)
     if not lines:
         return decline(asked, diagnosis)
-    text = f"What the evidence shows is this: {facts.cause} {facts.main}.\n\n{lines}"
+    where = facts.where if diagnosis.place and diagnosis.place not in facts.cause else ""
+    told = " Whether it is as the question puts it no line says." if _YES_OR_NO.search(asked.text) else ""  # fmt: skip
+    text = f"What the evidence shows is this: {facts.cause}{where}{at_time(facts)} {facts.main}.{told}\n\n{lines}"
     return Reply(text, "incident.lines", suggest(diagnosis, ""))
 
 
+_YES_OR_NO = re.compile(r"(?i)^\W*(?:so |and |but |then )?(?:is|are|was|were|does|do|did|can|could|will|would|has|have)\b")  # fmt: skip
 _TOLD_BY_LINES = frozenset(["how_much", "find", "which", "what_is", "should", "normal"])
 _OF_THIS_RUN = re.compile(
     r"(?i)\b(?:our|my|we|us|did|was|were|it|he|they|this|that|here|had|has|the (?:pod|node|job|run|log|disk|host|rank|gpu|loss|file|worker|process)|what \w+ed the)\b"

@@ -273,8 +273,19 @@ def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:
 
 def tell_restart(t: Telling) -> str:
     """Whether the job may simply be started again, where, and from what; earlier attempts count."""
+    if _FROM_STEP.search(t.asked.text):
+        return _from_step(t)
     met = count_meetings(t.diagnosis, t.record.artefacts)
     return _advise_restart(t) + say_attempts(t.question.related, t.diagnosis, met)
+
+
+_FROM_STEP = expression(r"(?i)\bfrom (?:the )?(?:step|iteration|iter|checkpoint|ckpt)?[ _-]{0,2}\d{2,9}\b")  # fmt: skip
+
+
+def _from_step(t: Telling) -> str:
+    """Whether a restart from the named step is right, and what has to change before it."""
+    fix = f" {t.diagnosis.fixes[0].text} {t.sources.marks(t.diagnosis.fixes[0].citations, t.diagnosis)}" if t.diagnosis.fixes else ""  # fmt: skip
+    return f"{tell_checkpoint(t)}\n\nBefore that the cause has to go; another setting alone does not remove it: {t.cause} {t.main}.{fix}"
 
 
 def say_attempts(related: Sequence[Related], diagnosis: Diagnosis, met_before: int = 0) -> str:
@@ -480,15 +491,3 @@ def tell_last_save(t: Telling) -> str:
     best = t.record.resume_from
     other = f" Resume from {best.name} ({at_event(t, best)})." if best is not None and best.name != last.name else ""  # fmt: skip
     return f"{when} the checkpoint of {last.name} was written{gap}, {at_event(t, last)}.{other}"
-
-
-def tell_save_pace(t: Telling) -> str:
-    """How far apart the saves were, by steps and by time; '' where fewer than two are told."""
-    saved = [e for e in t.record.checkpoints.events if e.state in (SaveState.SAVED, SaveState.LOADED)]  # fmt: skip
-    steps = sorted({e.step for e in saved if e.step is not None})
-    times = sorted({e.time for e in saved if e.time is not None})
-    every = [f"{median(b - a for a, b in pairwise(steps)):.0f} steps"] if len(steps) > 1 else []
-    every += [f"{median(b - a for a, b in pairwise(times)) / 60:.0f} min"] if len(times) > 1 else []
-    if not every:
-        return ""
-    return f"Every {', '.join(every)}, by the {len(steps or times)} checkpoints that the log names, the last {at_event(t, saved[-1])}."

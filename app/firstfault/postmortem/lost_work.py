@@ -14,7 +14,7 @@ from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category
+from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 
@@ -200,8 +200,11 @@ class RunRecord:
 
         NaN in the weights stays: each later save holds it, until an older checkpoint is loaded.
         """
-        spoils = self.diagnosis.category is Category.NUMERICAL and self.onset is None
+        spoils = self.onset is None and self._numbers_went_wrong
         if not spoils or self._before_fault(event.file, event.line, event.time):
+            return False
+        last = self.last_step
+        if self.diagnosis.category is not Category.NUMERICAL and last is not None and (event.step or 0) <= last.step:  # fmt: skip
             return False
         events = self.checkpoints.events
         sound = {e.step for e in events if self._before_fault(e.file, e.line, e.time)}
@@ -212,6 +215,12 @@ class RunRecord:
             and not self._before_fault(e.file, e.line, e.time)
             for e in loaded
         )
+
+    @property
+    def _numbers_went_wrong(self) -> bool:
+        """The verdict or one of its consequences is that loss or gradients are no longer right."""
+        d = self.diagnosis
+        return d.verdict is not Verdict.HEALTHY and Category.NUMERICAL in (d.category, *(h.category for h in d.hypotheses))  # fmt: skip
 
     @cached_property
     def spoiled(self) -> SaveEvent | None:

@@ -19,6 +19,10 @@ ROWS = [
     ("2026-05-06 01:37:51 dgx-11 [rank0] checkpoint: wrote /ckpt/moe/step-60000 (async, 42 s)", SaveState.SAVED, 60000),
     ("Saving model checkpoint to /out/checkpoint-500", SaveState.BEGUN, 500),
     ("[Torch] Saved out/global_step500/zero_pp_rank_0_mp_rank_00_model_states.pt.", SaveState.BEGUN, 500),
+    ("[rank0] step_017000: 32/32 shards written, .metadata written, 182.4 GB in 45.1 s", SaveState.SAVED, 17000),
+    ("[rank0] checkpoint step 200 saved: 8/8 shards + .metadata, 96.4 GB, 42.6 s", SaveState.SAVED, 200),
+    ("[rank0] checkpoint step 12000 complete (async flush finished)", SaveState.SAVED, 12000),
+    ("[rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/step_018000/.metadata'", SaveState.REFUSED, 18000),
     ("Configuration saved in out/checkpoint-500/config.json", SaveState.BEGUN, 500),
 ]  # fmt: skip
 
@@ -37,6 +41,7 @@ def test_a_line_about_a_checkpoint(text: str, state: SaveState, step: int) -> No
         '  File "/opt/trainer.py", line 12, in save_checkpoint',
         "[rank0]:     trainer.train(resume_from_checkpoint=True)",
         "step 4000 loss 2.1",
+        "job Failed: backoffLimit exceeded (3 restarts). last good checkpoint: iteration 20250.",
     ],
 )
 def test_what_tells_of_none(text: str) -> None:
