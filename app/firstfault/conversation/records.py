@@ -21,7 +21,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("records.yaml")
-LONGEST, MOST_KEYS, MOST_LEFT = 2_000, 3, 2
+LONGEST, MOST_KEYS, MOST_LEFT = 2_000, 3, 3
 """Characters of a line, keys of an answer, and words of a question beside its key above which another thing is asked."""
 _VALUE = r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?(?:[KMGT]i?B|ms|us|s|%|it/s)\b)?"
 _SAID = rf"{_VALUE}|nan|inf|-?[A-Za-z][\w./+:-]{{0,60}}|/[\w./-]{{1,80}}"

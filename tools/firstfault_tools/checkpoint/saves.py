@@ -19,7 +19,7 @@ _NAMED = expression(r"(?i)check-?point|ckpt|\bstep[-_]\d|global_step|\bsnapshot\
 _STEP = expression(
     r"(?i)(?:\b(?:iteration|iter|step)\b[s]?\s{0,6}[:=#]?\s{0,6}|(?:global_?step|iter|step)[-_=]?|checkpoint[-_ ]|ckpt[-_ ](?:step )?)(?P<step>\d{1,9})\b"
 )
-_PATH = expression(r"(?<!\w)(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
+_PATH = expression(r"(?<!\d)(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
 _REFUSED = expression(
     r"(?i)\bhas no \.?metadata\b|\bno such file or directory\b|"
     r"\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|\bnot a (?:valid|complete) checkpoint|\bskipping\b"
