@@ -43,7 +43,7 @@ from firstfault.conversation.records import tell_record
 from firstfault.conversation.repeats import tell_count, tell_repeats
 from firstfault.conversation.run_answers import at_event, tell_last_save
 from firstfault.conversation.searches import tell_changes, tell_either, tell_log_says
-from firstfault.conversation.shares import tell_save_pace, tell_share
+from firstfault.conversation.shares import tell_save_more, tell_save_pace, tell_share
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.things import tell_thing
 from firstfault.conversation.topics import team_of
@@ -132,6 +132,7 @@ _FIRST = frozenset(
     [
         "attempts",
         "last_long",
+        "save_more",
         "share",
         "leave_alone",
         "back",
@@ -439,6 +440,7 @@ def _lines(f: Facts) -> str:
 _TELL: Mapping[str, Callable[[Facts], str]] = {
     "attempts": tell_attempts,
     "last_long": tell_last_long,
+    "save_more": tell_save_more,
     "share": tell_share,
     "leave_alone": tell_leave_alone,
     "back": tell_back,

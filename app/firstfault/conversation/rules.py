@@ -380,7 +380,7 @@ def _names_the_run(asked: Asked) -> bool:
 
 
 _EVIDENCE = (
-    ("slow", "the step times of the whole log (so that it shows when it began), and `nvidia-smi -q -d PERFORMANCE,CLOCK` of every node"),
+    ("slow", "the step times of the whole log (when it began), what changed then (code, image, data, nodes, settings), and `nvidia-smi -q -d PERFORMANCE,CLOCK` of every node"),
     ("hang|hung|stuck|stop", "the last 200 lines of every rank and, before anything is killed, `py-spy dump --pid PID` of every process"),
     ("", "the last 200 lines of every rank, with the first error, and `dmesg -T` of its host"),
 )  # fmt: skip

@@ -95,6 +95,8 @@ def tell_cost(t: Telling) -> str:
             held = f"{(idle.end - idle.start) / 60:.0f} min of standing still, from {clock(idle.start)} to {clock(idle.end)} UTC"
             rest = f", and {_say_loss(other)}" if other and other[0].gpu_hours else ""
             head = f"About {hours:,.1f} GPU-hours{money}: {held} ({idle.gpu_hours or 0.0:,.1f} GPU-hours on {gpus} GPUs){rest}."
+    if impact.price is None and _ASKS_MONEY.search(t.asked.text):
+        head = f"The money cannot be told: no line gives the price of a GPU-hour; it is the GPU-hours times that price. {head}"
     rows = [_loss_row(t, x, gpus) for x in impact.losses]
     rows += [f"- {t.cited(c)}" for c in impact.throughput]
     rows += [f"- Taken from the evidence: {a}." for a in impact.assumed if "GPUs" in a]
@@ -115,6 +117,9 @@ def tell_cost(t: Telling) -> str:
 _ASKS_IDLE = expression(
     r"(?i)\bidle\b|\bsit\b|\bsat\b|\bstood\b|\bstand(?:ing)? still\b|\bdoing nothing\b|\bwait(?:ed|ing)?\b|\bhow long\b"
 )
+
+
+_ASKS_MONEY = expression(r"(?i)\bdollars?\b|\bmoney\b|\beuros?\b|\busd\b|[$€]|\bprice")
 
 
 def _say_setback(t: Telling) -> str:
@@ -284,8 +289,10 @@ _FROM_STEP = expression(r"(?i)\bfrom (?:the )?(?:step|iteration|iter|checkpoint|
 
 def _from_step(t: Telling) -> str:
     """Whether a restart from the named step is right, and what has to change before it."""
-    fix = f" {t.diagnosis.fixes[0].text} {t.sources.marks(t.diagnosis.fixes[0].citations, t.diagnosis)}" if t.diagnosis.fixes else ""  # fmt: skip
-    return f"{tell_checkpoint(t)}\n\nBefore that the cause has to go; another setting alone does not remove it: {t.cause} {t.main}.{fix}"
+    fix = "".join(f" {x.text} {t.sources.marks(x.citations, t.diagnosis)}" for x in t.diagnosis.fixes[:1])  # fmt: skip
+    told, named = tell_checkpoint(t), _STEP.search(t.asked.text)
+    other = named is not None and f"not from step {int(named[1] or named[2])}" in told
+    return f"{'No. ' if other else ''}{told}\n\nBefore that the cause has to go; another setting alone does not remove it: {t.cause} {t.main}.{fix}"
 
 
 def say_attempts(related: Sequence[Related], diagnosis: Diagnosis, met_before: int = 0) -> str:

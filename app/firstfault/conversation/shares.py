@@ -62,3 +62,31 @@ def tell_save_pace(t: Telling) -> str:
     if not every:
         return ""
     return f"Every {', '.join(every)}, by the {len(steps or times)} checkpoints that the log names, the last {at_event(t, saved[-1])}."
+
+
+_EVERY = expression(r"(?i)\bevery (\d{1,6}) (?:steps|iterations)\b")
+
+
+def tell_save_more(f: Facts) -> str:
+    """What another interval of saves would have left to repeat, and what it costs; '' where no line tells the pace."""
+    named, last, best, lost = _EVERY.search(f.text), f.record.last_step, f.record.resume_from, f.record.repeated  # fmt: skip
+    if named is None or last is None or best is None or best.step is None or lost is None:
+        return ""
+    every, steps = int(named[1]), last.step - best.step
+    if steps <= 0 or every <= 0:
+        return ""
+    pace = lost.seconds / steps
+    head = "Yes, for what has to be repeated" if every < steps else "No, nothing less would have to be repeated"  # fmt: skip
+    return (
+        f"{head}: at most {every:,} steps ({every * pace / 60:.0f} min) instead of {steps:,} ({lost.seconds / 60:.0f} min), if the saves in between "
+        f"had come whole.{_price_of_saves(f, every * pace)} It would not have removed the cause: {f.cause} {f.main}."
+    )
+
+
+def _price_of_saves(f: Facts, interval: float) -> str:
+    """Share of the time that saves take at an interval in seconds; '' where no line tells how long one is."""
+    events = [e for e in f.record.checkpoints.events if e.state is SaveState.SAVED]
+    told = next(((float(m[1]), e) for e in reversed(events) if (m := _TOOK.search(e.text)) is not None), None)  # fmt: skip
+    if told is None:
+        return ""
+    return f" A save takes {told[0]:g} s ({at_event(f, told[1])}), which is {100 * told[0] / (told[0] + interval):.1f} % of the time at that interval."
