@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from firstfault.conversation.named_events import relate, say_relation
 from firstfault.conversation.telling import Telling
 from firstfault.conversation.topics import topics_in
@@ -57,7 +59,8 @@ def say_consequence(t: Telling) -> str:
             continue
         words = [m[0] for m in topic.word.finditer(t.asked.text)]
         word = words[-1] if words else topic.id
-        seen = [x for x in t.evidence.lines if topic.seen.search(x.text) or word.lower() in x.text.lower()]  # fmt: skip
+        own = expression(rf"(?i)(?<![a-z]){re.escape(word)}(?![a-z])")
+        seen = [x for x in t.evidence.lines if topic.seen.search(x.text) or own.search(x.text)]  # fmt: skip
         looks = [
             relate(t, t.evidence, x) for x in seen if _IS_ERROR.search(_SETTING.sub("", x.text))
         ]
