@@ -27,6 +27,8 @@ D, S, W, U, L = Complaint.DIED, Complaint.STALLED, Complaint.WRONG, Complaint.UN
         ("el registro se corta en el paso 90", D), ("o job sumiu", D), ("il processo è sparito", D), ("задание исчезло", D), ("任务突然中断", D),
         ("ログが途切れた", D), ("작업이 사라졌어요", D), ("the log simply ends at step 90", D), ("the output stops mid-line", D),
         ("After this run MMLU went from 68 to 41", W), ("GSM8K dropped to 12", W), ("pass@1 fell by 9 points", W),
+        ("the pod is just gone", D), ("run gone from squeue since midnight", D), ("the log stops at step 88", D), ("任务早上没了", D), ("日志就停在这里", D),
+        ("比昨天慢", L), ("训练慢得多", L), ("the reward keeps falling", U), ("eval accuracy is the same in every epoch", U),
         ("обучение упало", D), ("모델이 학습되지 않아요, 학습이 안 돼요", U),
     ],
 )  # fmt: skip
@@ -37,7 +39,7 @@ def test_stated(question: str, stated: Complaint) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        "", "Is this bad?", "Does it hang?", "Will it crash later?", "Did rank 3 die?", "Hang? NCCL?", "it did not crash", "no OOM so far",
+        "", "Is the fear of a crash gone?", "The warning at the end of the log stops me from sleeping", "Is this bad?", "Does it hang?", "Will it crash later?", "Did rank 3 die?", "Hang? NCCL?", "it did not crash", "no OOM so far",
         "it never hangs", "nothing hangs", "a warning about a possible hang", "this may crash", "It says \"can hang\"", "Es hängt nicht",
         "Ist es abgestürzt?", "训练没有崩溃", "обучение не упало", "sin fallos", "止まっていません", "Can I leave it running?",
         "loss is at -3 after 40% of the run", "95% GPU memory, is that fine?", "S3 returned SlowDown a few times",
