@@ -376,7 +376,9 @@ def _fix(t: Telling) -> str:
 
 def _next(t: Telling) -> str:
     d = t.diagnosis
-    ready = next((a for a in d.next_artefacts if a.command), None)
+    # what would be collected for any fault does not come before a fix of this one
+    likely = bool(d.fixes) and d.confidence is Confidence.LIKELY
+    ready = next((a for a in d.next_artefacts if a.command and (a.of_fault or not likely)), None)
     fix = next((f for f in d.fixes if f.command), None)
     settled = d.confidence is Confidence.CONFIRMED
     if fix is not None and (settled or ready is None):

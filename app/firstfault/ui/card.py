@@ -27,9 +27,6 @@ GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 """Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
 
-BY_NUMBERS = frozenset({Category.NUMERICAL})
-"""Kinds in which several causes leave the same numbers: what tells them apart comes before a fix."""
-
 GONE = frozenset({Category.OOM})
 """Kinds whose process is gone with what it held: its memory can be looked at in the next run only, which should have
 the fix in it."""
@@ -114,7 +111,7 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
         check = _ask_for(diagnosis) or check
     elif check is None:
         # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
-        check = _ask_for(diagnosis, own=bool(fixes) and diagnosis.category not in BY_NUMBERS)
+        check = _ask_for(diagnosis, own=bool(fixes))
     if check is None:
         return _fix(fixes[0]) if fixes else _collect(diagnosis)
     holds = [fix.text for fix in fixes if not fix.condition]

@@ -39,7 +39,8 @@ def test_stated(question: str, stated: Complaint) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        "", "Is the fear of a crash gone?", "The warning at the end of the log stops me from sleeping", "Is this bad?", "Does it hang?", "Will it crash later?", "Did rank 3 die?", "Hang? NCCL?", "it did not crash", "no OOM so far",
+        "", "Is the fear of a crash gone?", "The warning at the end of the log stops me from sleeping",
+        "Is this bad?", "Does it hang?", "Will it crash later?", "Did rank 3 die?", "Hang? NCCL?", "it did not crash", "no OOM so far",
         "it never hangs", "nothing hangs", "a warning about a possible hang", "this may crash", "It says \"can hang\"", "Es hängt nicht",
         "Ist es abgestürzt?", "训练没有崩溃", "обучение не упало", "sin fallos", "止まっていません", "Can I leave it running?",
         "loss is at -3 after 40% of the run", "95% GPU memory, is that fine?", "S3 returned SlowDown a few times",
