@@ -1,7 +1,7 @@
 """Which lines of a log decide, where it is too long to be read whole?
 
 The settings and versions it begins with, warnings, the first error of every rank and what stands around
-it, progress from beginning to end, the last lines, and whatever the diagnosis cites. Lines that differ in
+it, rows whose numbers are odd, progress from beginning to end, the last lines, and whatever the diagnosis cites. Lines that differ in
 their numbers alone are one kind; of a kind that repeats only the first and the last are kept.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault.agent.odd_rows import find_odd_rows
 from firstfault_tools.expressions import expression
 from firstfault_tools.log import secrets
 from firstfault_tools.log.line import normalise
@@ -103,6 +104,7 @@ def _order(lines: Sequence[tuple[int, str]], cited: Sequence[int]) -> list[int]:
         numbers[-TAIL // 2 :],
         progress[:1] + progress[-2:],
         by_rank[:RANKS],
+        find_odd_rows(lines),
         [n for c in cited for n in around(c, AROUND)],
         [n for e in errors[:3] for n in around(e, 4)],
         settings,

@@ -215,6 +215,7 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         if not _is_there(noun, value, ground)
         and not (noun == "gpu" and _sits_there(value, text, ground))
         and not (noun in _COUNTED and (value in known or follows(str(value), given)))
+        and not (value == 0 and 0.0 in known and noun in ground.everything.lower())
     ]
     places = {float(v) for _, v in words.placed_numbers(text)}
     there = {v for v in words.versions(text) if v in ground.everything}

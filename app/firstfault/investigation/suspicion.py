@@ -15,6 +15,8 @@ _SUSPICIOUS = expression(
 _HARMLESS = expression(
     r"(?i)\b(?:0 errors?|no errors?|error[_ ]?rate|errors?[:=]\s*0|without error|error_file\s*:|"
     r"correct(?:ed|able) (?:\w+ )?errors?|"
+    # the kernel announces a record so, whatever its severity, which stands on another line of it (ghes.c, edac_mc.c)
+    r"handling mce memory error|hardware error from apei generic hardware error source|"
     r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|error ?[:=] ?\d{1,6}\.\d+(?:e[-+]?\d+)?|"
     r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
     r"attempt \d+ ?(?:/|of) ?\d+|retrying in|panic=-?\d+|oops=panic)\b|"

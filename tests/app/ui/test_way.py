@@ -93,13 +93,15 @@ FOLDS = (
 
 
 def test_everything_else_folds(open_page: Open, incident: str) -> None:
+    from playwright.sync_api import expect
+
     page = open_incident(open_page, incident)
     for name, selector, text in FOLDS:
         inside = page.locator(f"{selector}:visible", has_text=text)
         before = inside.count()
         opened = fold(page, name)
         opened.locator(selector, has_text=text).first.wait_for()
-        assert inside.count() > before, name
+        expect(inside, name).not_to_have_count(before, timeout=60_000)
     phase = page.locator(".ff-phase", has_text="Root cause")
     phase.locator("summary").click()
     for term in ("Question", "For", "Would change it"):
