@@ -26,6 +26,11 @@ PIPES = """JobID|JobName|State|ExitCode|Elapsed|Timelimit|NodeList
 777.batch|batch|CANCELLED|0:15|1-00:00:12||gpu-07
 779|train|FAILED|1:0|00:10:00|01:00:00|gpu-09
 """
+REQUEUED = """JobID|State|ExitCode|Restarts|NodeList
+55|REQUEUED|0:0|0|c1
+55.0|CANCELLED|0:15|0|c1
+55|RUNNING|0:0|1|c2
+"""
 SCONTROL = """JobId=4242 JobName=pretrain
    UserId=ml(1001) GroupId=ml(1001) MCS_label=N/A
    JobState={state} Reason={reason} Dependency=(null)
@@ -49,6 +54,13 @@ Xid 79 on GPU 3      root      2025-02-27T15:21:33 gpu-07
 
 def find(text: str) -> tuple[Finding, ...]:
     return slurm.find_in_lines(number_lines(text), "log")
+
+
+def test_steps_of_an_attempt_that_was_requeued_are_context() -> None:
+    jobs = slurm.read_sacct(number_lines(REQUEUED))
+    assert [f.level for f in slurm.check_jobs(jobs, "sacct.txt")] == [Level.CONTEXT]
+    ended = slurm.read_sacct(number_lines(REQUEUED.rsplit("55|", 1)[0].replace("REQUEUED", "CANCELLED")))  # fmt: skip
+    assert Level.CONTEXT not in [f.level for f in slurm.check_jobs(ended, "sacct.txt")]
 
 
 def test_sacct_in_columns_and_with_bars() -> None:

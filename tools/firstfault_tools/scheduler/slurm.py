@@ -97,16 +97,17 @@ def read_records(lines: Sequence[NumberedLine], key: str) -> list[Job]:
 
 def check_jobs(jobs: Sequence[Job], file: str) -> list[Finding]:
     """One finding for each job, told by its most telling step. Rows of a requeued job stand in the order of
-    its attempts (`sacct --duplicates`): the last one tells its state, those before it are context."""
+    its attempts (`sacct --duplicates`): the last one tells its state, those before it, steps included, are context."""
     last = {job.job_id: job.place for job in jobs}
     by_job: dict[str, Finding] = {}
     for job in jobs:
         finding = _describe_job(job, file)
         if finding is None:
             continue
-        if last[job.job_id] != job.place:
-            finding = replace(finding, level=Level.CONTEXT)
         whole = job.job_id.split(".")[0]
+        later = last.get(whole, job.place)[0] > job.place[0]
+        if later or last[job.job_id] != job.place:
+            finding = replace(finding, level=Level.CONTEXT)
         known = by_job.get(whole)
         if known is None or _weight(finding) > _weight(known):
             by_job[whole] = finding
