@@ -79,6 +79,7 @@ def every_expression() -> dict[tuple[str, int], _Expression]:
         p for s in signatures.signatures for p in (*s.patterns, *s.unless, *s.needs, *s.without)
     }:
         signatures.expression(pattern)
+    gc.unfreeze()  # a page that was started in this process sets what it loaded aside
     found = [o for o in gc.get_objects() if type(o) is _Expression]
     return {
         (o.pattern, o.flags): o for o in found if isinstance(o.pattern, str) and o.pattern != "("

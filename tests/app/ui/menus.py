@@ -11,6 +11,21 @@ TRIES = 6
 TRY_MS = 15_000
 
 
+def unfold(details: Locator, wanted: Locator) -> None:
+    """Click the summary of a <details> until `wanted`, something in it, is on the screen."""
+    from playwright.sync_api import TimeoutError as TooLate
+
+    for _ in range(TRIES):
+        if not wanted.is_visible():
+            details.locator("summary").click()
+        try:
+            wanted.wait_for(timeout=TRY_MS)
+        except TooLate:
+            continue
+        return
+    wanted.wait_for(timeout=TRY_MS)
+
+
 def open_menu(page: Page, name: str, wanted: Locator) -> None:
     """Click the menu `name` until `wanted`, something in it, is on the screen."""
     from playwright.sync_api import TimeoutError as TooLate

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.app.ui.menus import open_menu
+from tests.app.ui.menus import open_menu, unfold
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -103,7 +103,7 @@ def test_everything_else_folds(open_page: Open, incident: str) -> None:
         opened.locator(selector, has_text=text).first.wait_for()
         expect(inside, name).not_to_have_count(before, timeout=60_000)
     phase = page.locator(".ff-phase", has_text="Root cause")
-    phase.locator("summary").click()
+    unfold(phase, phase.locator("dt", has_text=re.compile("^Question$")))
     for term in ("Question", "For", "Would change it"):
         phase.locator("dt", has_text=re.compile(f"^{term}$")).wait_for()
 
