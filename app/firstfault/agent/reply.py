@@ -55,7 +55,8 @@ class _Terse(GenerateJsonSchema):
 
 
 class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # a model that writes a GPU as 1 means "1"
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -244,6 +244,8 @@ def _is_constant(stated: str, ground: Ground) -> bool:
 def _is_there(noun: str, value: int, ground: Ground) -> bool:
     """There is such a rank, line, GPU, step in what was shown."""
     items = ground.items.values()
+    if (noun, value) in ground.cells:
+        return True
     if noun == "line":
         return any(i.line == value for i in items)
     if noun == "rank" and (

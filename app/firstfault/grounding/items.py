@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+
+from firstfault_tools.expressions import expression
+
+LEAST_CELLS = 3
+"""Words of a line, from which it may be the heading of a table."""
+
+_BETWEEN = expression(r"\s*[,;|]\s*|\t|\s{2,}")
+_NAME = expression(r"#?\s?[A-Za-z][\w /.%()\[\]-]{0,40}")
+_NOUNS = {
+    "rank": "rank", "global_rank": "rank", "ep_rank": "rank", "dp_rank": "rank", "gpu": "gpu", "gpu_index": "gpu", "index": "gpu",
+    "step": "step", "iteration": "iteration", "iter": "iteration", "epoch": "epoch", "xid": "xid", "node": "node",
+}  # fmt: skip
+"""Columns that count what a sentence names with a number."""
 
 
 class ItemKind(StrEnum):
@@ -55,9 +68,36 @@ class Ground:
     private: tuple[str, ...] = field(default=(), repr=False)
 
     @cached_property
+    def cells(self) -> frozenset[tuple[str, int]]:
+        """What the tables among what was shown count by: (rank, 21), (step, 400)."""
+        return read_cells(self.items.values())
+
+    @cached_property
     def everything(self) -> str:
         """All that was shown, as one text."""
         return "\n".join([*(spoken(i) for i in self.items.values()), *self.names])
+
+
+def read_cells(items: Iterable[Item]) -> frozenset[tuple[str, int]]:
+    """(noun, number) of the cells of tables whose heading was shown: `rank` 21 of a row under `step,rank,loss`."""
+    by_file: dict[str, list[Item]] = {}
+    for item in items:
+        if item.kind is ItemKind.LOG and item.line:
+            by_file.setdefault(item.file, []).append(item)
+    found: set[tuple[str, int]] = set()
+    for rows in by_file.values():
+        names: list[str] = []
+        for item in sorted(rows, key=lambda i: i.line or 0):
+            cells = [c.strip() for c in _BETWEEN.split(item.text.strip())]
+            if len(cells) >= LEAST_CELLS and all(_NAME.fullmatch(c) for c in cells):
+                names = [c.lower() for c in cells]
+            elif len(cells) == len(names):
+                found |= {
+                    (_NOUNS[n], int(c))
+                    for n, c in zip(names, cells, strict=True)
+                    if n in _NOUNS and c.isascii() and c.isdigit()
+                }
+    return frozenset(found)
 
 
 def spoken(item: Item) -> str:

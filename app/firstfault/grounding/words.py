@@ -21,7 +21,7 @@ _NUMBER = expression(
 _CELL = expression(r"(?<![^,;|\t ])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![^,;|\t ])", re.I)
 _VERSION = expression(r"(?<![\w.])v?\d+(?:\.\d+){2,5}(?![\w.]*\d)")
 _PLACED = expression(
-    r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)[ #:=]{0,2}(\d+)\b(?![.\-:]\d)"
+    r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)(?:[ #=]{0,2}|:)(\d+)\b(?![.\-:]\d)"
 )
 _QUOTED = expression(
     r"(?<!`)`([^`\n]{2,400})`(?!`)|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»"
