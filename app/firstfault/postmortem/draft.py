@@ -174,9 +174,10 @@ def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:
         return "closed: nothing was wrong"
     if check is not None and check.state is FixState.FIXED:
         return "draft; fix verified"
-    if diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY):
-        return "draft; cause established, fix not verified"
-    return "draft; cause open"
+    said = {Confidence.CONFIRMED: "established", Confidence.LIKELY: "likely"}.get(
+        diagnosis.confidence
+    )
+    return f"draft; cause {said}, fix not verified" if said else "draft; cause open"
 
 
 def _severity(diagnosis: Diagnosis, pace: Pace | None) -> Severity:
