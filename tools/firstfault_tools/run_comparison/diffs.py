@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from firstfault_tools.expressions import expression
 
-LEAST_CHANGED = 1
 _HUNK = expression(r"^(?:@@ -\d+(?:,\d+)? \+\d+|\d+(?:,\d+)?[acd]\d+(?:,\d+)?\s*$)")
-_HEADER = ("--- ", "+++ ", "---\n", "@@ ", "diff ", "index ")
+_HEADER = ("--- ", "+++ ", "@@ ", "diff ", "index ")
 
 
 def read_diff(text: str) -> tuple[str, str] | None:
@@ -27,6 +26,4 @@ def read_diff(text: str) -> tuple[str, str] | None:
             before.append(line[1:].strip())
         elif line[:1] == "+" or line[:2] == "> ":
             after.append(line[1:].strip())
-    if len(before) + len(after) < LEAST_CHANGED:
-        return None
-    return "\n".join(before), "\n".join(after)
+    return ("\n".join(before), "\n".join(after)) if before or after else None
