@@ -53,7 +53,7 @@ def sit_exam(limit: int, seed: int, whole: bool, as_json: bool) -> None:
     """Put the exam to the configured model; the result is kept and decides whether it may lead."""
     import secrets
 
-    from firstfault.agent.exam.sitting import add_up, load_incidents, sit
+    from firstfault.agent.exam.sitting import conclude, load_incidents, sit
     from firstfault.agent.exam.standing import failings, prompt_version, save_marks
     from firstfault.agent.model import EndpointModel
     from firstfault.settings import Settings
@@ -69,8 +69,7 @@ def sit_exam(limit: int, seed: int, whole: bool, as_json: bool) -> None:
         grades.append(grade)
         if sys.stderr.isatty():
             click.echo(show_line(f"{len(grades)}/{limit or count} {say_grade(grade)}"), err=True)
-    lost = len(grades) < count and not limit
-    marks = add_up(grades, len(grades) == count, (endpoint.price_in, endpoint.price_out), lost)
+    marks = conclude(grades, limit, (endpoint.price_in, endpoint.price_out))
     # a part of the exam is for a look only and must not take an earned standing away
     standing = save_marks(settings, endpoint, marks) if marks.decides else None
     if as_json:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from firstfault.agent.exam.sitting import Grade, add_up, load_incidents, sit
+from firstfault.agent.exam.sitting import Grade, conclude, load_incidents, sit
 from firstfault.agent.exam.standing import Standing, save_marks
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ class ExamRun:
             self.problem = "the exam was stopped"
             return
         endpoint = self.model.endpoint
-        whole = len(self.grades) == len(load_incidents())
-        lost = len(self.grades) < self.count and not self.limit
-        marks = add_up(self.grades, whole, (endpoint.price_in, endpoint.price_out), lost)
+        marks = conclude(self.grades, self.limit, (endpoint.price_in, endpoint.price_out))
         if marks.decides:
             self.standing = save_marks(self.settings, endpoint, marks)
         else:

@@ -169,6 +169,12 @@ def is_unsafe(reply: Reply, knowledge: Knowledge) -> bool:
     )
 
 
+def conclude(grades: Sequence[Grade], limit: int, price: tuple[float, float]) -> Marks:
+    """Marks of an exam that is over: whole, lost where it ended by itself before that, else the part that was asked for."""
+    whole = len(grades) == len(load_incidents())
+    return add_up(grades, whole, price, lost=not whole and not limit)
+
+
 def add_up(
     grades: Sequence[Grade], whole: bool, price: tuple[float, float], lost: bool = False
 ) -> Marks:
