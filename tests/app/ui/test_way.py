@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from evals.running_page import free_port
 from tests.app.ui.menus import open_menu, unfold
+
+from firstfault import worker
+from firstfault.incidents.record import open_record
+from firstfault.intake.collect import Collection
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.settings import Settings
+from firstfault.workspace import Workspace
+from firstfault_tools.log.executors import Scanning, Workers
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
+    from tests.app.ui.conftest import StartPage
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., "Page"]
@@ -236,24 +247,56 @@ def test_an_open_draft_and_open_folds_stay_when_something_arrives(
     assert opened.get_attribute("open") is not None
 
 
-def test_work_is_shown_stops_and_goes_on(open_page: Open, tmp_path: Path) -> None:
-    log = tmp_path / "long.log"
-    log.write_text((STEP.format(minute=1, step=1, loss=2.0, digit=1) * 1000) * 900)
-    page = open_page()
-    open_menu(page, "Path on this machine", page.get_by_label("Files or folders"))
-    page.get_by_label("Files or folders").fill(str(log))
-    page.keyboard.press("Control+Enter")
-    page.get_by_role("button", name="Read paths").click()
-    work = page.get_by_test_id("stExpander").filter(has_text="long.log")
-    work.filter(has_text=re.compile("MB in all")).first.wait_for()
-    assert not work.first.get_by_test_id("stExpanderIconCheck").count()
-    page.get_by_role("button", name="Stop").click()
-    page.get_by_text("Stopped.").wait_for()
-    page.get_by_role("button", name="Go on: read it again").click()
-    # as a worker tells how far it is: a bar with the rate and the time left, and what was found
-    work.get_by_text(re.compile(r"\d MB/s, about \d+ s left")).first.wait_for()
-    work.get_by_role("progressbar").first.wait_for()
-    work.get_by_text("Found so far").first.wait_for()
+class Paused(Workspace):
+    """A worker's tools that tell how far they are and go on when they are let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def diagnose_collection(
+        self, collection: Collection, question: str = "", workers: Workers | None = None
+    ) -> Diagnosis:
+        assert workers is not None
+        assert workers.tell is not None
+        workers.tell(Scanning(30_000_000, 90_000_000, 300_000, (("stale handle", 2),)))
+        assert self.goes_on.wait(90)
+        return super().diagnose_collection(collection, question, workers)
+
+
+def test_work_is_shown_stops_and_goes_on(
+    open_page: Open, start_page: StartPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_page(free_port(), FIRSTFAULT_WORKER="external") as address:
+        page = open_page(at=address)
+        page.get_by_test_id("stChatInputTextArea").fill(LOG)
+        page.keyboard.press("Enter")
+        work = page.get_by_test_id("stExpander").filter(has_text=re.compile("kB in all"))
+        work.filter(has_text="Waiting for a worker").first.wait_for()
+        assert not work.first.get_by_test_id("stExpanderIconCheck").count()
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_text("Stopped.").wait_for()
+        page.get_by_role("button", name="Go on: read it again").click()
+        work.filter(has_text="Waiting for a worker").first.wait_for()
+
+        monkeypatch.setattr(worker, "SCAN_SECONDS", 0.0)
+        paused, over = Paused(), threading.Event()
+        record = open_record(Settings(data=tmp_path))
+        executor = worker.Worker(record, paused)
+        thread = threading.Thread(target=executor.work, args=(over,))
+        thread.start()
+        try:
+            # a bar with the rate and the time left, and what was found
+            work.get_by_text(re.compile(r"\d MB/s, about \d+ s left")).first.wait_for()
+            work.get_by_role("progressbar").first.wait_for()
+            work.get_by_text("Found so far: stale handle (2 lines)").first.wait_for()
+            paused.goes_on.set()
+            page.locator(".ff-verdict").wait_for()
+        finally:
+            paused.goes_on.set()
+            over.set()
+            thread.join()
+            record.database.close()
 
 
 def test_a_phone_and_200_percent_show_card_and_box(open_page: Open, incident: str) -> None:
