@@ -7,6 +7,8 @@ is installed; it is never written to the database or the data folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,7 @@ def with_model(settings: Settings, url: str, name: str, key: str = "") -> Settin
 
     Without a key the one already in use serves, for the address that it was given for and no other.
     """
-    url = url.strip().rstrip("/") or PUBLIC_URL
+    url = _tidy(url)
     secret = key.strip() or _known_key(settings, url)
     changed = settings.model_copy(
         update={"model_url": url, "model_name": name.strip(), "model_key": SecretStr(secret)}
@@ -43,8 +45,13 @@ def with_model(settings: Settings, url: str, name: str, key: str = "") -> Settin
     return changed
 
 
+def _tidy(url: str) -> str:
+    """The address as keys are kept for it."""
+    return url.strip().rstrip("/") or PUBLIC_URL
+
+
 def _known_key(settings: Settings, url: str) -> str:
-    if url == (settings.model_url.rstrip("/") or PUBLIC_URL):
+    if url == _tidy(settings.model_url):
         return settings.model_key.get_secret_value()
     return read_kept_key(url)
 
@@ -81,31 +88,60 @@ def connected(settings: Settings) -> Endpoint:
 
 
 def has_keyring() -> bool:
-    """The `keyring` package is installed."""
-    return find_spec("keyring") is not None
+    """The `keyring` package is installed and found a place of this system that keeps keys."""
+    return not _missing_keyring()
+
+
+def _missing_keyring() -> str:
+    """Why no key can be kept; empty where one can."""
+    if find_spec("keyring") is None:
+        return "the package keyring is not installed"
+    import keyring
+
+    # its own stand-ins for a backend that is absent or switched off keep nothing
+    if keyring.get_keyring().priority <= 0:
+        return "this system has no keyring that keeps keys; set FIRSTFAULT_MODEL_KEY instead"
+    return ""
 
 
 def keep_key(url: str, key: str) -> None:
     """Put a key into the system's keyring. Raises UsageError where that refuses it."""
-    if not has_keyring():
-        raise UsageError("the package keyring is not installed")
+    if missing := _missing_keyring():
+        raise UsageError(missing)
     import keyring
-    from keyring.errors import KeyringError
 
-    try:
-        keyring.set_password(RING, url, key)
-    except KeyringError as error:
-        raise UsageError(f"the keyring does not take the key: {error}") from error
+    with _refusals("does not take the key"):
+        keyring.set_password(RING, _tidy(url), key)
 
 
 def read_kept_key(url: str) -> str:
     """The key kept for an address; empty where there is none, or no keyring."""
-    if not has_keyring():
+    if _missing_keyring():
         return ""
     import keyring
+
+    try:
+        with _refusals("does not open"):
+            return keyring.get_password(RING, _tidy(url)) or ""
+    except UsageError:
+        return ""
+
+
+def forget_key(url: str) -> None:
+    """Take the key of an address out of the system's keyring. Raises UsageError where that refuses it."""
+    if read_kept_key(url):
+        import keyring
+
+        with _refusals("does not forget the key"):
+            keyring.delete_password(RING, _tidy(url))
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """A keyring is locked, its file not writable: said in a sentence."""
     from keyring.errors import KeyringError
 
     try:
-        return keyring.get_password(RING, url) or ""
-    except KeyringError:
-        return ""
+        yield
+    except (KeyringError, OSError) as error:
+        raise UsageError(f"the keyring {what}: {error}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from firstfault.agent.answerer import write_message
 from firstfault.agent.assessment import Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
+from firstfault.agent.failures import EndpointAway
 from firstfault.agent.graph import Conversation, Outcome
 from firstfault.agent.judge import Ruling
 from firstfault.agent.preview import Preview, make_preview
@@ -32,6 +33,7 @@ class Enriched:
     """`diagnosis` with what the model may add; `text` is its checked explanation, '' when it has none.
 
     problem: why there is none, in a sentence. The deterministic diagnosis stands in every case.
+    away: the endpoint was not there or let nobody in, so nothing is known of the model.
     """
 
     diagnosis: Diagnosis
@@ -39,6 +41,7 @@ class Enriched:
     citations: tuple[Citation, ...] = ()
     removed: str = ""
     problem: str = ""
+    away: bool = False
     assessment: Assessment | None = None
     outcome: Outcome | None = None
     ruling: Ruling | None = None
@@ -84,7 +87,8 @@ def enrich(
             "why": str(error),
         }
         tools = {**diagnosis.tools, "model": noted}
-        return Enriched(replace(diagnosis, tools=tools), problem=str(error))
+        away = isinstance(error, EndpointAway)
+        return Enriched(replace(diagnosis, tools=tools), problem=str(error), away=away)
     ruling = decide(context, assessment, earned=earned)
     text, citations = say(assessment, ruling, context)
     merged = apply(ruling, assessment, diagnosis, context)
@@ -108,11 +112,10 @@ def enrich(
         text,
         citations,
         say_removed(assessment),
-        "",
-        assessment,
-        outcome,
-        ruling,
-        dict(context.book.items),
+        assessment=assessment,
+        outcome=outcome,
+        ruling=ruling,
+        items=dict(context.book.items),
     )
 
 

@@ -27,6 +27,10 @@ class AnswerUnusable(ModelUnavailable):
     """The endpoint answered, and the answer is none in the schema."""
 
 
+class EndpointAway(ModelUnavailable):
+    """Nobody answered, or nobody may ask: that tells nothing of the model."""
+
+
 class TurnStopped(ModelUnavailable):
     """The person stopped the turn."""
 
@@ -133,7 +137,7 @@ def call_with_retry(
     except Exception as error:
         if not is_of_endpoint(error):
             raise
-        raise ModelUnavailable(explain_failure(error, endpoint)) from error
+        raise make_failure(error, endpoint) from error
 
 
 def refused_parameter(error: BaseException) -> str:
@@ -163,6 +167,25 @@ def _asked_wait(error: BaseException | None) -> float:
         return float(response.headers.get("retry-after", 0)) if response is not None else 0.0
     except ValueError:
         return 0.0
+
+
+def make_failure(error: BaseException, endpoint: Endpoint) -> ModelUnavailable:
+    """What is raised for an error of the endpoint."""
+    kind = EndpointAway if _is_away(error) else ModelUnavailable
+    return kind(explain_failure(error, endpoint))
+
+
+def _is_away(error: BaseException) -> bool:
+    import httpx
+    import openai
+
+    if isinstance(error, (openai.APITimeoutError, httpx.TimeoutException)):
+        return False  # it was there, and too slow
+    away = (
+        openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError, openai.RateLimitError,
+        openai.InternalServerError, openai.APIConnectionError, httpx.TransportError,
+    )  # fmt: skip
+    return isinstance(error, away)
 
 
 def explain_failure(error: BaseException, endpoint: Endpoint) -> str:

@@ -18,8 +18,8 @@ from firstfault.agent.failures import (
     AnswerUnusable,
     Deadline,
     TurnStopped,
-    explain_failure,
     is_of_endpoint,
+    make_failure,
 )
 from firstfault.agent.guard import make_tool_guard
 from firstfault.agent.model import Model
@@ -154,7 +154,7 @@ class Conversation:
         except Exception as error:
             if not is_of_endpoint(error):
                 raise
-            raise ModelUnavailable(explain_failure(error, self.context.endpoint)) from error
+            raise make_failure(error, self.context.endpoint) from error
         self._close(graph, config)
 
     def _given(self, graph: Any, config: Any, prompt: str, decision: dict[str, Any] | None) -> Any:

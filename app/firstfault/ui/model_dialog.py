@@ -9,9 +9,11 @@ import streamlit as st
 from firstfault.access import Role
 from firstfault.agent.connecting import (
     connected,
+    forget_key,
     has_keyring,
     keep_key,
     list_models,
+    read_kept_key,
     with_model,
 )
 from firstfault.agent.endpoint import PUBLIC_URL, Endpoint, read_endpoint
@@ -74,6 +76,8 @@ def _show_dialog() -> None:
         help="Stays in the memory of this page and its workers, never in the database. Servers of your own may need none.",
     )  # fmt: skip
     keep = has_keyring() and st.checkbox("Keep the key in this system's keyring", key="model-keep")
+    if has_keyring() and read_kept_key(url):
+        st.button("Forget the key kept for this address", key="model-forget", on_click=_forget, args=(url,))  # fmt: skip
     if st.button("List its models", icon=":material/list:", key="model-list"):
         _list(url, key)
     found: tuple[str, list[str]] = st.session_state.get(_NAMES, ("", []))
@@ -96,6 +100,14 @@ def _show_standing(endpoint: Endpoint) -> None:
     st.write(plain(f"{may_lead} {standing.why}"))
     if endpoint.needs_consent:
         st.caption("In an incident nothing is sent before somebody replied /send.")
+
+
+def _forget(url: str) -> None:
+    try:
+        require(Role.APPROVE)
+        forget_key(url)
+    except FirstfaultError as error:
+        st.error(plain(str(error)), icon=":material/error:")
 
 
 def _list(url: str, key: str) -> None:

@@ -9,12 +9,14 @@ from evals.fakes.liars import ADVERSARIES, DESTRUCTIVE
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply
 from tests.app.agent.conftest import MakeQuestion
 
-from firstfault.agent.endpoint import Endpoint
+from firstfault.agent.endpoint import Endpoint, Limits
 from firstfault.agent.enrich import enrich
 from firstfault.agent.exam import standing
+from firstfault.agent.exam.running import ExamRun
 from firstfault.agent.exam.sitting import Grade, add_up, is_out_of_reach, load_incidents, sit
 from firstfault.agent.exam.standing import Marks, failings, read_standing, save_marks
 from firstfault.agent.exam.surfaces import vary
+from firstfault.agent.model import EndpointModel
 from firstfault.investigation.diagnosis import LedBy
 from firstfault.settings import Settings
 from firstfault.workspace import Workspace
@@ -115,6 +117,19 @@ def test_the_mark_is_absolute_and_kept_by_endpoint_model_and_prompt(
     again = read_standing(settings, endpoint)
     assert not again.passed
     assert "another prompt" in again.why
+
+
+def test_an_endpoint_that_is_away_takes_no_standing(
+    settings: Settings, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server, no key: nothing is known of the model, whatever it has earned before."""
+    endpoint = Endpoint("m", "http://127.0.0.1:9/v1", limits=Limits(attempts=1))
+    save_marks(settings, endpoint, GOOD)
+    run = ExamRun(settings, EndpointModel(endpoint), workspace.knowledge, seed=3)
+    run.run()
+    assert "cannot be reached" in run.problem
+    assert run.standing is None
+    assert read_standing(settings, endpoint).passed
 
 
 def test_what_one_can_do_who_passed_and_lies(ask: MakeQuestion) -> None:

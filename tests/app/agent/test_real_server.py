@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from evals.fakes.llama_server import CONTEXT_TOKENS, find_weights, serve_llama
 from pydantic import BaseModel, Field
 from tests.app.agent.conftest import MakeQuestion
 
 from firstfault.agent.endpoint import Endpoint, Limits, Structure
 from firstfault.agent.enrich import enrich
+from firstfault.agent.exam.sitting import load_incidents
 from firstfault.agent.failures import explain_failure, is_of_endpoint
 from firstfault.agent.health import check_endpoint
 from firstfault.agent.model import EndpointModel
 from firstfault.agent.reply import Reply
+from firstfault.commands.model import COMMAND
 from firstfault_tools.findings import Confidence
 
 pytestmark = [
@@ -76,6 +82,30 @@ def test_tools_are_accepted(endpoint: Endpoint, ask: MakeQuestion) -> None:
     by_tool = replace(endpoint, structure=Structure.TOOL, limits=limits)
     enriched = enrich(ask(), EndpointModel(by_tool))
     assert enriched.problem or enriched.assessment is not None
+
+
+def test_its_exam_ends_by_itself_as_failed_and_is_kept_so(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole way of a person: the command against the server, its table, and the standing after it."""
+    given = {
+        "FIRSTFAULT_DATA": str(tmp_path), "FIRSTFAULT_MODEL": endpoint.name, "FIRSTFAULT_MODEL_URL": endpoint.url,
+        "FIRSTFAULT_MODEL_STRUCTURE": "schema", "FIRSTFAULT_MODEL_CONTEXT": str(CONTEXT_TOKENS),
+        "FIRSTFAULT_MODEL_ANSWER": "48", "FIRSTFAULT_MODEL_TURN_S": "90",
+    }  # fmt: skip
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    begin = time.monotonic()
+    told = CliRunner().invoke(COMMAND, ["exam", "--seed", "3"])
+    assert time.monotonic() - begin < 300
+    assert told.exit_code == 1, told.output
+    assert "out of reach" in told.output
+    status = CliRunner().invoke(COMMAND, ["status", "--json"])
+    row = json.loads(status.stdout)
+    assert row["may_lead"] is False
+    assert "did not pass" in row["why"]
+    assert row["marks"]["lost"]
+    assert row["marks"]["incidents"] < len(load_incidents()) / 4
 
 
 def test_doctor_reads_it(endpoint: Endpoint) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from firstfault.agent.exam.sitting import Grade, conclude, load_incidents, sit
 from firstfault.agent.exam.standing import Standing, save_marks
+from firstfault.agent.failures import EndpointAway
 
 if TYPE_CHECKING:
     from firstfault.agent.model import Model
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from firstfault.settings import Settings
 
 log = logging.getLogger(__name__)
-GIVE_UP = 3
-"""Incidents without an usable answer, from the beginning on, after which the rest is not sent."""
 
 
 @dataclass
@@ -55,13 +54,14 @@ class ExamRun:
 
     def run(self) -> None:
         """Sit the incidents until the result is decided, and keep it; a part that decides nothing is not kept."""
-        for grade in sit(
+        sitting = sit(
             self.model, self.knowledge, seed=self.seed, limit=self.limit, stop=self._stop.is_set
-        ):
-            self.grades.append(grade)
-            if len(self.grades) == GIVE_UP and all(g.problem for g in self.grades):
-                self.problem = grade.problem
-                return
+        )
+        try:
+            self.grades.extend(sitting)
+        except EndpointAway as error:
+            self.problem = str(error)
+            return
         if self._stop.is_set():
             self.problem = "the exam was stopped"
             return

@@ -19,6 +19,7 @@ from pathlib import Path
 from firstfault.agent.enrich import Enriched, enrich, make_question
 from firstfault.agent.exam.standing import Marks, failings
 from firstfault.agent.exam.surfaces import Incident, vary
+from firstfault.agent.failures import EndpointAway
 from firstfault.agent.judge import Explanation
 from firstfault.agent.model import Model
 from firstfault.agent.reply import Reply
@@ -73,6 +74,7 @@ def sit(
     """Grades one after the other; of a part of the exam every kind is taken in turn.
 
     It ends where the pass mark has come out of reach: what is left would cost tokens and change nothing.
+    Raises EndpointAway where nobody answers: an exam that nobody sat takes no standing away.
     to_the_end: go on all the same, for the whole table.
     """
     incidents = load_incidents()
@@ -122,6 +124,8 @@ def grade(incident: Incident, model: Model, knowledge: Knowledge) -> Grade:
         diagnosis = diagnose(artefacts, knowledge, (), incident.question)
         question = make_question(diagnosis, paths, knowledge, incident.question)
         enriched = enrich(question, model, earned=True)
+    if enriched.away:
+        raise EndpointAway(enriched.problem)
     return _mark(incident, enriched, knowledge, time.monotonic() - begin)
 
 
