@@ -45,6 +45,7 @@ from firstfault.incidents.records import (
 from firstfault.incidents.verdicts import say_related
 from firstfault.incidents.watch import Watch
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.next_action import describe_answer
 from firstfault.knowledge_base.search import Found
 from firstfault.knowledge_base.warm import WarmSearch
 from firstfault.postmortem.draft import Draft, SaidLine, draft_report
@@ -383,7 +384,9 @@ class Service:
             if diagnosis is None:
                 raise CannotAnalyse(f"incident {incident} has no diagnosis yet")
             return json.dumps(
-                redact_plain(diagnosis.to_json()), ensure_ascii=False, indent=1
+                redact_plain(describe_answer(diagnosis, self.workspace.knowledge.pages)),
+                ensure_ascii=False,
+                indent=1,
             ).encode()
         if form not in set(ReportFormat):
             raise UsageError(f"no format {form!r}; use json, md, html, docx or pdf")

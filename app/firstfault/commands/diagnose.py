@@ -22,6 +22,7 @@ import click
 from firstfault.agent.endpoint import is_configured
 from firstfault.errors import CannotAnalyse, FirstfaultError, InputUnreadable, UsageError
 from firstfault.intake.collect import Collection, collect_paths, collect_stream
+from firstfault.investigation.next_action import describe_answer
 from firstfault.paths import data_folder
 from firstfault.plain_text import show_answer, show_text, write_json
 from firstfault.workspace import Workspace
@@ -190,9 +191,9 @@ def _answer(
                 diagnosis = _wait_for_model(workspace, diagnosis, artefacts, question)
             except (KeyboardInterrupt, SystemExit):
                 # whoever waits no longer for the model still gets the verdict that was there before it
-                click.echo(write_json(diagnosis.to_json()))
+                click.echo(write_json(describe_answer(diagnosis, workspace.knowledge.pages)))
                 raise
-        click.echo(write_json(diagnosis.to_json()))
+        click.echo(write_json(describe_answer(diagnosis, workspace.knowledge.pages)))
     else:
         from firstfault.ui.terminal import render
 

@@ -77,6 +77,11 @@ def describe_verdict(diagnosis: Diagnosis, workspace: Workspace) -> dict[str, An
         "rank": diagnosis.first_failing_rank,
         "host": diagnosis.host,
         "facts": dict(card.facts),
-        "next": {"what": action.what, "command": action.command} if action else None,
+        "next": {
+            "what": action.what,
+            "where": action.where.said if action.where else "",
+            "command": action.command,
+            "reading": [f"{shown}: {follows}" for shown, follows in action.reading],
+        } if action else None,
         "evidence": [{"file": first.file, "line": first.line, "text": redact(first.text)}] if first else [],
     }  # fmt: skip

@@ -58,9 +58,10 @@ from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of
 from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault.investigation.next_action import choose_action, write_action
 from firstfault.postmortem.report import Cited
 from firstfault.postmortem.victims import ranks_in_trouble
-from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.place import name_ranks
 
 MAX_ROWS = 12
@@ -375,24 +376,22 @@ def _fix(t: Telling) -> str:
 
 
 def _next(t: Telling) -> str:
+    """The same action as the card's: what to run, where, and how to read it."""
     d = t.diagnosis
-    # what would be collected for any fault does not come before a fix of this one
-    likely = bool(d.fixes) and d.confidence is Confidence.LIKELY
-    ready = next((a for a in d.next_artefacts if a.command and (a.of_fault or not likely)), None)
-    fix = next((f for f in d.fixes if f.command), None)
-    settled = d.confidence is Confidence.CONFIRMED
-    if fix is not None and (settled or ready is None):
-        label = " It changes state." if fix.changes_state else " It only reads." if fix.kind == "x" else ""  # fmt: skip
-        block = (
-            f"{fix.text} {t.sources.marks(fix.citations, d)}{label}\n\n```bash\n{fix.command}\n```"
-        )
-    elif ready is not None:
-        block = f"Collect {ready.what}: {ready.why}.\n\n```bash\n{ready.command}\n```"
-    else:
-        page = _check_of_page(t)
-        block = page or (f"{d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}" if d.fixes else f"Nothing is left to run: {t.cause} {t.main}.")  # fmt: skip
+    action = choose_action(d, t.question.knowledge.pages)
+    if action is None:
+        return f"Nothing is left to run: {t.cause} {t.main}."
+    block = f"{write_action(action)} {t.sources.marks(action.citations, d)}".rstrip()
+    if action.changes_state:
+        block += " It changes state."
+    if action.command:
+        block += f"\n\n```bash\n{action.command}\n```"
+    if action.blanks:
+        block += f"\n\nPut in: {'; '.join(action.blanks)}."
+    if action.reading:
+        block += "\n\n" + "\n".join(f"- {shown}: {follows}" for shown, follows in action.reading)
     block += _before_departure(t)
-    rest = [f for f in d.fixes[:4] if f is not fix and f.text not in block]
+    rest = [f for f in d.fixes[:4] if f.text not in block]
     after = "\n\nThen:\n\n" + "\n".join(f"- {f.text} {t.sources.marks(f.citations, d)}" for f in rest) if rest else ""  # fmt: skip
     return block + after
 
@@ -409,24 +408,6 @@ def _before_departure(t: Telling) -> str:
             f"comes back at the same step, the batches there are at fault, else the rate or the hardware."
         )
     return f"\n\nThe numbers first went wrong at step {onset.row.step}.{replay}"
-
-
-def _check_of_page(t: Telling) -> str:
-    """The first check with a command of the page that the verdict cites."""
-    from firstfault_tools.knowledge.page import bullets
-
-    for citation in t.diagnosis.citations:
-        page = t.question.knowledge.pages.get(citation.page or "")
-        section = page.section("How to confirm") if page is not None else None
-        for item in bullets(section.text) if section is not None else ():
-            text = "\n".join(item)
-            found = re.search(r"```\w*\n(.{1,800}?)\n\s*```", text, re.DOTALL)
-            if found is not None and page is not None:
-                words = text[: found.start()].strip()
-                mark = t.sources.add(Citation(0, CitationKind.PAGE, words, page=page.id, heading="How to confirm", url=page.url))  # fmt: skip
-                command = "\n".join(x.strip() for x in found[1].split("\n"))
-                return f"{words} {mark}\n\n```bash\n{command}\n```"
-    return ""
 
 
 def _collect(t: Telling) -> str:

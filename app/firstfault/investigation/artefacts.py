@@ -34,7 +34,10 @@ def choose_artefacts(
         wanted = finding.kind.removeprefix("signature.")
         for signature in examination.logs.signatures.signatures:
             if signature.id == wanted:
-                out += [NextArtefact(n.what, n.why, n.command, True) for n in signature.next]
+                out += [
+                    NextArtefact(n.what, n.why, n.command, True, n.run_on, n.supports_if, n.refutes_if)
+                    for n in signature.next
+                ]  # fmt: skip
     facts = _facts(examination, judgement)
     names = _names(examination, judgement)
     for rule in knowledge.artefacts:
@@ -43,6 +46,11 @@ def choose_artefacts(
                 _fill(str(rule["what"]), names),
                 _fill(str(rule["why"]), names),
                 _fill(str(rule["command"]), names, in_command=True),
+                False,
+                *(
+                    _fill(str(rule.get(k, "")), names)
+                    for k in ("run_on", "supports_if", "refutes_if")
+                ),
             )
             if artefact.what not in {a.what for a in out}:
                 out.append(artefact)

@@ -83,6 +83,11 @@ def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
     )  # fmt: skip
 
 
+def find_value(name: str, diagnosis: Diagnosis) -> str:
+    """What the evidence names for a blank, '' where it names nothing."""
+    return next((_value(blank, diagnosis) for blank in _blanks() if blank.name == name), "")
+
+
 def _name_devices(command: str, diagnosis: Diagnosis) -> str:
     """The one adapter or drive that a page names as an example becomes the one of the evidence."""
     for device in _EXAMPLES:

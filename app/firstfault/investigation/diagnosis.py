@@ -92,6 +92,8 @@ class Fix:
     command: str | None = None
     condition: str = ""
     """When it holds, where it does not hold for the leading explanation."""
+    own: bool = False
+    """It mends the mechanism that was found, not only the class of fault that its page is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +133,15 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class NextArtefact:
     """What to collect next, why, and with which command. of_fault: it is asked for by this fault's own signature,
-    not by its kind."""
+    not by its kind. run_on, supports_if, refutes_if: where it is run and how its output is read."""
 
     what: str
     why: str
     command: str
     of_fault: bool = False
+    run_on: str = ""
+    supports_if: str = ""
+    refutes_if: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.stack import FrameworkTable, read_frameworks
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.kind_pages import fix_of_kind
 from firstfault_tools.knowledge.page import Fix as PageFix
 from firstfault_tools.knowledge.page import FixKind, Page
 
@@ -53,7 +54,8 @@ def choose_fixes(
     counts = {FixKind.IMMEDIATE: 0, FixKind.STRUCTURAL: 0}
     limits = {FixKind.IMMEDIATE: MAX_IMMEDIATE, FixKind.STRUCTURAL: MAX_STRUCTURAL}
     fitting = list(_fitting(page.fixes, examination, finding, knowledge.frameworks))
-    for fix in put_named_first(fitting, finding):
+    ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
+    for fix in ordered:
         if counts[fix.kind] >= limits[fix.kind]:
             continue
         if objections(fix.text, fix.command, knowledge.variables):
@@ -69,6 +71,7 @@ def choose_fixes(
                 changes_state=fix.changes_state,
                 citations=(log_citations[0], number),
                 command=fix.command,
+                own=fix is named,
             )
         )
     out.sort(key=lambda f: (f.kind == FixKind.STRUCTURAL.value, raises_timeout(f.text)))
@@ -87,15 +90,21 @@ def _fitting(
     yield from (fix for fix, _ in fitting)
 
 
-def put_named_first(fixes: Sequence[PageFix], finding: Finding) -> list[PageFix]:
-    """The fixes with that one first which speaks of what was found, in words that no other of the page uses.
+def put_named_first(
+    fixes: Sequence[PageFix], finding: Finding, begins: str = ""
+) -> tuple[list[PageFix], PageFix | None]:
+    """The fixes with that one first which is of what was found, and that one where there is one.
 
     A page holds fixes for several causes of one kind; its order tells which is the commonest, not which is this one.
+    Labels that the finding bears out in full come before what the data of its kind name (begins: how that fix begins),
+    and this before a fix whose own words, which no other of the page uses, the finding shares.
     """
     now = [fix for fix in fixes if fix.kind is FixKind.IMMEDIATE]
     labelled = [f for f in now if len(s := _label(f)) >= LEAST_LABEL and s <= _told(finding)]
+    if not labelled and begins:
+        labelled = [f for f in now if f.text.startswith(begins)][:1]
     if labelled:
-        return [*labelled, *(fix for fix in fixes if fix not in labelled)]
+        return [*labelled, *(fix for fix in fixes if fix not in labelled)], labelled[0]
     told = [_stems(fix.text) for fix in now]
     found = _stems(
         f"{finding.title} {finding.evidence[0].text[:MOST_COMPARED] if finding.evidence else ''}"
@@ -103,9 +112,17 @@ def put_named_first(fixes: Sequence[PageFix], finding: Finding) -> list[PageFix]
     uses = Counter(word for words in told for word in words)
     shares = [sum(1 for word in words & found if uses[word] == 1) for words in told]
     if not shares or max(shares) < LEAST_SHARED or max(shares) < MUCH_MORE * shares[0]:
-        return list(fixes)
+        return list(fixes), None
     named = now[shares.index(max(shares))]
-    return [named, *(fix for fix in fixes if fix is not named)]
+    return [named, *(fix for fix in fixes if fix is not named)], named
+
+
+def _named_fix(examination: Examination, finding: Finding) -> str:
+    """How the fix begins that the finding's signature, or the table of kinds, names."""
+    wanted = finding.kind.removeprefix("signature.")
+    if wanted == finding.kind:
+        return fix_of_kind(finding.kind)
+    return next((s.fix for s in examination.logs.signatures.signatures if s.id == wanted), "")
 
 
 def _label(fix: PageFix) -> set[str]:

@@ -22,6 +22,7 @@ from firstfault.incidents.records import new_id
 from firstfault.intake.collect import Collection, collect_bytes, collect_paths
 from firstfault.intake.places import read_roots, refuse_outside, refuse_place
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.next_action import describe_answer
 from firstfault.knowledge_base.search import SearchIndex, open_index
 from firstfault.knowledge_base.warm import WarmSearch
 from firstfault.plain_text import say_pattern_error
@@ -75,7 +76,7 @@ class Desk:
         diagnosis = self.workspace.diagnose_collection(collection, question)
         handle = self._keep(collection)
         self._diagnoses[handle] = diagnosis
-        return {"evidence": handle, **diagnosis.to_json()}
+        return {"evidence": handle, **describe_answer(diagnosis, self.workspace.knowledge.pages)}
 
     def ask(self, question: str, evidence: str = "") -> dict[str, Any]:
         """One turn of the conversation: a question alone, or about evidence that was diagnosed."""
@@ -210,7 +211,7 @@ class Desk:
         diagnosis = self.service.diagnosis(incident)
         if diagnosis is None:
             raise UsageError(f"incident {incident} has no diagnosis yet")
-        return {"evidence": incident, **diagnosis.to_json()}
+        return {"evidence": incident, **describe_answer(diagnosis, self.workspace.knowledge.pages)}
 
     def experiments(self, incident: str = "") -> dict[str, Any]:
         """Experiments on record, with what to run next."""

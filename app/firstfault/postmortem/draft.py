@@ -10,6 +10,8 @@ from pathlib import Path
 from firstfault import __version__
 from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
 from firstfault.investigation.headline import capitalise, say_plainly
+from firstfault.investigation.next_action import Action as Check
+from firstfault.investigation.next_action import ActionKind, choose_action, write_action
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
 from firstfault.postmortem.pace import Pace, check_fix, read_pace
@@ -93,7 +95,7 @@ def draft_report(draft: Draft) -> Report:
         went_well=_went_well(diagnosis, artefacts, pace, impact, book),
         went_badly=_went_badly(diagnosis, impact, timeline),
         by_luck=_by_luck(pace, book),
-        actions=_actions(diagnosis, book),
+        actions=_actions(draft, book),
         prevention=choose_prevention(
             draft.knowledge, diagnosis.category, diagnosis.signature, _page(draft)
         ),
@@ -311,10 +313,15 @@ def _by_luck(pace: Pace | None, book: Book) -> tuple[Cited, ...]:
     )  # fmt: skip
 
 
-def _actions(diagnosis: Diagnosis, book: Book) -> tuple[Action, ...]:
+def _actions(draft: Draft, book: Book) -> tuple[Action, ...]:
+    """What settles the cause, where it is not settled, as the card has it; then the fixes."""
+    diagnosis, page = draft.diagnosis, _page(draft)
     quotes = {c.n: c for c in diagnosis.citations}
     kinds = {"immediate": "mitigate", "structural": "prevent"}
-    out = [
+    first = choose_action(diagnosis, {page.id: page} if page is not None else {})
+    check = first if first is not None and first.kind is ActionKind.CHECK else None
+    out = [Action("investigate", _say_check(check))] if check is not None else []
+    out += [
         Action(
             kinds.get(fix.kind, fix.kind),
             fix.text,
@@ -323,8 +330,15 @@ def _actions(diagnosis: Diagnosis, book: Book) -> tuple[Action, ...]:
         for fix in diagnosis.fixes
     ]
     if diagnosis.confidence is not Confidence.CONFIRMED:
-        out += [Action("investigate", f"Collect {a.what}: {a.why}.") for a in diagnosis.next_artefacts]  # fmt: skip
+        said = check.what.lower() if check is not None else ""
+        out += [Action("investigate", f"Collect {a.what}: {a.why}.") for a in diagnosis.next_artefacts if a.what.lower() != said]  # fmt: skip
     return tuple(out)
+
+
+def _say_check(check: Check) -> str:
+    command = f" `{'; '.join(check.command.splitlines())}`" if check.command else ""
+    read = "".join(f" {shown}: {follows.rstrip('.')}." for shown, follows in check.reading)
+    return f"{write_action(check)}{command}{read}"
 
 
 def _lessons(diagnosis: Diagnosis, draft: Draft, book: Book) -> tuple[Cited, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from firstfault.investigation.diagnosis import Citation, Diagnosis, Fix
-from firstfault.ui.card import Action
+from firstfault.investigation.next_action import Action
 from firstfault.ui.leading import say_condition
 from firstfault.ui.marks import icon, link_marks, mark_text
 from firstfault.ui.next_step import write_effect

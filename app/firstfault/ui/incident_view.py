@@ -26,7 +26,8 @@ from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident, IncidentState
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
-from firstfault.ui.card import Action, make_card
+from firstfault.investigation.next_action import Action
+from firstfault.ui.card import make_card
 from firstfault.ui.details import show_details, show_events
 from firstfault.ui.door import one_at_a_time, service
 from firstfault.ui.evidence import role_by_place, show_evidence

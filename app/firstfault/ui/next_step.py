@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 import streamlit as st
 
-from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.ui.card import Action
+from firstfault.investigation.diagnosis import Citation, Diagnosis
+from firstfault.investigation.next_action import Action
 from firstfault.ui.effects import LOOKS, judge_command
 from firstfault.ui.marks import icon, link_marks, mark_text, sentence
 
@@ -23,13 +24,15 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
     """The one thing to do, inside the card. Without a command its words can be copied."""
     citations = {c.n: c for c in diagnosis.citations}
     marks = link_marks(action.citations, citations)
+    where = f"<b>{escape(action.where.said)}:</b> " if action.where is not None else ""
     if action.command:
         effect = write_effect(action.command, action.changes_state)
         why = f'<span class="ff-muted">: {escape(action.why)}</span>' if action.why else ""
-        said = f"<p>{mark_text(sentence(action.what), citations)}{marks}{why}</p>"
+        said = f"<p>{where}{mark_text(sentence(action.what), citations)}{marks}{why}</p>"
     else:
         effect = marks
-        said = f'<p class="ff-muted">{escape(sentence(action.why))}</p>' if action.why else ""
+        why = f'<span class="ff-muted">{escape(sentence(action.why))}</span>' if action.why else ""
+        said = f"<p>{where}{why}</p>" if where or why else ""
     if action.blanks:
         said += f'<p class="ff-muted">Put in: {escape("; ".join(action.blanks))}.</p>'
     st.html(
@@ -39,10 +42,17 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
     # words have the copy button of a code block, but not its letters
     with st.container(key="action-command" if action.command else "action-words"):
         st.code(action.command or action.what.replace("`", ""), language=None, wrap_lines=True)
-    if action.then:
-        st.html(
-            f'<p class="ff ff-then"><b>If it holds:</b> {mark_text(sentence(action.then), citations)}</p>'
-        )
+    if action.reading:
+        st.html(write_reading(action, citations))
+
+
+def write_reading(action: Action, citations: Mapping[int, Citation]) -> str:
+    """How the output is read: what follows from what it shows."""
+    rows = (
+        f"<p><b>{mark_text(condition, citations)}:</b> {mark_text(sentence(follows), citations)}</p>"
+        for condition, follows in action.reading
+    )
+    return f'<div class="ff ff-then">{"".join(rows)}</div>'
 
 
 def show_collecting(diagnosis: Diagnosis, above: Action | None) -> None:

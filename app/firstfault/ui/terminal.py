@@ -13,8 +13,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis, Fix
+from firstfault.investigation.next_action import Action
 from firstfault.plain_text import show_line, show_text
-from firstfault.ui.card import Action, Card, make_card
+from firstfault.ui.card import Card, make_card
 from firstfault.ui.leading import say_condition, say_leading
 from firstfault_tools.findings import Verdict
 from firstfault_tools.knowledge.page import Page
@@ -129,7 +130,8 @@ def _verdict(diagnosis: Diagnosis, card: Card) -> list[Row]:
 def _action(action: Action | None) -> list[Row]:
     if action is None:
         return []
-    said = action.what + (f": {action.why}" if action.why else "")
+    where = f"{action.where.said}: " if action.where is not None else ""
+    said = where + action.what + (f": {action.why}" if action.why else "")
     marks = "".join(f"[{n}]" for n in action.citations)
     state = "  (changes state)" if action.changes_state else ""
     out = [_head(action.title), _say(f"{said}{state} {marks}".rstrip())]
@@ -137,8 +139,7 @@ def _action(action: Action | None) -> list[Row]:
         out.append(_say(f"Put in: {'; '.join(action.blanks)}.", "dim"))
     if action.command:
         out.append(_command(action.command))
-    if action.then:
-        out.append(_say(f"If it holds: {action.then}"))
+    out += [_say(f"{condition}: {follows}") for condition, follows in action.reading]
     return [*out, GAP]
 
 

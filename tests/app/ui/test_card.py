@@ -13,9 +13,9 @@ from rich.console import Console
 
 from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt, NextArtefact
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
+from firstfault.investigation.next_action import ActionKind, choose_action
 from firstfault.ui.card import (
     NO_PLACE,
-    choose_action,
     make_card,
     say_idle,
     say_where,
@@ -136,7 +136,7 @@ def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagno
     assert likely is not None
     assert open_ is not None
     assert (sure.what, sure.title) == (eight.fixes[0].text, "Do next")
-    assert likely.settles
+    assert likely.kind is ActionKind.CHECK
     assert likely.command
     assert open_.command == eight.next_artefacts[0].command
 

@@ -16,7 +16,9 @@ from firstfault_tools.knowledge.pack import load_rows, read_yaml
 from firstfault_tools.expressions import expression
 
 FIX_NOW, FIX_FOR_GOOD = "Fix now", "Fix for good"
-HEADINGS = ("Symptoms", "Why it happens", "How to confirm", FIX_NOW, FIX_FOR_GOOD, "What it is not", "Prevent")  # fmt: skip
+CONFIRM = "How to confirm"
+HEADINGS = ("Symptoms", "Why it happens", CONFIRM, FIX_NOW, FIX_FOR_GOOD, "What it is not", "Prevent")  # fmt: skip
+_PARTS = expression(r"\b(Run on|Supports|Refutes): ")
 _STATE = expression(r"\s*\[changes state\]\s*", re.I)
 
 
@@ -37,6 +39,20 @@ class Fix:
     quote: str
     command: str | None = None
     changes_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a page that is a command: what it shows if the page's cause is the one, and what if it is not.
+
+    run_on: where it is run, a name of run_places.json or words; empty where the command itself tells.
+    """
+
+    text: str
+    command: str
+    run_on: str = ""
+    supports_if: str = ""
+    refutes_if: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,14 @@ class Page:
         return tuple(out)
 
 
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """Checks with a command, in page order."""
+        section = self.section(CONFIRM)
+        found = [_check(b) for b in bullets(section.text)] if section is not None else []
+        return tuple(check for check in found if check is not None)
+
+
 def bullets(text: str) -> list[list[str]]:
     """Top-level list items of Markdown, each as its lines without the marker."""
     items: list[list[str]] = []
@@ -101,25 +125,42 @@ def bullets(text: str) -> list[list[str]]:
     return items
 
 
-def _fix(lines: list[str], kind: FixKind, heading: str) -> Fix:
+def _check(lines: list[str]) -> Check | None:
+    words, command = _part(lines)
+    if not command:
+        return None
+    text, *parts = _PARTS.split(" ".join(words))
+    told = dict(zip(parts[::2], (p.strip().rstrip(".") for p in parts[1::2]), strict=True))
+    return Check(
+        text.strip().rstrip(":."), command, told.get("Run on", ""), told.get("Supports", ""), told.get("Refutes", "")
+    )  # fmt: skip
+
+
+def _part(lines: list[str]) -> tuple[list[str], str]:
+    """The words of a list item, and its first command."""
     words: list[str] = []
     code: list[str] = []
-    fenced = False
+    fenced = fences = 0
     for line in lines:
         stripped = line.strip()
         if stripped.startswith("```"):
-            fenced = not fenced
-        elif fenced:
+            fenced, fences = 1 - fenced, fences + 1
+        elif fenced and fences == 1:
             code.append(line[2:] if line.startswith("  ") else line)
-        elif stripped:
+        elif stripped and not fenced:
             words.append(stripped)
+    return words, "\n".join(code).strip()
+
+
+def _fix(lines: list[str], kind: FixKind, heading: str) -> Fix:
+    words, command = _part(lines)
     quote = " ".join(words)
     return Fix(
         text=_STATE.sub(" ", quote).strip(),
         kind=kind,
         heading=heading,
         quote=quote,
-        command="\n".join(code).strip() or None,
+        command=command or None,
         changes_state=_STATE.search(quote) is not None,
     )
 

@@ -32,11 +32,18 @@ NARROWED_SETS = 8
 
 @dataclass(frozen=True, slots=True)
 class NextArtefact:
-    """What would settle an open question, why, and the command that collects it."""
+    """What would settle an open question, why, and the command that collects it.
+
+    run_on: where, a name of run_places.json or words; empty where the command tells. supports_if, refutes_if: what it
+    shows where the signature's cause is the one, and where it is not.
+    """
 
     what: str
     why: str
     command: str
+    run_on: str = ""
+    supports_if: str = ""
+    refutes_if: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class Signature:
     root_cause: str
     page: str
     next: tuple[NextArtefact, ...]
+    fix: str = ""
+    """How that fix of the page begins which mends what this line shows; empty where the page has one cause."""
     at_least: int = 1
     """Matching lines below which it is no hit: a notice that one event a line makes a fault in numbers."""
     roles: frozenset[FindingRole] = frozenset()
@@ -82,9 +91,10 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
             root_cause=str(row["root_cause"]),
             page=str(row["page"]),
             next=tuple(
-                NextArtefact(str(n["what"]), str(n["why"]), str(n["command"]))
+                NextArtefact(**{str(k): str(v) for k, v in n.items()})
                 for n in row.get("next") or ()
             ),
+            fix=str(row.get("fix") or ""),
             at_least=int(row.get("at_least") or 1),
             roles=frozenset(map(FindingRole, row.get("roles") or ())),
             explains={Complaint(k): float(v) for k, v in (row.get("explains") or {}).items()},

@@ -1,0 +1,208 @@
+"""What is done next? One thing: what is run, where, how its output is read, and what to do then.
+
+Where the evidence itself shows the cause, it is the fix; where mechanisms of one class look alike, it is the check
+that tells them apart. Page, terminal, alert, report, MCP and conversation give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from firstfault.investigation.blanks import fill_command
+from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
+from firstfault.investigation.run_place import RunPlace, find_fix_place, find_run_place
+from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.knowledge.page import Page
+
+NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
+"""Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
+
+GONE = frozenset({Category.OOM})
+"""Kinds whose process is gone with what it held: its memory can be looked at in the next run only, which should have
+the fix in it."""
+
+
+class ActionKind(StrEnum):
+    """Whether it mends the fault or settles what it is."""
+
+    FIX = "fix"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do: in words, and as a command where there is one."""
+
+    kind: ActionKind
+    what: str
+    why: str = ""
+    command: str = ""
+    where: RunPlace | None = None
+    supports_if: str = ""
+    """What the output shows where the explanation holds."""
+    refutes_if: str = ""
+    """What it shows where it does not."""
+    then: str = ""
+    """The fix, to be done where the output bears the explanation out."""
+    blanks: tuple[str, ...] = ()
+    """What the person has to put into the command: `NODE, the name of the node`."""
+    changes_state: bool = False
+    citations: tuple[int, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """`Do next` for a fix, `Check next` for what would settle the verdict."""
+        return "Do next" if self.kind is ActionKind.FIX else "Check next"
+
+    @property
+    def reading(self) -> tuple[tuple[str, str], ...]:
+        """How the output is read: (condition, what follows), the supporting one first."""
+        rows = []
+        if self.then or self.supports_if:
+            shown = (
+                f"If it shows {self.supports_if}" if self.supports_if else "If it bears that out"
+            )
+            rows.append((shown, self.then or "the explanation above holds"))
+        if self.refutes_if:
+            rows.append((f"If {self.refutes_if}", "it is not this"))
+        return tuple(rows)
+
+
+def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
+    """The first fix of what is confirmed or of what the evidence itself shows; of what is likely its own check, else
+    the first fix; of what is less than that the artefact that is missing; nothing for a healthy run."""
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return None
+    fixes = sorted(
+        (f for f in diagnosis.fixes if f.kind == "immediate"), key=lambda f: bool(f.condition)
+    )
+    fixes = fixes or list(diagnosis.fixes)
+    if fixes and (diagnosis.confidence is Confidence.CONFIRMED or _is_at_hand(fixes[0], diagnosis)):
+        return _fix(fixes[0], diagnosis)
+    return (
+        _find_check(diagnosis, pages, fixes)
+        or (_fix(fixes[0], diagnosis) if fixes else None)
+        or _ask(diagnosis, diagnosis.next_artefacts[:1], "")
+    )
+
+
+def write_action(action: Action) -> str:
+    """Where and what, in one sentence: `On gpu-a17: space of each target.`"""
+    where = f"{action.where.said}: " if action.where is not None else ""
+    why = f": {action.why}" if action.why else ""
+    return f"{where}{action.what}{why}".rstrip(".") + "."
+
+
+def describe_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str, Any] | None:
+    """The same as a JSON-able mapping."""
+    action = choose_action(diagnosis, pages)
+    if action is None:
+        return None
+    return {**asdict(action), "kind": action.kind.value, "blanks": list(action.blanks), "citations": list(action.citations)}  # fmt: skip
+
+
+def describe_answer(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str, Any]:
+    """The diagnosis as every door gives it to a machine: schema `firstfault.diagnosis/1` with its next action."""
+    return {**diagnosis.to_json(), "next_action": describe_action(diagnosis, pages)}
+
+
+def _is_at_hand(fix: Fix, diagnosis: Diagnosis) -> bool:
+    """What is likely and mended by a fix of its own mechanism; or named by its own message, and mended by a command or
+    at the next start."""
+    if diagnosis.confidence is not Confidence.LIKELY or fix.condition:
+        return False
+    named = diagnosis.category in NAMED_BY_MESSAGE and bool(fix.command)
+    return fix.own or named or diagnosis.category in GONE
+
+
+def _find_check(
+    diagnosis: Diagnosis, pages: Mapping[str, Page], fixes: Sequence[Fix]
+) -> Action | None:
+    """What settles the verdict: the page's own check of what is likely, else the artefact that is missing."""
+    own = [a for a in diagnosis.next_artefacts if a.command and a.of_fault]
+    wanted = [a for a in diagnosis.next_artefacts if a.command]
+    if diagnosis.confidence is not Confidence.LIKELY:
+        return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
+    then = next((fix.text for fix in fixes if not fix.condition), "")
+    # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
+    return (
+        _ask(diagnosis, [a for a in own if a.supports_if], then)
+        or _check_of_page(diagnosis, pages, then)
+        or _ask(diagnosis, own if fixes else wanted, then)
+    )
+
+
+def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Action | None:
+    """The first artefact, with its command where it has one."""
+    if not wanted:
+        return None
+    first = wanted[0]
+    command, blanks = fill_command(first.command, diagnosis)
+    return Action(
+        ActionKind.CHECK,
+        first.what[:1].upper() + first.what[1:],
+        first.why,
+        command,
+        find_run_place(diagnosis, command, first.run_on) if command else None,
+        first.supports_if,
+        first.refutes_if,
+        then,
+        blanks,
+    )
+
+
+def _check_of_page(diagnosis: Diagnosis, pages: Mapping[str, Page], then: str) -> Action | None:
+    """A check of the page that the verdict rests on: one whose output is explained and whose names are all known comes
+    first."""
+    for citation in diagnosis.citations:
+        page = pages.get(citation.page or "") if citation.kind is CitationKind.PAGE else None
+        if page is None:
+            continue
+        found = [
+            (bool(check.supports_if), not blanks, check, command, blanks)
+            for check in page.checks
+            for command, blanks in [fill_command(check.command, diagnosis)]
+        ]
+        if not found:
+            return None
+        *_, check, command, blanks = max(found, key=lambda f: f[:2])
+        place = find_run_place(diagnosis, command, check.run_on)
+        return Action(
+            ActionKind.CHECK,
+            check.text,
+            "",
+            _lines_at(place, command, diagnosis, check.run_on),
+            place,
+            check.supports_if,
+            check.refutes_if,
+            then,
+            blanks,
+            citations=(citation.n,),
+        )
+    return None
+
+
+def _lines_at(place: RunPlace, command: str, diagnosis: Diagnosis, run_on: str) -> str:
+    """The lines that are run at one place: a page may add what is asked elsewhere."""
+    if run_on:
+        return command
+    lines = [x for x in command.split("\n") if find_run_place(diagnosis, x).kind == place.kind]
+    return "\n".join(lines) or command
+
+
+def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
+    command, blanks = fill_command(fix.command or "", diagnosis)
+    condition = f"{fix.condition[:1].upper()}{fix.condition[1:]}"
+    return Action(
+        ActionKind.FIX,
+        fix.text,
+        condition,
+        command,
+        find_fix_place(diagnosis, fix.text, command),
+        blanks=blanks,
+        changes_state=fix.changes_state,
+        citations=fix.citations,
+    )

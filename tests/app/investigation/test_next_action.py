@@ -1,0 +1,142 @@
+"""Is the next action one thing that can be done as it is written: what, where, and how its output is read?"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import jsonschema
+import pytest
+from evals.cases import find_case
+
+from firstfault.investigation.diagnosis import Diagnosis, Fix, NextArtefact
+from firstfault.investigation.next_action import (
+    ActionKind,
+    choose_action,
+    describe_answer,
+    write_action,
+)
+from firstfault.investigation.run_place import find_fix_place, find_run_place, kinds
+from firstfault.paths import knowledge_folder
+from firstfault.workspace import Workspace
+from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.kind_pages import named_fixes
+from firstfault_tools.knowledge.page import FixKind
+
+WORKSPACE = Workspace()
+PAGES = WORKSPACE.knowledge.pages
+
+
+@pytest.fixture(scope="module")
+def fault() -> Diagnosis:
+    case = find_case("public-comm-27-per-rank-continue-skips-backward")
+    return WORKSPACE.diagnose_paths([case / "log.txt"])
+
+
+@pytest.mark.parametrize(
+    ("command", "host", "rank", "said"),
+    [
+        ("dmesg -T | grep -i xid", "gpu-a17", 11, "On gpu-a17"),
+        ("dmesg -T | grep -i xid", None, 11, "On the node of rank 11"),
+        ("dmesg -T | grep -i xid", None, None, "On each node of the job"),
+        ("dmesg -T | grep -i xid", "localhost", None, "On each node of the job"),
+        ("lfs df -h /scratch", None, None, "On any node that mounts the file system"),
+        ("python -c 'import torch'", "gpu-a17", 3, "On gpu-a17, in the environment of the job"),
+        ("sacct -j 1 --format=State", "gpu-a17", 3, "On a login node of the cluster"),
+        ("kubectl describe pod x-0", "gpu-a17", 3, "Where kubectl reaches the cluster"),
+        ("ipmitool -H 10.0.0.1 -U admin sel elist", "gpu-a17", 3, "From any machine on the management network"),
+        ("export NCCL_DEBUG=INFO", "gpu-a17", 3, "In the job script, for the next start"),
+        ("CUDA_LAUNCH_BLOCKING=1 torchrun train.py", "gpu-a17", 3, "In the job script, for the next start"),
+        ("# Megatron: stays as it is\n--micro-batch-size 1", "gpu-a17", 3, "In the settings of the run"),
+        ("torch.autograd.set_detect_anomaly(True)", "gpu-a17", 3, "In the training script"),
+        ("grep -nE nan train.log | head", "gpu-a17", 3, "Where these logs lie"),
+    ],
+)  # fmt: skip
+def test_a_command_says_where_it_runs(
+    fault: Diagnosis, command: str, host: str | None, rank: int | None, said: str
+) -> None:
+    told = replace(fault, host=host, first_failing_rank=rank)
+    assert find_run_place(told, command).said == said
+
+
+def test_data_may_name_the_place_by_kind_or_in_words(fault: Diagnosis) -> None:
+    assert find_run_place(fault, "dmesg", "scheduler").said == "On a login node of the cluster"
+    assert find_run_place(fault, "dmesg", "on the file server").said == "On the file server"
+
+
+def test_a_pod_stands_for_its_node(fault: Diagnosis) -> None:
+    told = replace(fault, host="llm-worker-3", root_cause="pod llm-worker-3 was evicted")
+    told = replace(told, first_line=None, citations=())
+    assert find_run_place(told, "df -h /dev/shm").said == "In pod llm-worker-3"
+
+
+@pytest.mark.parametrize(
+    ("cause", "text", "said"),
+    [
+        ("it failed, called from main (/home/kim/llm/train.py:188)", "Divide it.", "In /home/kim/llm/train.py:188"),
+        ("raised in f (/opt/site-packages/x/y.py:3)", "Divide it.", None),
+        ("it failed", "Set `NCCL_IB_GID_INDEX` to the row of RoCE v2.", "In the settings of the run"),
+    ],
+)  # fmt: skip
+def test_a_fix_in_words_says_where_it_is_applied(
+    fault: Diagnosis, cause: str, text: str, said: str | None
+) -> None:
+    told = replace(fault, root_cause=cause, category=Category.CODE_BUG)
+    place = find_fix_place(told, text, "")
+    assert (place.said if place is not None else None) == said
+
+
+def test_the_fix_of_the_mechanism_comes_before_a_check_and_that_of_a_class_after(
+    fault: Diagnosis,
+) -> None:
+    likely = replace(fault, confidence=Confidence.LIKELY, category=Category.COMMUNICATION)
+    fix = Fix("Use the right row.", "immediate", False, (1, 2))
+    check = NextArtefact("the rows", "why", "show_gids", True, "", "row 3 empty", "row 3 filled")
+    of_class = replace(likely, fixes=(fix,), next_artefacts=(check,))
+    own = replace(of_class, fixes=(replace(fix, own=True),))
+    doubtful = replace(own, confidence=Confidence.POSSIBLE)
+    first, second, third = (choose_action(d, {}) for d in (of_class, own, doubtful))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first.kind is ActionKind.CHECK
+    assert first.reading == (
+        ("If it shows row 3 empty", "Use the right row."),
+        ("If row 3 filled", "it is not this"),
+    )
+    assert second.kind is ActionKind.FIX
+    assert (third.kind, third.then) == (ActionKind.CHECK, "")
+    assert write_action(first).endswith("The rows: why.")
+
+
+def test_every_door_for_machines_gives_it_by_the_schema(fault: Diagnosis) -> None:
+    path = knowledge_folder().parent / "app/firstfault/investigation/diagnosis.schema.json"
+    answer = describe_answer(fault, PAGES)
+    jsonschema.validate(json.loads(json.dumps(answer)), json.loads(path.read_text("utf-8")))
+    assert answer["next_action"]["where"]["said"]
+    healthy = replace(fault, verdict=Verdict.HEALTHY)
+    assert describe_answer(healthy, PAGES)["next_action"] is None
+
+
+def test_a_check_names_a_place_that_is_known_and_says_both_or_neither() -> None:
+    for page in PAGES.values():
+        for check in page.checks:
+            assert not check.run_on or check.run_on in kinds() or " " in check.run_on, page.id
+            assert not check.refutes_if or check.supports_if, f"{page.id}: {check.text}"
+
+
+def test_a_fix_that_data_name_stands_on_its_page() -> None:
+    named = {s.id: (s.page, s.fix) for s in WORKSPACE.knowledge.signatures.signatures if s.fix}
+    rows = {k: (r.get("page", ""), r["fix"]) for k, r in named_fixes().items() if "fix" in r}
+    every = [f.text for p in PAGES.values() for f in p.fixes if f.kind is FixKind.IMMEDIATE]
+    for name, (page, begins) in {**named, **rows}.items():
+        texts = (
+            [f.text for f in PAGES[page].fixes if f.kind is FixKind.IMMEDIATE] if page else every
+        )
+        assert len([t for t in texts if t.startswith(begins)]) == 1, f"{name}: {begins}"
+
+
+def test_no_command_of_a_fault_says_its_host_in_a_comment() -> None:
+    for rule in WORKSPACE.knowledge.artefacts:
+        assert not re.search(r"# on \{", str(rule["command"])), rule["what"]
