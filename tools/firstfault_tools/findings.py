@@ -6,15 +6,14 @@ loose text. Keys inside `Finding.facts` carry their unit (`tried_gib`, `elapsed_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
 
+from firstfault_tools.facts import Fact, FactReader
+from firstfault_tools.facts import Json as Json
 from firstfault_tools.finding_roles import FindingRole, roles_of_kind
-
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
 class Verdict(StrEnum):
@@ -130,7 +129,7 @@ class Strength:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(FactReader):
     """One fact that a tool established, with the evidence it stands on.
 
     kind: dotted, stable id (`collective.never_entered`, `signature.cuda-oom`, `hardware.xid`).
@@ -159,12 +158,20 @@ class Finding:
     origin: str = ""
     """Where in the program's own code it came from, as the title says it: `, called from main (train.py:12)`."""
 
+    subject: str = ""
+    """Who or what the title begins with: `rank 3`, `GPU 0`."""
+
     opening: str = ""
     """The part of the title that stands where a rule knows better what it means; '' where all of it does."""
 
     def reworded(self, rest: str) -> str:
         """Its title with another reading of what happened."""
         return f"{self.opening or self.title}{rest}"
+
+    @property
+    def predicate(self) -> str:
+        """What its title says of its subject."""
+        return self.title[len(self.subject) :].removeprefix(": ")
 
     def says(self, words: str) -> bool:
         """Whether the title holds these words already."""
@@ -179,37 +186,32 @@ class Finding:
     @property
     def pod(self) -> str | None:
         """Pod that it tells of."""
-        told = self.facts.get("pod")
-        return told if isinstance(told, str) and told else None
+        return self.text(Fact.POD) or None
 
     @property
     def pid(self) -> int | None:
         """Process that it tells of."""
-        told = str(self.facts.get("pid") or "")
-        return int(told) if told.isdecimal() else None
+        return self.whole(Fact.PID)
 
     @property
     def gpu_index(self) -> int | None:
         """Index of its GPU on the host."""
-        told = self.facts.get("gpu_index")
-        return told if isinstance(told, int) else None
+        return self.whole(Fact.GPU_INDEX)
 
     @property
     def pci_address(self) -> str | None:
         """Address of its device."""
-        told = self.facts.get("pci_address")
-        return told if isinstance(told, str) and told else None
+        return self.text(Fact.PCI_ADDRESS) or None
 
     @property
     def survived(self) -> bool:
         """The run went on after it."""
-        return bool(self.facts.get("survived"))
+        return self.flag(Fact.SURVIVED)
 
     @property
     def starts_at(self) -> int:
         """Line at which what it tells of began; 0 where that is the line it quotes."""
-        line = self.facts.get("starts_at")
-        return int(line) if isinstance(line, int | float | str) and line else 0
+        return self.whole(Fact.STARTS_AT) or 0
 
     def has(self, role: FindingRole) -> bool:
         """Whether this kind of finding plays a part."""
@@ -217,7 +219,7 @@ class Finding:
 
     def explains(self, complaint: Complaint) -> float:
         """How much of a complaint this finding accounts for, 0 to 1."""
-        told = self.facts.get("explains")
+        told = self.fact(Fact.EXPLAINS)
         weight = told.get(complaint) if isinstance(told, Mapping) else None
         return float(weight) if isinstance(weight, int | float) else 0.0
 

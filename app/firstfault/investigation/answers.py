@@ -257,8 +257,10 @@ def _find_nothing_learned(examination: Examination, complaint: Complaint) -> Fin
     if first.has(FindingRole.NEW_HEAD):
         first = replace(
             first,
-            title=f"{first.title.partition(': expected')[0]}; it was loaded to be used and not trained again, so its answers are random: the "
-            "trained head was not saved with the weights or the adapter (modules_to_save, the task type of the adapter), or its name differs",
+            title=first.reworded(
+                "; it was loaded to be used and not trained again, so its answers are random: the "
+                "trained head was not saved with the weights or the adapter (modules_to_save, the task type of the adapter), or its name differs"
+            ),
         )
     return replace(first, level=Level.FAILURE)
 

@@ -12,6 +12,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Verdict
 
 MAX_ARTEFACTS = 4
@@ -72,9 +73,12 @@ def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
     finding = judgement.finding
     if finding is None:
         return {}
-    facts = finding.facts
     lost = next((f for f in examination.findings if f.kind == "peers.lost"), None)
-    peer = facts.get("peer") or facts.get("node") or (lost.host if lost is not None else None)
+    peer = (
+        finding.text(Fact.PEER)
+        or finding.text(Fact.NODE)
+        or (lost.host if lost is not None else "")
+    )
     seated = examination.logs.placement.host_of(finding.rank) if finding.rank is not None else None
     time = finding.time or next((e.time for e in finding.evidence if e.time is not None), None)
     known = {

@@ -11,6 +11,7 @@ from firstfault_tools.causality.attribution import process_of, rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.bus import call_gpu, number_gpus
 from firstfault_tools.log.digest import Mark
@@ -100,10 +101,10 @@ def _told_beside(examination: Examination, finding: Finding) -> Finding:
 
 def _is_own_host(logs: LogIncident, finding: Finding, rank: int | None) -> bool:
     """The host is that of the rank, and not of another rank that printed what befell it."""
-    printed = finding.facts.get("ranks")
-    if rank is None or not isinstance(printed, list) or not printed or rank in printed:
+    printed = finding.wholes(Fact.RANKS)
+    if rank is None or not printed or rank in printed:
         return True
-    return all(logs.placement.host_of(int(str(r))) != finding.host for r in printed)
+    return all(logs.placement.host_of(r) != finding.host for r in printed)
 
 
 def _is_one_process(finding: Finding) -> bool:
@@ -132,7 +133,7 @@ def choose_rank(finding: Finding, cited: Place) -> int | None:
     if finding.rank is None or cited.rank in (None, finding.rank):
         return finding.rank
     quoted = finding.kind.startswith(("signature.", "traceback.", "exit."))
-    named = str(finding.facts.get("rank") or "") == str(finding.rank)
+    named = finding.whole(Fact.RANK) == finding.rank
     named = named or any(
         int(m[1]) == finding.rank for m in _NAMED.finditer(finding.evidence[0].text[:2000])
     )

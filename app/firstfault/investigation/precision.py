@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firstfault.investigation.verdict import Judgement
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding, Verdict
 
 CONFIRMED_FROM = 0.99
@@ -85,9 +86,9 @@ def name_family(finding: Finding) -> str:
     """
     if not finding.kind.startswith("signature."):
         return "tool"
-    if finding.facts.get("raised"):
+    if finding.flag(Fact.RAISED):
         return "line, raised"
-    return "line, captured" if finding.facts.get("captured") else "line, bare"
+    return "line, captured" if finding.flag(Fact.CAPTURED) else "line, bare"
 
 
 def weigh_precision(judgement: Judgement, table: PrecisionTable | None) -> Judgement:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.collectives.remedies import describe_remedy, read_question
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level, Verdict
 
@@ -44,7 +45,7 @@ def weigh_remedy(examination: Examination, judgement: Judgement, question: str) 
 
 def _join_path(examination: Examination, judgement: Judgement, told: Finding) -> Judgement:
     """The experiment that points at direct copies, together with the check that shows what bends them."""
-    if "P2P" not in str(told.facts.get("setting", "")):
+    if "P2P" not in told.text(Fact.SETTING):
         return judgement
     seen = next((f for f in examination.findings if f.kind.startswith(_PEER_PATH)), None)
     if seen is None:

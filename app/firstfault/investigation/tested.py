@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.diagnosis import Hypothesis
 from firstfault.investigation.fixes import evidence_numbers
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding
 
 MOST = 8
@@ -20,7 +21,7 @@ def tested_hypotheses(
     for finding in findings:
         if finding.kind not in ("experiment.refuted", "experiment.supported"):
             continue
-        words = str(finding.facts.get("root_cause") or finding.facts.get("hypothesis") or "")
+        words = finding.text(Fact.ROOT_CAUSE) or finding.text(Fact.HYPOTHESIS)
         numbers = tuple(evidence_numbers(book, finding.evidence))
         refuted = finding.kind == "experiment.refuted"
         if not words or not numbers or (not refuted and _is_told(words, finding.title, told)):

@@ -12,6 +12,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.health import Condition, HealthProof, prove_health
 from firstfault.investigation.vetoes import read_statement
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
@@ -55,9 +56,7 @@ def judge(
         if proof.holds:
             return Judgement(Verdict.HEALTHY, None, Confidence.LIKELY, proof=proof)
     if chain.first is not None:
-        verdict = (
-            Verdict.WARNING if chain.first.facts.get("severity") == "warning" else Verdict.FAULT
-        )
+        verdict = Verdict.WARNING if chain.first.text(Fact.SEVERITY) == "warning" else Verdict.FAULT
         return Judgement(verdict, chain.first, _confidence(examination, chain.first))
     grave = [
         f

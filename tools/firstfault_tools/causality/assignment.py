@@ -10,6 +10,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.named_place import STRIKES_ONE, place_named
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.place import NOWHERE, Place
@@ -120,7 +121,7 @@ def _by_port(clues: _Clues, finding: Finding) -> Finding:
 
 def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
     local = finding.category in STRIKES_ONE or finding.has(FindingRole.BELOW_RANKS)
-    if not local or _is_shared(finding) or finding.facts.get("ranks"):
+    if not local or _is_shared(finding) or finding.flag(Fact.RANKS):
         return finding
     alone = clues.failed if len(clues.failed) < 2 else _ranks_alike(finding, clues.findings)
     return _take(finding, _only(alone))
@@ -166,7 +167,7 @@ def _by_sole_process(clues: _Clues, finding: Finding) -> Finding:
     if _is_shared(finding) or finding.category in (*_NOBODYS, Category.NUMERICAL):
         return finding  # the first rank prints what was averaged over all
     # what several processes report alike is not that of the one whose traceback was pasted
-    several = int(str(finding.facts.get("told_by") or 0)) >= 2
+    several = (finding.whole(Fact.TOLD_BY) or 0) >= 2
     if several or any(WRITTEN_TWICE.search(e.text) for e in finding.evidence):
         return finding
     return _take(finding, _sole_rank(clues.incident))
@@ -191,18 +192,16 @@ def _rank_at_port(clues: _Clues, finding: Finding) -> int | None:
     """The one rank of the port's host whose own RDMA connections broke; its partners elsewhere met the same."""
     met: set[int] = set()
     for other in clues.findings:
-        ranks = other.facts.get("ranks")
-        told = other.has(FindingRole.RDMA) or other.has(FindingRole.PORT_DOWN)
-        if told and isinstance(ranks, list):
-            met |= {int(str(r)) for r in ranks}
+        if other.has(FindingRole.RDMA) or other.has(FindingRole.PORT_DOWN):
+            met |= {*other.wholes(Fact.RANKS)}
     table, host = clues.incident.placement, finding.host or ""
     return _only({r for r in met if same_host(table.place_of(r).host or "", host)})
 
 
 def _raised_alone(incident: LogIncident, finding: Finding) -> int | None:
     """The one of several ranks that raised it itself: its traceback is that rank's own."""
-    ranks = finding.facts.get("ranks")
-    if not finding.facts.get("raised") or not isinstance(ranks, list) or len(ranks) != 1:
+    ranks = finding.wholes(Fact.RANKS)
+    if not finding.flag(Fact.RAISED) or len(ranks) != 1:
         return None
     # what a comparison of ranks raises is raised by whoever compared
     compares = _COMPARES.search(finding.title) is not None
@@ -289,7 +288,7 @@ def _rank_of_actor(incident: LogIncident, finding: Finding) -> tuple[int | None,
 
 
 def _host_gone(finding: Finding) -> str | None:
-    return finding.host or str(finding.facts.get("node") or "") or None
+    return finding.host or finding.text(Fact.NODE) or None
 
 
 def _victim_of_growth(finding: Finding, findings: Sequence[Finding]) -> int | None:
@@ -381,7 +380,7 @@ def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
 def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
     table = incident.placement
     place = place_named(incident, finding)
-    gpus = finding.facts.get("gpus_on_host")
+    gpus = finding.whole(Fact.GPUS_ON_HOST)
     rank = None
     if (
         finding.category in STRIKES_ONE
@@ -390,7 +389,7 @@ def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
     ):
         rank = _rank_of_nccl(incident, finding)
     if rank is None and replace(place, host=None) != NOWHERE:
-        rank = table.ranks_of(place, gpus=gpus if isinstance(gpus, int) else None).only
+        rank = table.ranks_of(place, gpus=gpus).only
     if rank is None and place.gpu is not None and finding.host is None:
         rank = _rank_of_index(incident, finding, place.gpu)
     if (

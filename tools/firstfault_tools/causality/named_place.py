@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding
 from firstfault_tools.log.place import Place
@@ -33,8 +34,7 @@ _DESCRIPTION = 80
 
 def place_named(incident: LogIncident, finding: Finding) -> Place:
     """The process, GPU or pod that a finding names."""
-    facts = finding.facts
-    bus = str(facts.get("pci") or facts.get("bus") or finding.pci_address or "") or None
+    bus = finding.text(Fact.PCI) or finding.text(Fact.BUS) or finding.pci_address
     pod = finding.pod or _pod(finding) or _pod_in_front(finding)
     if not pod and FindingRole.POD_REMOVED in finding.roles:
         pod = _pod_described(incident, finding)

@@ -165,13 +165,11 @@ def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
         if finding.has(FindingRole.KEYS_MISMATCH) and finding.evidence:
             told = _explain(incident, finding)
             if told is not None:
-                finding = replace(finding, title=f"{finding.title.split(': ')[0]}: {told}")
+                finding = replace(finding, title=finding.reworded(f": {told}"))
         elif finding.has(FindingRole.SHAPES_MISMATCH) and finding.evidence:
             told = _explain_shapes(incident, finding)
             if told is not None:
-                finding = replace(
-                    finding, title=f"{finding.title.split(': the checkpoint')[0]}: {told}"
-                )
+                finding = replace(finding, title=finding.reworded(f": {told}"))
         out.append(finding)
     return out
 

@@ -19,6 +19,7 @@ from firstfault_tools.causality.kills import weigh_kills
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.correlation.relations import decide, relate, rows_of
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.prefix import read_prefix
@@ -161,7 +162,7 @@ def _weigh_abort(situation: _Situation, finding: Finding) -> Finding:
 
 def _weigh_own_abort(situation: _Situation, finding: Finding) -> Finding:
     """A process that ends itself by SIGABRT once a service has told it that another one is lost."""
-    if finding.kind != "stacks.fatal_error" or finding.facts.get("error") != "Aborted":
+    if finding.kind != "stacks.fatal_error" or finding.text(Fact.ERROR) != "Aborted":
         return finding
     places = [(e.file, e.line) for e in finding.evidence]
     told = any(
@@ -313,7 +314,7 @@ def _is_told_below(abort: Finding, findings: Sequence[Finding]) -> bool:
 
 def _where_is_known(incident: LogIncident, findings: Sequence[Finding]) -> bool:
     """The kernel log was read and has an Xid of the program only, or the launches were blocking."""
-    return any(f.facts.get("xid") for f in findings) or any(
+    return any(f.flag(Fact.XID) for f in findings) or any(
         _BLOCKING.match(text) for _, _, text in incident.lines_with(("LAUNCH_BLOCKING",))
     )
 

@@ -282,6 +282,7 @@ def _from_hits(
         page=(why.page if why is not None else None) or signature.page,
         roles=signature.roles,
         origin=origin,
+        opening=fill_template(signature.opening, values),
         strength=Strength(len(signature.needs), min(map(len, signature.patterns))),
         facts={
             **lead.captures,
@@ -462,6 +463,7 @@ def _signal_finding(exits: list[Exit]) -> Finding:
     return Finding(
         kind=f"exit.{name.lower()}",
         title=f"{who} {how}",
+        subject=who,
         level=level,
         category=category,
         confidence=Confidence.LIKELY if level is Level.FAILURE else Confidence.POSSIBLE,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 
@@ -62,7 +63,7 @@ def join_full_target(findings: Sequence[Finding]) -> list[Finding]:
     target = next((f for f in findings if f.kind == KIND), None)
     if target is None:
         return list(findings)
-    path = str(target.facts.get("path"))
+    path = target.text(Fact.PATH)
     refused = [f for f in findings if f.has(FindingRole.NO_SPACE) and not f.survived and _is_below(f, path)]  # fmt: skip
     if not refused:
         return list(findings)
@@ -80,5 +81,5 @@ def join_full_target(findings: Sequence[Finding]) -> list[Finding]:
 
 def _is_below(finding: Finding, path: str) -> bool:
     """What was written lies on that file system, so far as the finding names it."""
-    written = str(finding.facts.get("path") or "")
+    written = finding.text(Fact.PATH)
     return not written.startswith("/") or written.startswith(path.rstrip("/") + "/")

@@ -16,6 +16,7 @@ from firstfault_tools.collectives.recorder_dump import (
     read_dump,
 )
 from firstfault_tools.errors import ToolError, UnreadableArtefact
+from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.registry import Artefact, Reader, Reading
 
@@ -274,14 +275,15 @@ def _facts(blame: Blame, dumps: Mapping[int, Dump]) -> dict[str, Json]:
         "missing_dumps": list(_missing_dumps(dumps))[:64],
     }
     if blame.step is not None:
-        facts["seq"] = blame.step.seq
-        facts["process_group"] = blame.step.group.name
-        facts["operation"] = Counter(e.op for e in blame.step.entries.values()).most_common(1)[0][0]
-        facts["timeout_ms"] = max(e.timeout_ms for e in blame.step.entries.values())
+        entries = blame.step.entries.values()
+        facts |= {
+            "seq": blame.step.seq,
+            "process_group": blame.step.group.name,
+            "operation": Counter(e.op for e in entries).most_common(1)[0][0],
+            "timeout_ms": max(e.timeout_ms for e in entries),
+        }
     user = blame.wait.entry.user_frame if blame.wait else None
-    if user is not None:
-        facts["user_frame"] = str(user)
-    return facts
+    return facts | known(user_frame=None if user is None else str(user))
 
 
 def _missing_dumps(dumps: Mapping[int, Dump]) -> tuple[int, ...]:

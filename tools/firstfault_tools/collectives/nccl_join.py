@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding, Level
 
 STOPPED = "nccl.init_stopped"
@@ -21,7 +22,7 @@ def join_communicators(findings: Sequence[Finding]) -> list[Finding]:
     told: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.kind == STOPPED:
-            told[str(finding.facts.get("communicator"))].append(finding)
+            told[finding.text(Fact.COMMUNICATOR)].append(finding)
     for identity, parts in told.items():
         if len(parts) > 1:
             joined = _join(identity, parts)
@@ -30,7 +31,7 @@ def join_communicators(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _join(identity: str, parts: Sequence[Finding]) -> Finding:
-    size = int(str(parts[0].facts["ranks_expected"]))
+    size = parts[0].whole(Fact.RANKS_EXPECTED) or 0
     absent = set.intersection(*(_absent(f) for f in parts))
     began = size - len(absent)
     label = f"the NCCL communicator of {size} ranks (commId {identity}) never came up"
@@ -54,5 +55,4 @@ def _join(identity: str, parts: Sequence[Finding]) -> Finding:
 
 def _absent(finding: Finding) -> set[int]:
     """Ranks that a log does not have; of long lists the finding keeps the first."""
-    absent = finding.facts.get("absent_ranks")
-    return {int(str(r)) for r in absent} if isinstance(absent, list) else set()
+    return set(finding.wholes(Fact.ABSENT_RANKS))

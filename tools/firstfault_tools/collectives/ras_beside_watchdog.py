@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 
 MISMATCH = "collective.ras_mismatch"
@@ -17,7 +18,7 @@ MISMATCH = "collective.ras_mismatch"
 
 def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding]:
     """The ranks behind, as a failure, where the log holds a timeout of the watchdog."""
-    behind = [f for f in findings if f.kind == MISMATCH and f.facts.get("behind_ranks")]
+    behind = [f for f in findings if f.kind == MISMATCH and f.flag(Fact.BEHIND_RANKS)]
     if not behind or not incident.work:
         return []
     return [_confirm(f) for f in behind[:1]]

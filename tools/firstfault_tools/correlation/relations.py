@@ -55,7 +55,7 @@ class Match:
             and not (self.live and finding.survived)
             and not (self.outlived and not finding.survived)
             and not (self.ranked and finding.rank is None)
-            and all(finding.facts.get(k) in v for k, v in (self.facts or {}).items())
+            and all(finding.fact(k) in v for k, v in (self.facts or {}).items())
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding, Level
 
 REFUTES = Rule("refuted-by-experiment", Relation.CONTRADICTS, "trials with stated error rates refute it")  # fmt: skip
@@ -25,9 +26,9 @@ def weigh_experiments(findings: Sequence[Finding], trail: Trail) -> list[Finding
     if not trials:
         return list(findings)
     out = [_weigh(f, trials, trail) for f in findings]
-    told = {f.facts["by_experiment"]: f for f in out if "by_experiment" in f.facts}
+    told = {f.text(Fact.BY_EXPERIMENT): f for f in out if f.flag(Fact.BY_EXPERIMENT)}
     for place, finding in enumerate(out):
-        if finding.kind in SINGLED_OUT and (by := told.get(finding.facts.get("experiment"))):
+        if finding.kind in SINGLED_OUT and (by := told.get(finding.text(Fact.EXPERIMENT))):
             # what an explanation took over from an experiment is said once
             out[place] = replace(finding, level=Level.CONTEXT)
             trail.note(TAKEN_OVER, finding, out[place], by)
@@ -58,15 +59,15 @@ def _support(finding: Finding, trial: Finding) -> Finding:
         level=_RAISED.get(finding.level, finding.level),
         confidence=Confidence.LIKELY if sure is Confidence.POSSIBLE else sure,
         evidence=(*finding.evidence[:1], *trial.evidence, *finding.evidence[1:]),
-        facts={**finding.facts, "by_experiment": trial.facts["experiment"]},
+        facts={**finding.facts, Fact.BY_EXPERIMENT: trial.fact(Fact.EXPERIMENT)},
     )
 
 
 def _is_about(trial: Finding, finding: Finding) -> bool:
     """The experiment was made to settle this explanation."""
-    if trial.facts.get("finding") and trial.facts["finding"] == finding.kind:
+    if trial.text(Fact.FINDING) == finding.kind:
         return True
-    cause = str(trial.facts.get("root_cause") or "").lower().rstrip(".")
+    cause = trial.text(Fact.ROOT_CAUSE).lower().rstrip(".")
     title = finding.title.lower().rstrip(".")
     return bool(cause) and (cause in title or title in cause)
 
@@ -75,8 +76,7 @@ def _is_at(trial: Finding, finding: Finding) -> bool:
     """A cause was found in the very place that the experiment singled out."""
     if trial.kind not in SINGLED_OUT or finding.level not in (Level.CAUSE, Level.FAILURE):
         return False
-    culprits = trial.facts.get("culprits")
-    names = [str(c) for c in culprits] if isinstance(culprits, Sequence) else []
+    names = trial.names(Fact.CULPRITS)
     if trial.kind == "experiment.path":
         return any(_names(finding.title, name) for name in names)
     return finding.host is not None and finding.host.split(".")[0] in {n.split(".")[0] for n in names}  # fmt: skip

@@ -68,6 +68,8 @@ class Signature:
     """Matching lines below which it is no hit: a notice that one event a line makes a fault in numbers."""
     roles: frozenset[FindingRole] = frozenset()
     """What is true of the line beside level and category; rules ask for it and name no signature."""
+    opening: str = ""
+    """How `root_cause` begins, where a rule may know better than the line what it means."""
     explains: Mapping[Complaint, float] = field(default_factory=dict)
     """Complaints that the line accounts for where it is no fault by itself, with `Finding.explains`'s weight."""
 
@@ -97,6 +99,7 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
             fix=str(row.get("fix") or ""),
             at_least=int(row.get("at_least") or 1),
             roles=frozenset(map(FindingRole, row.get("roles") or ())),
+            opening=str(row.get("opening") or ""),
             explains={Complaint(k): float(v) for k, v in (row.get("explains") or {}).items()},
         )
     except (ValueError, TypeError, KeyError) as error:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from statistics import median
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold, quote_line
 from firstfault_tools.log.prefix import read_prefix
@@ -416,7 +417,7 @@ def _name_event(
 def join_levels(finding: Finding, levels: Sequence[Finding]) -> Finding:
     """An out-of-memory finding with the level that explains it in its title."""
     for level in levels:
-        if level.kind == HEAVIER and level.facts.get("holder") != finding.rank:
+        if level.kind == HEAVIER and level.whole(Fact.HOLDER) != finding.rank:
             continue
         return replace(
             finding,

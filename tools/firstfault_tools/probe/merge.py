@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.hardware.outliers import Outlier, find_low
@@ -163,7 +164,7 @@ def _join_busy(records: Sequence[ProbeRecord], rates: list[Finding]) -> list[Fin
         why = (record.reason or "in use").split(";")[0]
         title = f"{place.label} is in use by another process ({why})"
         if slow:
-            title += f", which explains its rate: {slow[0].title.split(': ', 1)[-1]}"
+            title += f", which explains its rate: {slow[0].predicate}"
         level = Level.CAUSE if slow else Level.CONTEXT
         users = record.values.get("processes")
         if isinstance(users, list) and users:
@@ -254,8 +255,7 @@ def _make(
 
 
 def _loss(finding: Finding) -> float:
-    loss = finding.facts.get("below_percent")
-    return float(loss) if isinstance(loss, int | float) else 0.0
+    return finding.number(Fact.BELOW_PERCENT) or 0.0
 
 
 def _describe_odd(
@@ -284,7 +284,8 @@ def _describe_odd(
         "spread_percent": busy,
     }
     sure = Confidence.CONFIRMED if odd.z is not None else Confidence.LIKELY
-    return _make(record, "odd_one_out", title, Level.CAUSE, metric.category, sure, facts)
+    found = _make(record, "odd_one_out", title, Level.CAUSE, metric.category, sure, facts)
+    return replace(found, subject=odd.key.label)
 
 
 def _check_card(
@@ -316,9 +317,10 @@ def _check_card(
         "card": card.name,
         "source": card.source,
     }
-    return _make(
+    found = _make(
         record, "below_published", title, Level.FAILURE, metric.category, Confidence.LIKELY, facts
     )
+    return replace(found, subject=place.label)
 
 
 def _report_failures(records: Sequence[ProbeRecord]) -> list[Finding]:

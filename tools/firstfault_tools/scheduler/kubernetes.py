@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.excerpt import (
     NumberedLine,
@@ -147,8 +148,8 @@ def drop_repeats(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     seen: set[tuple[object, ...]] = set()
     kept = []
     for finding in findings:
-        container = finding.facts.get("container")
-        key = (finding.kind, finding.pod, finding.facts.get("node"), container)
+        container = finding.text(Fact.CONTAINER)
+        key = (finding.kind, finding.pod, finding.text(Fact.NODE), container)
         loose = key[:2]
         if key in seen or (loose in seen and not container):
             continue
@@ -218,7 +219,7 @@ def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
 
 def _weigh_ready(finding: Finding, ready: set[str]) -> Finding:
     """A probe that failed while the container came up: all containers of the pod are ready and run."""
-    if finding.kind != "kubernetes.probe_failed" or finding.facts.get("pod") not in ready:
+    if finding.kind != "kubernetes.probe_failed" or finding.pod not in ready:
         return finding
     title = f"{finding.title}; the pod is ready and runs since"
     return replace(finding, level=Level.CONTEXT, title=title)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact, known
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 from firstfault_tools.scheduler.kubernetes_reasons import (
@@ -137,7 +138,7 @@ def find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
 
 def _add_message(finding: Finding, message: str) -> Finding:
     """The finding about a pod with what the kubelet says of the reason."""
-    title = finding.reworded(f" ({finding.facts['reason']}: {message[:160]})")
+    title = finding.reworded(f" ({finding.text(Fact.REASON)}: {message[:160]})")
     return replace(finding, title=title, facts={**finding.facts, "message": message[:300]})
 
 
@@ -164,17 +165,15 @@ def describe_container(container: Container, file: str) -> list[Finding]:
         title = f"Pod {pod}{node}: {meaning.reading}{when} ({ended.reason or 'terminated'}{code}{limit})"
         if meaning.kind != "oom_killed":
             title = title.replace(limit, "") if limit else title
-        facts: dict[str, object] = {"pod": container.pod, "reason": ended.reason}
-        if container.name:
-            facts["container"] = container.name
-        if ended.exit_code is not None:
-            facts["exit_code"] = ended.exit_code
-        if container.memory_limit:
-            facts["memory_limit"] = container.memory_limit
-        if container.restarts and container.restarts.isdecimal():
-            facts["restarts"] = int(container.restarts[:9])
-        if container.node:
-            facts["node"] = container.node
+        restarts = container.restarts or ""
+        facts = known(
+            container=container.name or None,
+            exit_code=ended.exit_code,
+            memory_limit=container.memory_limit or None,
+            restarts=int(restarts[:9]) if restarts.isdecimal() else None,
+            node=container.node or None,
+        )
+        facts = {"pod": container.pod, "reason": ended.reason, **facts}
         found.append(
             Finding(
                 kind=f"kubernetes.{meaning.kind}",
@@ -185,7 +184,7 @@ def describe_container(container: Container, file: str) -> list[Finding]:
                 evidence=(quote_line(file, ended.number, ended.text, host=container.node),),
                 host=container.node or container.pod,
                 page=None,
-                facts=facts,  # type: ignore[arg-type]
+                facts=facts,
             )
         )
     return found
@@ -221,13 +220,12 @@ def make_finding(
 ) -> Finding:
     """A finding about a pod or a node. place: file, line number, text of the line."""
     file, number, line = place
-    facts: dict[str, str] = {"reason": reason}
-    if pod:
-        facts["pod"] = pod
-    if node:
-        facts["node"] = node
-    if message:
-        facts["message"] = message[:300]
+    facts = known(
+        reason=reason,
+        pod=pod or None,
+        node=node or None,
+        message=message[:300] if message else None,
+    )
     evidence: Evidence = quote_line(file, number, line, host=node)
     return Finding(
         kind=f"kubernetes.{meaning.kind}",

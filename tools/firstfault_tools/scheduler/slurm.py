@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.facts import Fact, known
+from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.log.digest import FileDigest
@@ -138,13 +139,8 @@ def _describe_job(job: Job, file: str) -> Finding | None:
         value = job.get(name)
         if value and value != "Unknown":
             details.append(f"{words} {value}")
-    facts: dict[str, Json] = {"job_id": job.job_id, "state": state, "reason": reason or None}
-    if code is not None:
-        facts["exit_code"] = code
-    if number:
-        facts["signal"] = number
-    if nodes:
-        facts["nodes"] = nodes
+    told = known(exit_code=code, signal=number or None, nodes=nodes or None)
+    facts = {"job_id": job.job_id, "state": state, "reason": reason or None, **told}
     single = nodes if nodes and not re.search(r"[\[,]", nodes) and nodes != "(null)" else None
     return Finding(
         kind=f"slurm.{meaning.kind}",
@@ -258,7 +254,7 @@ def weigh_nodes(findings: Iterable[Finding], digests: Sequence[FileDigest]) -> l
         if finding.kind != "slurm.node" or place is None or "NodeName=" in place.text:
             out.append(finding)
             continue
-        names = _expand(str(finding.facts.get("nodes")))
+        names = _expand(finding.text(Fact.NODES))
         known = any(_names_node(d, names, rows) for d in digests)
         out.append(finding if known else replace(finding, level=Level.CONTEXT))
     return out

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
@@ -34,10 +35,10 @@ def find_extra_pods(incident: LogIncident, counted: Sequence[Finding]) -> Findin
     others = [row for rows in extra.values() for row in rows]
     trainers = sum(map(len, groups.values())) - len(others)
     for finding in counted:
-        joined, world = (str(finding.facts.get(k) or "") for k in ("joined", "world"))
-        if not (joined.isdecimal() and world.isdecimal()) or finding.survived:
+        joined, world = finding.whole(Fact.JOINED), finding.whole(Fact.WORLD)
+        if joined is None or world is None or finding.survived:
             continue
-        if not others or (trainers, len(others)) != (int(joined), int(world) - int(joined)):
+        if not others or (trainers, len(others)) != (joined, world - joined):
             continue
         return Finding(
             kind="launch.extra_pods",

@@ -16,6 +16,7 @@ from firstfault_tools.causality.launch.master_address import find_odd_address
 from firstfault_tools.causality.launch.store_host import find_unhosted, find_unrecognised
 from firstfault_tools.causality.launch.unmet import find_unmet
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.log.scan import make_line
@@ -63,10 +64,10 @@ def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
     or that two jobs use one master address and port.
     """
     for finding in findings:
-        joined, world = (str(finding.facts.get(k) or "") for k in ("joined", "world"))
+        joined, world = finding.whole(Fact.JOINED), finding.whole(Fact.WORLD)
         if not finding.has(FindingRole.CLIENTS_MISSING) or finding.survived:
             continue
-        if not (joined.isdecimal() and world.isdecimal() and int(joined) > int(world)):
+        if joined is None or world is None or joined <= world:
             continue
         found = (
             (match["path"], make_line(digest.file, number, text, digest.year))

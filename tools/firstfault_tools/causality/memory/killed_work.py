@@ -120,7 +120,7 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     near = list(digest.kept[max(0, at - SPAN) : at])
     trend = _read_trend(near)
     work = last_work(near)
-    who = finding.title.split(" was killed", 1)[0]
+    who = finding.subject
     limited = _name_limit(digest, finding, who)
     if limited is not None:
         return limited

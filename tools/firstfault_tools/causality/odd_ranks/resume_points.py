@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.idle_resume import NOT_TRAINING, find_nothing_done
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
@@ -408,7 +409,7 @@ _DELETED = expression(
 def name_deleted(incident: LogIncident, finding: Finding) -> Finding:
     """A checkpoint that is not there, where the log itself tells that it was deleted before."""
     place = finding.evidence[0] if finding.evidence else None
-    path = str(finding.facts.get("path") or "").rstrip("/")
+    path = finding.text(Fact.PATH).rstrip("/")
     name = path.rpartition("/")[2]
     if place is None or len(name) < MIN_NAME:
         return finding

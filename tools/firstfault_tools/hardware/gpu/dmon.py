@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 
+from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 
@@ -110,8 +111,7 @@ def _describe_spin(
         "of_gpus": total,
         "samples": longest,
     }
-    if powers:
-        facts["power_w"] = round(median(powers), 1)
+    facts |= known(power_w=round(median(powers), 1) if powers else None)
     return Finding(
         kind="hardware.gpu_spinning",
         title=(

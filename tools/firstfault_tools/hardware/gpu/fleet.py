@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TypeAlias
 
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, quote_line
 from firstfault_tools.hardware.gpu.smi_values import GpuState, Value
@@ -57,7 +58,7 @@ def merge_alike(findings: Iterable[Finding], gpus: int) -> list[Finding]:
     """One finding where all GPUs of a host (two at least) say the same of themselves."""
     groups: dict[tuple[str, object], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.kind, finding.facts.get("reason")), []).append(finding)
+        groups.setdefault((finding.kind, finding.text(Fact.REASON)), []).append(finding)
     out: list[Finding] = []
     for group in groups.values():
         labels = {f.gpu for f in group}
@@ -65,7 +66,7 @@ def merge_alike(findings: Iterable[Finding], gpus: int) -> list[Finding]:
         if gpus < 2 or len(labels) < gpus or first.gpu is None:
             out += group
             continue
-        words = first.title.removeprefix(f"{first.gpu}: ")
+        words = first.predicate
         evidence = tuple(e for f in group for e in f.evidence[:1])[:QUOTES_PER_FINDING]
         facts = {k: v for k, v in first.facts.items() if k not in ("gpu_index", "pci_address")}
         title = f"all {gpus} GPUs of the host alike: {words}"

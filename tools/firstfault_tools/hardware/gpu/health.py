@@ -83,6 +83,7 @@ def _make(
     return Finding(
         kind=f"hardware.{kind}",
         title=f"{gpu.label}: {title}",
+        subject=gpu.label,
         level=level,
         category=category,
         confidence=Confidence.CONFIRMED if level is Level.CAUSE else Confidence.LIKELY,

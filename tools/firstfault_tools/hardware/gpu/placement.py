@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Finding, Level
 
@@ -77,7 +78,7 @@ def join_storage(findings: Sequence[Finding]) -> list[Finding]:
         rank = error.rank if error.rank is not None else disk.rank
         who = f"rank {rank}" if rank is not None else "a rank"
         where = f" of {disk.host}" if disk.host and not disk.says(disk.host) else ""
-        path = str(error.facts.get("file") or "").strip("'\"")
+        path = error.text(Fact.FILE).strip("'\"")
         words = f"Errno 5 (Input/output error){f' on {path}' if path else ''} from it"
         if error.says("read-only"):
             words = "Errno 30 (Read-only file system), since the kernel remounted it read-only"
@@ -103,7 +104,7 @@ def _only_suspect(findings: Sequence[Finding], rank: int) -> int | None:
     if len(known) != 1 or any(f.rank not in (None, rank) for f in slow):
         return None
     index = known.pop()
-    listed = [int(str(f.facts["gpus"])) for f in findings if f.kind == "hardware.gpu_inventory" and f.facts.get("gpus")]  # fmt: skip
+    listed = [f.whole(Fact.GPUS) or 0 for f in findings if f.kind == "hardware.gpu_inventory" and f.flag(Fact.GPUS)]  # fmt: skip
     assigned = any(f.rank == rank for f in slow)
     fits = len(listed) == 1 and listed[0] > 1 and rank % listed[0] == index
     return index if assigned or fits else None

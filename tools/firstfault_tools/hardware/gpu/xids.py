@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
@@ -155,18 +156,15 @@ def _describe_group(
         "beside": beside,
         "detail": first.detail[:200],
     }
-    if first.pid is not None:
-        facts["pid"] = first.pid
-    if first.process:
-        facts["process"] = first.process
-    if first.boot_s is not None:
-        facts["since_boot_s"] = first.boot_s
-    if first.address in uuids:
-        facts["gpu_uuid"] = uuids[first.address]
-    if (named := _DEVICE.search(first.detail)) is not None:
-        facts["gpu_index"] = int(named["index"])
-    if link := _LINK.search(first.detail):
-        facts["link"] = int(link["link"])
+    named, link = _DEVICE.search(first.detail), _LINK.search(first.detail)
+    facts |= known(
+        pid=first.pid,
+        process=first.process or None,
+        since_boot_s=first.boot_s,
+        gpu_uuid=uuids.get(first.address),
+        gpu_index=int(named["index"]) if named else None,
+        link=int(link["link"]) if link else None,
+    )
     return Finding(
         kind="hardware.xid",
         title=title,
@@ -262,8 +260,7 @@ def _find_sxids(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             "switch": event["switch"],
             "detail": event["detail"][:200],
         }
-        if link:
-            facts["link"] = int(link["link"])
+        facts |= known(link=int(link["link"]) if link else None)
         found[key] = Finding(
             kind="hardware.sxid",
             title=(

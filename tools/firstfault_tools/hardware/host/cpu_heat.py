@@ -59,7 +59,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
 def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
     near = keep_near(lines, MARKERS, before=0, after=3)
     count, first, last = 0, None, None
-    facts: list[str] = []
+    heats: list[str] = []
     quoted: list[tuple[int, str]] = []
     columns: list[str] = []
     for number, text in near:
@@ -69,21 +69,21 @@ def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
             last = (number, text)
         elif "PkgTmp" in text or "Bzy_MHz" in text:
             columns = text.split()
-        elif columns and (cells := text.split()) and len(cells) == len(columns) and not facts:
+        elif columns and (cells := text.split()) and len(cells) == len(columns) and not heats:
             row = dict(zip(columns, cells, strict=True))
             if row.get("PkgTmp", "").isdecimal() and int(row["PkgTmp"]) >= 90:
                 mhz = (
                     f", cores at {row['Bzy_MHz']} MHz" if row.get("Bzy_MHz", "").isdecimal() else ""
                 )
-                facts.append(f"the CPU package is at {row['PkgTmp']} C{mhz}")
+                heats.append(f"the CPU package is at {row['PkgTmp']} C{mhz}")
                 quoted.append((number, text))
         elif (hot := _SENSOR.search(text)) and float(hot["now"]) >= float(hot["high"]):
-            facts.append(f"the CPU package is at {hot['now']} C (high {hot['high']} C)")
+            heats.append(f"the CPU package is at {hot['now']} C (high {hot['high']} C)")
             quoted.append((number, text))
-    if count < LEAST_EVENTS and not facts:
+    if count < LEAST_EVENTS and not heats:
         return None
     host = name_host(file)
-    words = [f"its clock was throttled {count} times" if count else "", *facts[:1]]
+    words = [f"its clock was throttled {count} times" if count else "", *heats[:1]]
     at = re.search(r"\d\d:\d\d:\d\d", first[1]) if first else None
     since = f" since {at[0]}" if at else ""
     places = [p for p in (first, last, *quoted[:1]) if p is not None]

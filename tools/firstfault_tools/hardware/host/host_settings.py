@@ -14,6 +14,7 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
@@ -248,8 +249,7 @@ def _blame_limits(findings: Iterable[Finding], lines: Sequence[NumberedLine]) ->
     """A lower limit of open files is the cause where files ran out."""
     ran_out = next((n for n, _ in keep_marked(lines, ("Too many open files",))), None)
     for finding in findings:
-        names = finding.facts.get("settings")
-        if ran_out is None or not isinstance(names, list) or names[0] != "nofile":
+        if ran_out is None or finding.names(Fact.SETTINGS)[:1] != ("nofile",):
             yield finding
             continue
         facts = {**finding.facts, "starts_at": ran_out, "survived": False}

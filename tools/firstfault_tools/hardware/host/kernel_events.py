@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import MOST_DIGITS, Fact, Json, known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
@@ -128,8 +129,8 @@ def _weigh_link(finding: Finding, beside: Sequence[Finding]) -> Finding:
     """A link that is down while the machine starts, or that came back, is no cause by itself."""
     if finding.kind not in ("kernel.nic_link_down", "kernel.eth_link_down"):
         return finding
-    boot_s = finding.facts.get("since_boot_s")
-    if isinstance(boot_s, float) and boot_s < STARTUP_S:
+    boot_s = finding.number(Fact.SINCE_BOOT_S)
+    if boot_s is not None and boot_s < STARTUP_S:
         return replace(finding, level=Level.CONTEXT, title=f"{finding.title} (during start-up)")
     came_back = any(
         other.kind == "kernel.nic_link_up"
@@ -148,19 +149,20 @@ def _in_gib(values: Mapping[str, str]) -> dict[str, str]:
     return {f"{k[:-4]}_gib": f"{kib / KIB_PER_GIB:.1f}" for k, kib in sizes}
 
 
+def _count(name: str, value: str) -> int | str:
+    whole = name in _COUNTED or name.endswith("_kib")
+    return int(value) if whole and value.isdecimal() and len(value) <= MOST_DIGITS else value
+
+
 def _describe_event(
     event: KernelEvent, values: Mapping[str, str], evidence: Evidence, boot_s: float | None
 ) -> Finding:
-    facts: dict[str, str | int | float] = dict(event.facts)
-    for name, value in values.items():
-        if name == "host":
-            continue
-        whole = name in _COUNTED or name.endswith("_kib")
-        facts[name] = int(value) if whole and value.isdecimal() and len(value) < 19 else value
+    facts: dict[str, Json] = dict(event.facts)
+    facts |= {name: _count(name, value) for name, value in values.items() if name != "host"}
     if "pci_address" in values:
-        facts["pci_address"] = normalise_address(values["pci_address"]) or values["pci_address"]
-    if boot_s is not None:
-        facts["since_boot_s"] = boot_s
+        address = normalise_address(values["pci_address"]) or values["pci_address"]
+        facts |= {Fact.PCI_ADDRESS: address}
+    facts |= known(since_boot_s=boot_s)
     of_gpu = event.kind.startswith(("kernel.amd_", "kernel.gpu_", "kernel.gaudi_"))
     return Finding(
         kind=event.kind,
@@ -170,7 +172,9 @@ def _describe_event(
         confidence=event.confidence,
         evidence=(evidence,),
         host=evidence.host,
-        gpu=name_gpu(str(facts["pci_address"])) if of_gpu and "pci_address" in facts else None,
+        gpu=name_gpu(str(facts[Fact.PCI_ADDRESS]))
+        if of_gpu and Fact.PCI_ADDRESS in facts
+        else None,
         time=evidence.time,
         facts=facts,
     )

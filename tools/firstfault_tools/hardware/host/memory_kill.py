@@ -6,10 +6,11 @@ on the host says nothing where a policy or a limit keeps the process from using 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from firstfault_tools.findings import Finding, Json
+from firstfault_tools.facts import Fact
+from firstfault_tools.findings import Finding
 
 KIB_PER_GIB = 1024 * 1024
 WORTH_TELLING_GIB = 1.0
@@ -29,20 +30,19 @@ def explain_memory_kills(findings: Sequence[Finding]) -> list[Finding]:
     return out
 
 
-def _say_constraint(name: str, facts: Mapping[str, Json]) -> Iterator[str]:
+def _say_constraint(name: str, told: Finding) -> Iterator[str]:
     match name:
         case "CONSTRAINT_MEMORY_POLICY":
-            nodes = facts.get("nodes") or "?"
+            nodes = told.text(Fact.NODES) or "?"
             yield (
                 f"its NUMA memory policy (numactl --membind or a similar binding) allows node {nodes} only, and "
                 "that node was full"
             )
         case "CONSTRAINT_CPUSET":
-            mems = facts.get("mems")
-            yield f"its cpuset allows memory of NUMA node {mems} only, and that was full"
+            yield f"its cpuset allows memory of NUMA node {told.text(Fact.MEMS)} only, and that was full"
         case "CONSTRAINT_MEMCG":
-            group = facts.get("limited") or facts.get("cgroup")
-            yield f"the limit of cgroup {group}{_owner(str(group))}"
+            group = told.text(Fact.LIMITED) or told.text(Fact.CGROUP)
+            yield f"the limit of cgroup {group}{_owner(group)}"
 
 
 def _explain(
@@ -50,17 +50,17 @@ def _explain(
 ) -> Finding:
     words: list[str] = []
     evidence = list(kill.evidence)
-    name = str(constraint.facts.get("constraint")) if constraint is not None else ""
+    name = constraint.text(Fact.CONSTRAINT) if constraint is not None else ""
     if constraint is not None:
         evidence.append(constraint.evidence[0])
-        words += _say_constraint(name, constraint.facts)
+        words += _say_constraint(name, constraint)
     if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
-        words += _other_nodes(str(constraint.facts.get("nodes")) if constraint else "", free)
-    if kill.facts.get("scope") == "cgroup":
+        words += _other_nodes(constraint.text(Fact.NODES) if constraint else "", free)
+    if kill.text(Fact.SCOPE) == "cgroup":
         for limit in limits:
-            kib = str(limit.facts.get("limit_kib"))
-            if limit.host == kill.host and kib.isdecimal() and int(kib) < 1 << 50:
-                words.append(f"{int(kib) / KIB_PER_GIB:.1f} GiB allowed")
+            kib = limit.whole(Fact.LIMIT_KIB)
+            if limit.host == kill.host and kib is not None and kib < 1 << 50:
+                words.append(f"{kib / KIB_PER_GIB:.1f} GiB allowed")
                 evidence.append(limit.evidence[0])
                 break
     if not words:
@@ -87,10 +87,10 @@ def _owner(group: str) -> str:
 def _other_nodes(nodes: str, free: Sequence[Finding]) -> list[str]:
     words = []
     for node in free:
-        number, kib = str(node.facts.get("device")), str(node.facts.get("free_kib"))
-        if number == nodes or not kib.isdecimal():
+        number, kib = node.text(Fact.DEVICE), node.whole(Fact.FREE_KIB)
+        if number == nodes or kib is None:
             continue
-        gib = int(kib) / KIB_PER_GIB
+        gib = kib / KIB_PER_GIB
         if gib >= WORTH_TELLING_GIB:
             words.append(f"node {number} had {gib:.0f} GiB free")
     return words[:4]

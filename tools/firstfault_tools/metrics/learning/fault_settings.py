@@ -126,7 +126,7 @@ class _Facts:
 
     def _read(self, entry: Mapping[str, Any]) -> Fact | None:
         if "finding" in entry:
-            value = self._finding.facts.get(entry["finding"])
+            value = self._finding.fact(entry["finding"])
             if value is None or value is False:
                 return None
             shown = f"{value:.4g}" if isinstance(value, float) else str(value)

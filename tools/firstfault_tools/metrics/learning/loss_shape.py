@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING
 from firstfault_tools.metrics.view import (
@@ -137,8 +138,7 @@ def judge_divergence(view: View) -> list[Finding]:
         title += "; a learning rate too high is the usual reason"
     saved = view.last_checkpoint_before(good)
     extra = view.event_evidence([saved]) if saved else ()
-    if saved:
-        facts["last_clean_checkpoint_step"] = saved.values.get("step")
+    facts |= known(last_clean_checkpoint_step=saved.values.get("step") if saved else None)
     return [
         make_finding(
             "divergence",

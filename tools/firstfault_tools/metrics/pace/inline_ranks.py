@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
@@ -59,7 +60,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
         for name, slow in _read(number, text[:LINE_CHARS]):
             series[name].append(slow)
     found = [f for name, rows in series.items() if (f := _judge(name, rows, file)) is not None]
-    return tuple(sorted(found, key=lambda f: -float(str(f.facts["ratio"])))[:1])
+    return tuple(sorted(found, key=lambda f: -(f.number(Fact.RATIO) or 0.0))[:1])
 
 
 def _read(number: int, text: str) -> Iterator[tuple[str, Slow]]:
