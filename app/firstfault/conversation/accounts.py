@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from firstfault.conversation.beside import say_hardware_lines
+from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.moments import say_moment
-from firstfault.conversation.run_answers import at_event, at_line, clock, tell_cost
+from firstfault.conversation.run_answers import at_event, at_line, clock
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.investigation.diagnosis import Citation, CitationKind

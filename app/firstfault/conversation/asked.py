@@ -29,7 +29,9 @@ _NOT_NAMES = frozenset(
 )
 _FILE = expression(r"\b(?:of|in)\s+(?P<file>[\w./-]{1,120})")
 _ASKS = expression(
-    r"(?i)\?|^\W*(?:and |but |so |ok,? )?(?:what|why|how|which|where|when|who|whose|can|could|should|is|"
+    r"(?i)\?|\b(?:will|would|can|could|should|does|do|did|is|was|are|has|have) (?:it|we|i|they|this|that|he|the (?:run|job|node|fix)) |"
+    r"^\W*(?:and |but |so |ok,? |then )?(?:what.?s|how.?s|where.?s|who.?s|since when|until when|isnt|arent|doesnt|didnt|wont|cant|"
+    r"what|why|how|which|where|when|who|whose|can|could|should|is|"
     r"are|was|were|has|have|had|does|do|did|will|would|may|might|shall|any|"
     r"(?:from|until|since|at|in|on|to|by) (?:what|which|whom)|show|explain|tell|give|list|find|search|draft|write|"
     r"(?:the )?(?:last|first|final|latest|newest|exact) (?:step|line|checkpoint|time|loss|value|message|error|words?))\b"

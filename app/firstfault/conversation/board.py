@@ -150,3 +150,20 @@ def _test(
 def _separate(diagnosis: Diagnosis) -> str:
     wanted = diagnosis.next_artefacts[:1]
     return f"{wanted[0].what}: {wanted[0].command}" if wanted else diagnosis.disproof
+
+
+def say_board(board: Board) -> str:
+    """The hypothesis board in words."""
+    if not board.rows:
+        return "There is no explanation yet: nothing that was read carries one."
+    rows = []
+    for number, row in enumerate(board.rows, 1):
+        rows.append(f"{number}. {row.root_cause} ({row.confidence}, {row.state})")
+        rows += [f"   - for: {x}" for x in row.for_[:3]] + [
+            f"   - against: {x}" for x in row.against[:3]
+        ]
+        rows += [f"   - test: {row.test}"] if row.test else []
+    lead = board.rows[0]
+    head = f"{len(board.rows)} explanation{'s' if len(board.rows) > 1 else ''}; first is: {lead.root_cause.rstrip('.')} ({lead.state})."
+    tail = f"\n\nThe test that tells the first two apart: {board.separating_test}" if board.separating_test else ""  # fmt: skip
+    return head + "\n\n" + "\n".join(rows) + tail

@@ -17,34 +17,28 @@ from firstfault.conversation.accounts import (
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.beside import say_consequence, say_nearer
+from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.evidence_lines import answer_line, answer_words
 from firstfault.conversation.facts import Facts
-from firstfault.conversation.growth import say_flat, say_growth
 from firstfault.conversation.loss_answers import tell_trend
 from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
-    LATER,
-    NO_TROUBLE,
     TROUBLE,
     answer_named,
     relate,
     say_relation,
-    say_suspect_lines,
 )
 from firstfault.conversation.particulars import (
-    HEDGED,
-    NOT_BY_THIS,
     answer_rank,
-    answer_suspect,
     step_after,
 )
 from firstfault.conversation.places import say_straggler, tell_host
+from firstfault.conversation.proofs import tell_proof
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.run_answers import (
     at_event,
     at_time,
     tell_checkpoint,
-    tell_cost,
     tell_lose_less,
     tell_lost_steps,
     tell_onset,
@@ -54,6 +48,7 @@ from firstfault.conversation.run_answers import (
 from firstfault.conversation.searches import find_other_victims, quote_lines
 from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.suspects import tell_suspect, which_memory
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of
 from firstfault.conversation.triage_tree import tell_tree
@@ -133,27 +128,7 @@ _CLAIMS = re.compile(r"(?i)torchrun|launcher|agent|elastic|first observed|root c
 
 
 def _suspect(t: Telling) -> str:
-    what = t.asked.named.get("what", "")
-    named = answer_named(t, t.evidence)
-    if named:
-        return named
-    if other := _which_memory(t):
-        flat = say_flat(t, _GPU_COLUMN)
-        return f"No. {other}{t.cause} {t.main}. {flat} {say_growth(t)}".replace("  ", " ").strip()
-    possible = re.search(r"(?i)\b(?:could|might|may|possibl[ey])\b", t.asked.text) is not None
-    said = answer_suspect(t.diagnosis, t.sources, what)
-    if said.startswith(("No,", "Not shown")) and t.diagnosis.verdict is Verdict.FAULT:
-        lines = say_suspect_lines(t, t.evidence, what)
-        if lines.startswith(LATER) and " Earlier, " not in lines and not possible:
-            said = said.replace(HEDGED, NOT_BY_THIS)
-        said += lines
-    if (
-        t.diagnosis.verdict is Verdict.FAULT
-        and not said.startswith("Yes")
-        and (beside := say_consequence(t))
-    ):
-        said = f"{said.removesuffix(NO_TROUBLE)} {beside}"
-    return said
+    return tell_suspect(Facts(t.question, t.diagnosis, t.sources, t.asked))
 
 
 def _line(t: Telling) -> str:
@@ -203,7 +178,7 @@ def _why(t: Telling) -> str:
     if t.diagnosis.verdict is Verdict.UNKNOWN:
         return f"That is open: {t.cause}. {explained}"
     where = f" ({t.place})" if t.place and t.place not in t.cause else ""
-    opening = _which_memory(t) or (
+    opening = which_memory(Facts(t.question, t.diagnosis, t.sources, t.asked)) or (
         "" if re.match(r"(?i)\W{0,8}(?:\w{1,20} )?what\b", t.asked.text) else "Because of this: "
     )
     if explained.lower().startswith(t.whole_cause.lower()):
@@ -211,19 +186,6 @@ def _why(t: Telling) -> str:
         where += "".join(f" {m}" for m in marks if m not in t.main)
     beside = say_consequence(t)
     return f"{opening}{t.whole_cause}{where}{at_time(t)} {t.main}.{f' {beside}' if beside else ''}\n\n{explained}".strip()
-
-
-_GPU_COLUMN = re.compile(r"(?i)\b(?:gpu|cuda|hbm|vram)\b")
-_GPU_MEMORY = re.compile(
-    r"(?i)\bgpu (?:mem|oom)|\bvram\b|\bcuda (?:oom|out of memory)|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b"
-)
-_HOST_MEMORY = re.compile(r"(?i)\bhost memory|\bRAM\b|\bcgroup\b|\bkernel.s OOM killer")
-
-
-def _which_memory(t: Telling) -> str:
-    """That it is the other memory than the one that the question speaks of; '' where it is not."""
-    of_host = t.diagnosis.category is Category.OOM and _HOST_MEMORY.search(t.whole_cause)
-    return "It is the memory of the host (RAM) that ran out, not that of the GPU: " if of_host and _GPU_MEMORY.search(t.asked.text) else ""  # fmt: skip
 
 
 def _split_marks(text: str) -> tuple[list[str], str]:
@@ -287,13 +249,8 @@ def _certainty(t: Telling) -> str:
 
 def _disproof(t: Telling) -> str:
     d = t.diagnosis
-    if (grown := say_growth(t)) and d.category is Category.OOM:
-        return (
-            f"By a comparison; the log alone does not prove it. {grown} Run the same case with only the suspected part switched off or bounded, "
-            "same seed and workers: where it is the part, the rise goes to about zero or levels off at the bound within some hundred steps; "
-            "where it stays as steep, it is something else. Meanwhile read the memory of each process (`smaps_rollup`, RSS and PSS), "
-            f"of the workers and of the main process apart, and `memory.stat` (anon, file, shmem).\n\nThe verdict is: {t.cause} {t.main}."
-        )
+    if told := tell_proof(t, _check_of_page(t)):
+        return told
     if not d.disproof:
         return _collect(t)
     return f"This would prove it wrong: {t.sources.carry(d.disproof, d)}\n\nThe verdict is: {t.cause} {t.main}."

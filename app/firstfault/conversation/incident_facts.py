@@ -16,6 +16,7 @@ from firstfault.conversation.asked import Asked
 from firstfault.conversation.attempts import tell_attempts
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.figures import asks_figure, tell_figure
 from firstfault.conversation.going_on import (
     tell_back,
     tell_leave_alone,
@@ -23,10 +24,10 @@ from firstfault.conversation.going_on import (
     tell_well_again,
 )
 from firstfault.conversation.growth import tell_last_long
-from firstfault.conversation.guilt import tell_guilty, tell_only
 from firstfault.conversation.last_words import FAILED, tell_doing
 from firstfault.conversation.line_facts import (
     tell_allocator_books,
+    tell_only,
     tell_setting,
     tell_shortage,
     tell_wait,
@@ -39,12 +40,14 @@ from firstfault.conversation.node_use import (
     tell_ranks_on,
     tell_recovered,
 )
+from firstfault.conversation.odd_steps import asks_odd_steps, tell_odd_steps
 from firstfault.conversation.records import tell_record
 from firstfault.conversation.repeats import tell_count, tell_repeats
 from firstfault.conversation.run_answers import at_event, tell_last_save
-from firstfault.conversation.searches import tell_changes, tell_either, tell_log_says
+from firstfault.conversation.searches import tell_changes, tell_either, tell_lines, tell_log_says
 from firstfault.conversation.shares import tell_save_more, tell_save_pace, tell_share
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.suspects import tell_suspect
 from firstfault.conversation.things import tell_thing
 from firstfault.conversation.topics import team_of
 from firstfault.conversation.words import TABLE, is_covered, plain_words
@@ -61,9 +64,6 @@ _ASKS_TIMED_OUT = expression(r"(?i)\btime ?outs?\b|\btimed out\b|\bhang|\bhung|\
 _WHY = expression(r"(?i)^\W*(?:so |but |and |ok,? |then )?(?:why|how come)\b")
 _VERSION_OF = expression(
     r"(?i)\b(?!which|what|the\b)([a-z][\w.-]{1,20}) versions?\b|\bversions? (?:of |is |has )?(?:the )?([a-z][\w.-]{1,20})"
-)
-_WORRIES = expression(
-    r"(?i)\b(?:ok|okay|fine|normal|good|healthy|bad|wrong|nan|diverg\w*|stable)\b"
 )
 
 
@@ -110,6 +110,9 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
     """(id of the fact, answer) where the question asks for one of the table; None where it does not."""
     values, kinds = _table()
     facts, text = Facts(question, diagnosis, sources, asked), asked.text
+    for name, tell in _BY_CURVES:
+        if said := tell(facts):
+            return name, said
     for kind in kinds:
         if any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text)):
             said = _TELL[kind.id](facts)
@@ -128,6 +131,8 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
     return ("value", said) if said else None
 
 
+_BY_CURVES = (("odd_steps", tell_odd_steps), ("figure", tell_figure))
+"""What the step series tell comes before any wording that a single fact shares."""
 _FIRST = frozenset(
     [
         "attempts",
@@ -149,7 +154,7 @@ _FIRST = frozenset(
 
 def asks_first(text: str) -> bool:
     """The question is one for such a fact."""
-    return any(
+    return asks_figure(text) or asks_odd_steps(text) or any(
         kind.id in _FIRST and any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text))
         for kind in _table()[1]
     )  # fmt: skip
@@ -205,15 +210,9 @@ def _value(f: Facts, value: _Value) -> str:
         return f"{name}: " + ", ".join(f"{t} ({n} lines)" for t, n in told) + f"; first at {f.at(found[0][0])}."  # fmt: skip
     (first_line, first), low, high = found[0], min(numbers), max(numbers)
     body = f"{first}{unit} at {f.at(first_line)} to {last}{unit} at {f.at(last_line)}, between {low:g} and {high:g} in {len(found)} lines"
-    if value.id in _NO_HEALTH or not _WORRIES.search(f.text):
-        return f"{name} goes from {body}."
-    finite = all(_number(t) is not None for _, t in found)
-    word = f"Yes, the {value.name} is finite and" if finite and numbers[-1] <= numbers[0] * 1.05 else f"Not clearly: the {value.name}"  # fmt: skip
-    return f"{word} goes from {body}; the verdict is about something else: {f.cause} {f.main}." if finite else f"No: the {value.name} is not finite, {body}."  # fmt: skip
+    return f"{name} goes from {body}."
 
 
-_NO_HEALTH = ("throughput", "step_time")
-"""Quantities of which a finite value says nothing on whether it is good."""
 _AT_STEP = expression(r"(?i)\b(?:at|on|in|of|around|for) (?:step |iteration |iter )?(\d{2,9})\b")
 _AT_FAULT = expression(
     r"(?i)\b(?:when|before|as|until) (?:it|the (?:job|run|loss)|we)\b|\bbefore (?:that|the|this)\b|\blast\b|"
@@ -312,12 +311,22 @@ def _how_many(f: Facts) -> str:
             else ""
         )
     lines = [line for line in f.evidence.lines if wanted.search(line.text)]
+    words = set(tokenize(text)) - plain_words() - _OF_COUNTING
+    own = [x for x in lines if words & set(tokenize(x.text))]
+    lines = own or lines
     ranks = sorted({line.place.rank for line in lines if line.place.rank is not None})
     if not ranks:
         return ""
     what = "report a timeout" if wanted is _TIMED_OUT else "report an error"
     shown = ", ".join(map(str, ranks[:16])) + (" ..." if len(ranks) > 16 else "")
     return f"{len(ranks)}{world} ranks {what} in what was read: {shown}; first at {f.at(lines[0])}. That they report it does not make them the cause: {f.cause} {f.main}."
+
+
+_OF_COUNTING = frozenset(
+    tokenize(
+        "how many rank ranks node nodes host hosts gpu gpus fail failed failure error errors die died crash crashed they affected hit"
+    )
+)
 
 
 def _last_step(f: Facts) -> str:
@@ -431,12 +440,6 @@ _ASKS_VALUE = expression(r"(?i)\b(?:what|which|how|who)\b")
 _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_conf")
 
 
-def _lines(f: Facts) -> str:
-    """A quantity that no single number tells: the cause, and the lines that speak of it."""
-    told = answer_lines(f)
-    return f"{f.cause} {f.main}.\n\n{told}" if told else ""
-
-
 _TELL: Mapping[str, Callable[[Facts], str]] = {
     "attempts": tell_attempts,
     "last_long": tell_last_long,
@@ -449,7 +452,7 @@ _TELL: Mapping[str, Callable[[Facts], str]] = {
     "count": tell_count,
     "well_again": tell_well_again,
     "notice": tell_notice,
-    "guilty": tell_guilty,
+    "guilty": tell_suspect,
     "changes": tell_changes,
     "either": tell_either,
     "log_says": tell_log_says,
@@ -463,7 +466,7 @@ _TELL: Mapping[str, Callable[[Facts], str]] = {
     "short": tell_shortage,
     "waited": tell_wait,
     "setting": tell_setting,
-    "lines": _lines,
+    "lines": tell_lines,
     "version": _version,
     "keep_using": tell_keep_using,
     "redo": _redo,
@@ -477,21 +480,3 @@ _TELL: Mapping[str, Callable[[Facts], str]] = {
     "how_many": _how_many,
     "files": _files,
 }
-
-
-def answer_lines(facts: Facts, most: int = MAX_ROWS) -> str:
-    """Lines of the evidence that hold most of the question's words; '' where none holds any that is rare there."""
-    wanted = set(tokenize(facts.text)) - plain_words()
-    if not wanted:
-        return ""
-    held = [(line, wanted & set(tokenize(line.text))) for line in facts.evidence.lines]
-    count = Counter(w for _, words in held for w in words)
-    half = max(len(held) // 2, 1)
-    scored: Sequence[tuple[float, Line]] = [
-        (sum(1 / count[w] ** 0.5 for w in words if count[w] <= half), line) for line, words in held if words
-    ]  # fmt: skip
-    best = sorted(scored, key=lambda s: -s[0])[:most]
-    if not best or best[0][0] <= 0:
-        return ""
-    rows = [_quoted(facts, line.cited) for score, line in best if score >= 0.6 * best[0][0]]
-    return f"The evidence says this: {facts.at(best[0][1])}.\n\n" + "\n".join(rows)

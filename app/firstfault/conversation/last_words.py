@@ -9,7 +9,7 @@ from firstfault.conversation.facts import Facts
 from firstfault.conversation.moments import say_moment
 from firstfault_tools.expressions import expression
 
-FAILED = expression(r"(?i)error|exception|traceback|fail|killed|timed out|watchdog caught|out of memory")  # fmt: skip
+FAILED = expression(r"(?i)error|exception|traceback|fail|killed|timed out|watchdog caught|out of memory|data inconsistency")  # fmt: skip
 _RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
 _SETTING = expression(r"\b\w+=\S+")
 """A setting printed at the start names trouble ("timeout=600s") and tells of none."""

@@ -88,3 +88,34 @@ def tell_allocator_books(f: Facts) -> str:
     if room < wanted:
         return f"No: {sums}, together {room:.2f} GiB, less than the {wanted:.2f} GiB asked for {f.main}, so no way of packing them would have been enough.{fix}"
     return f"Possibly: {sums}, together {room:.2f} GiB, more than the {wanted:.2f} GiB asked for {f.main}; it helps only as far as they are fragments. The cause: {f.cause}.{fix}"
+
+
+def tell_only(f: Facts) -> str:
+    """Why only that rank: the value that it had and the others had not, near the fault; '' where no line tells one."""
+    rank, first = f.diagnosis.first_failing_rank, f.first_line
+    if rank is None or first is None:
+        return ""
+    near = [x for x in f.evidence.lines if x.file == first.file and first.number - NEAR <= x.number <= first.number]  # fmt: skip
+    for line in reversed(near):
+        found = _LIST.search(line.text)
+        if found is None:
+            continue
+        values = [float(v) for v in found["values"].split(",")]
+        if rank >= len(values) or len(values) < 2:
+            continue
+        others = [v for r, v in enumerate(values) if r != rank]
+        if values[rank] > RATIO * max(others) or values[rank] * RATIO < min(others):
+            name = (found["name"] or "the value of each rank").strip(" :=")
+            word = "at most" if values[rank] > max(others) else "at least"
+            edge = max(others) if values[rank] > max(others) else min(others)
+            return (
+                f"Because rank {rank} had {values[rank]:,.0f} in {name!r} just before, the others {word} {edge:,.0f}, {f.at(line)}. "
+                f"{f.cause}, at {f.place} {f.main}."
+            )
+    return f"No line that was read tells what rank {rank} had that the others had not; only its own line carries the fault, {f.at(first)}: {f.cause} {f.main}."
+
+
+NEAR, RATIO = 60, 1.5
+_LIST = expression(
+    r"(?P<name>[A-Za-z_][\w ()./-]{0,40}[:= ]{1,3})?\[(?P<values>\d+(?:\.\d+)?(?:, ?\d+(?:\.\d+)?){1,4096})\]"
+)

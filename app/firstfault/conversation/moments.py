@@ -10,6 +10,7 @@ from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.run_answers import tell_onset
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Verdict
 
 _ASKS_END = expression(r"(?i)\b(?:end(?:ed)?|stop(?:ped)?|last|finish\w*|die[ds]?|over)\b")
 _ASKS_BEGIN = expression(r"(?i)\b(?:job|run|training|log)s?\b[^?\n]{0,12}\b(?:start|begin|began)")
@@ -55,12 +56,47 @@ def _timed_beside(f: Facts, line: Line) -> str:
     return f": it was written {' and '.join(parts)}" if parts else ""
 
 
+_HUNG = expression(
+    r"(?i)\bhang|\bhung|\bstuck|\bidle|\bsat\b|\bstood|\bstand|\bdoing nothing|\bwait"
+)
+_SPAN = expression(
+    r"(?i)\b(?:between|from|after)\b[^?\n]{0,60}\b(?:and|to|until|till)\b|\buntil\b[^?\n]{0,30}\b(?:end|kill|stop|die|abort|over)|\bnotice|\bdetect"
+)
+
+
+def _between(f: Facts) -> str:
+    """How long it stood still, or how long from the first fault to the end of the job; '' where another span is asked for."""
+    idle, fault, end = f.record.idle, f.record.fault_time, f.record.ended
+    if _HUNG.search(f.text) and idle is not None:
+        ends = f", {f.at(Line(idle.ends.file, idle.ends.line, idle.ends.text))}" if idle.ends is not None else ""  # fmt: skip
+        gpus = f.diagnosis.input.world_size
+        hours = f", {idle.seconds * gpus / 3600:,.1f} GPU-hours on {gpus} GPUs" if gpus else ""
+        until = f"to the end of the job at {say_moment(idle.end)} (UTC){ends}{hours}"
+        return f"{_span(idle.seconds)}: from the end of useful work at {say_moment(idle.start)} {until}. {f.cause} {f.main}."
+    if not _SPAN.search(f.text) or fault is None or end is None or end < fault:
+        return ""
+    first = f.first_line
+    return f"{_span(end - fault)}: from the first fault at {say_moment(fault)}{f' ({f.at(first)})' if first is not None else ''} to the end of the job at {say_moment(end)} (UTC)."
+
+
+def _span(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.1f} min"
+        if seconds < 7_200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
 def tell_duration(f: Facts) -> str:
     """How long the run went on, or how long it stood still."""
     window = f.diagnosis.input.time_range
     if window is None:
         return ""
     begin, end = (datetime.fromisoformat(t).timestamp() for t in window)
+    if f.diagnosis.verdict is Verdict.FAULT and (told := _between(f)):
+        return told
     last = next(
         (t for line in reversed(f.evidence.stepped) if (t := f.evidence.time_of(line, f.year))),
         None,

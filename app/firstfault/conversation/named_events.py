@@ -10,7 +10,6 @@ from firstfault.conversation.evidence import Evidence, Line
 from firstfault.conversation.evidence_lines import find_names
 from firstfault.conversation.run_answers import at_line, clock
 from firstfault.conversation.telling import Telling
-from firstfault.conversation.topics import topics_in
 from firstfault.conversation.words import plain_words
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
@@ -18,7 +17,7 @@ from firstfault_tools.findings import Verdict
 
 TROUBLE = expression(
     r"(?i)warn|error|exception|fail|fatal|killed|abort|timed? ?out|watchdog|out of memory|\bdown\b|\blost\b|corrupt|xid|refused|"
-    r"unreachable|closed|slow|skew|pause|retry|took \d|remote"
+    r"unreachable|closed|slow|skew|pause|retry|took \d|remote|status=[1-9]"
 )
 _RECOVERED = expression(
     r"(?i)\bactive\b|\bup\b|recover|restored|came back|reconnect|\bok\b|succeeded"
@@ -82,7 +81,7 @@ def answer_named(t: Telling, evidence: Evidence) -> str:
         return f"{yes}, that is the first fault itself: {t.cause} {t.main}."
     lead = relations[0]
     said = say_relation(t, lead)
-    place, back, step = _other_host(t, lead.line), _recovery(t, evidence, lead.line, names), _progress_after(t, lead)  # fmt: skip
+    place, back, step = _other_host(t, lead.line), _recovery(t, evidence, lead.line, names), progress_after(t, lead)  # fmt: skip
     if lead.is_before is False:
         return f"{no}: {said}, so it follows from it or stands beside it, and did not cause it. The first fault{f' is at {t.place}' if t.place else ''}: {t.cause} {t.main}."
     if lead.is_before and step:
@@ -134,7 +133,7 @@ def _recovery(t: Telling, evidence: Evidence, line: Line, names: list[str]) -> s
     return ""
 
 
-def _progress_after(t: Telling, relation: Relation) -> str:
+def progress_after(t: Telling, relation: Relation) -> str:
     """The last step between the event and the fault, as quoted; '' where none is."""
     last = t.record.last_step
     fault = t.record.fault_time
@@ -145,32 +144,3 @@ def _progress_after(t: Telling, relation: Relation) -> str:
     else:
         later = last.file == relation.line.file and last.line > relation.line.number
     return f"step {last.step}, {at_line(t, last.file, last.line, last.text)}" if later else ""
-
-
-NO_TROUBLE = " No line that was read tells of trouble there."
-LATER = (" The line that looks like it comes later", " The ")
-"""How the lines of a suspect that all come after the first fault are introduced."""
-
-
-def say_suspect_lines(t: Telling, evidence: Evidence, what: str) -> str:
-    """What of the evidence looks like the suspected part, and why it is not where it began; '' where nothing does."""
-    topics = topics_in(what)
-    if not topics:
-        return ""
-    looks = [x for x in evidence.lines if any(p.seen.search(x.text) for p in topics)]
-    relations = [r for x in looks if not (r := relate(t, evidence, x)).is_fault]
-    if not relations:
-        return NO_TROUBLE
-    after = [r for r in relations if (r.seconds or 0.0) >= 1]
-    before = [r for r in relations if (r.seconds or 0.0) <= -1 and TROUBLE.search(r.line.text)]
-    out = ""
-    if after:
-        lines = f"The {len(after)} lines that look like it come" if len(after) > 1 else "The line that looks like it comes"  # fmt: skip
-        out += (
-            f" {lines} later: {say_relation(t, after[0])}; what follows the fault did not cause it."
-        )
-    if before:
-        step = _progress_after(t, before[0])
-        went_on = f", and training went on after it ({step})" if step else ""
-        out += f" Earlier, {say_relation(t, before[0])}{went_on}."
-    return out

@@ -22,8 +22,8 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.page import FIX_NOW, Page
 
 __all__ = ["PageSearch", "PassageSearch", "answer_from_pages", "compare_terms"]
-COVERED, BESIDE = 0.35, 0.88
-"""Share of words, and cosine, from which a page is taken for what is meant although an incident is at hand."""
+COVERED, BESIDE, OF_RUN = 0.35, 0.88, 0.91
+"""Share of words, and cosine, from which a page, or a plain answer to a question about the run, is taken for what is meant although an incident is at hand."""
 _VERSUS = expression(
     r"(?i)\bdifference between (?:an? |the )?([\w -]{2,30}?) and (?:an? |the )?([\w-]{2,30}(?: [\w-]{2,20})?)|"
     r"([\w-]{2,30}(?: parallel\w*)?) (?:vs\.?|versus) ([\w-]{2,30}(?: parallel\w*)?)"
@@ -38,8 +38,10 @@ def answer_from_pages(
     sources: Sources,
     beside: bool = False,
     host: str = "",
+    of_run: bool = False,
 ) -> Reply | None:
-    """Answer of the page that fits best; None where no page does. beside: an incident could be meant, host: its host."""
+    """Answer of the page that fits best; None where no page does. beside: an incident could be meant, host: its host;
+    of_run: the question speaks of it, so that only a plain answer that is near to it is one."""
     several = _answer_codes(asked, knowledge, search, sources)
     if several is not None:
         return several
@@ -54,6 +56,8 @@ def answer_from_pages(
     )
     rulings = [r for r in rulings if r.page in knowledge.pages]
     compared = compare_terms(asked.text)
+    if of_run and (not rulings or nearest < OF_RUN) and not compared:
+        return None
     if rulings and (not compared or _is_of_both(rulings[0], asked.text)):
         return _answer_rulings(rulings, knowledge, asked, sources, host)
     if compared:

@@ -10,28 +10,14 @@ from collections.abc import Iterator
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.sources import Sources
-from firstfault.conversation.telling import shorten_cause
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.findings import Verdict
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.window import read_window
 
 MAX_LINES, PIECE, MAX_SHOWN, MAX_QUOTE = 60_000, 2_000, 3, 600
 _STEP = expression(r"(?i)\b(?:iteration|iter|step)s?\b[\s:=\[]{0,4}\d{1,9}\b[^\n]{0,200}\bloss\b")
-_KINDS: tuple[tuple[str, frozenset[Category]], ...] = (
-    ("network|cable|optic|transceiver|nccl|infiniband|fabric|switch|link|nic", frozenset({Category.COMMUNICATION, Category.HARDWARE})),
-    ("hardware|gpu|card|node|host|thermal|heat|overheating|power|psu|pcie|nvlink|ecc", frozenset({Category.HARDWARE})),
-    ("memory|oom", frozenset({Category.OOM})),
-    ("disk|storage|filesystem|nfs|lustre|s3", frozenset({Category.CHECKPOINT, Category.DATA, Category.ENVIRONMENT})),
-    ("checkpoint", frozenset({Category.CHECKPOINT})),
-    ("data|dataset|loader|dataloader", frozenset({Category.DATA})),
-    ("code|bug", frozenset({Category.CODE_BUG})),
-    ("driver|library|environment|version|install.*", frozenset({Category.ENVIRONMENT})),
-    ("slurm|scheduler|preempt.*|kubernetes", frozenset({Category.SCHEDULER})),
-    ("numeric.*|nan|loss|learning rate|precision", frozenset({Category.NUMERICAL})),
-    ("slow.*|performance", frozenset({Category.PERFORMANCE})),
-)  # fmt: skip
 
 
 def answer_rank(question: Question, diagnosis: Diagnosis, sources: Sources, rank: int) -> list[str]:
@@ -114,60 +100,3 @@ def step_after(question: Question, diagnosis: Diagnosis) -> Citation | None:
         if len(window) < PIECE or question.is_stopped():
             break
     return found
-
-
-def suspected_kinds(what: str) -> frozenset[Category]:
-    """Kinds of causes that one word means."""
-    return next((k for words, k in _KINDS if expression(words).fullmatch(what)), frozenset())
-
-
-_PARTS = expression(
-    r"cable|optic|transceiver|switch|nic|driver|disk|nfs|lustre|learning rate|kubernetes|slurm|"
-    r"thermal|heat|overheating|psu|power|nvlink|ecc|s3|dataloader"
-)
-"""Suspects that are one part: the kind of cause alone does not prove them."""
-
-
-_NETWORK = expression(r"network|cable|optic|transceiver|nccl|infiniband|fabric|switch|link|nic")
-_NETWORK_PART = expression(
-    r"(?i)\bnetwork|\bnic\b|\bhca\b|mlx\d|infiniband|\bib\b|\broce\b|\bcable|optic|transceiver|\befa\b|(?<!pcie )(?<!nvlink )\blink\b"
-)
-"""A fault of hardware is one of the network only where the cause names a part of it."""
-
-
-def _is_named(diagnosis: Diagnosis, what: str) -> bool:
-    """The verdict speaks of the suspected part, where it is a single part."""
-    if _NETWORK.fullmatch(what) and diagnosis.category is Category.HARDWARE:
-        return _NETWORK_PART.search(diagnosis.root_cause) is not None
-    if not _PARTS.fullmatch(what):
-        return True
-    lead = diagnosis.hypotheses[0]
-    said = f"{diagnosis.root_cause} {lead.root_cause} {diagnosis.signature or ''}".lower()
-    return what in said
-
-
-NOT_BY_THIS = "No, not by this evidence"
-HEDGED = "Not shown: nothing that was read points there, though it is not ruled out"
-
-
-def answer_suspect(diagnosis: Diagnosis, sources: Sources, what: str) -> str:
-    """Whether the evidence points where the person suspects."""
-    kinds = suspected_kinds(what)
-    if diagnosis.verdict is Verdict.UNKNOWN or not diagnosis.hypotheses:
-        return f"That is open: {diagnosis.root_cause}. Nothing in the evidence settles it."
-    ranked = [h for h in diagnosis.hypotheses[1:] if h.category in kinds]
-    main = diagnosis.hypotheses[0]
-    marks = sources.marks(main.for_[:2], diagnosis)
-    sure = main.confidence.value
-    if diagnosis.category in kinds and _is_named(diagnosis, what):
-        return f"Yes, that is where the evidence points ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
-    settled = main.confidence is Confidence.CONFIRMED
-    head = NOT_BY_THIS if settled else HEDGED
-    said = f"{head}. What it shows ({sure}): {shorten_cause(diagnosis.root_cause)} {marks}."
-    if ranked:
-        other = ranked[0]
-        said += (
-            f" Of that kind, only weaker ({other.confidence.value}): {other.root_cause} "
-            f"{sources.marks(other.for_[:2], diagnosis)}."
-        )
-    return said

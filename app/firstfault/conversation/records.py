@@ -25,8 +25,14 @@ LONGEST, MOST_KEYS, MOST_LEFT = 2_000, 3, 3
 """Characters of a line, keys of an answer, and words of a question beside its key above which another thing is asked."""
 _VALUE = r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?(?:[KMGT]i?B|ms|us|s|%|it/s)\b)?"
 _SAID = rf"{_VALUE}|nan|inf|-?[A-Za-z][\w./+:-]{{0,60}}|/[\w./-]{{1,80}}"
+_STATED = (
+    rf"{_VALUE}|nan|inf|(?i:true|false|none)|/[\w./-]{{1,80}}|[A-Za-z][\w./+-]*[\d_./][\w./+-]*"
+)
+"""What stands behind a colon in prose may be any word: a value is a number, a path, a switch or a name with figures."""
 _PAIRS = (
-    expression(rf"['\"]?(?P<key>[A-Za-z][\w./@-]{{0,60}})['\"]?\s?(?:=|:(?=\s|['\"\d-]))\s{{0,3}}['\"]?(?P<value>{_SAID})"),
+    expression(rf"['\"]?(?P<key>[A-Za-z][\w./@-]{{0,60}})['\"]?\s?=\s{{0,3}}['\"]?(?P<value>{_SAID})"),
+    expression(rf"(?P<key>[A-Za-z][\w./@-]{{0,60}}):(?=[\s\d-])\s{{0,3}}(?P<value>{_STATED})"),
+    expression(rf"['\"](?P<key>[A-Za-z][\w./@-]{{0,60}})['\"]:\s{{0,3}}['\"]?(?P<value>{_SAID})"),
     expression(rf"--(?P<key>[a-z][\w-]{{1,60}})[ =](?P<value>{_SAID})"),
     expression(rf"(?P<key>[A-Za-z_][\w.]{{1,60}}) \.{{3,80}} (?P<value>{_SAID})"),
     expression(rf"(?:^|[|,;>] ?|>> ? ?)(?P<key>[A-Za-z][\w ./()-]{{2,60}}?)\s?[:=]\s{{1,4}}(?P<value>{_SAID})"),
@@ -98,6 +104,8 @@ def find_columns(f: Facts) -> list[Column]:
             scores[key] = 1.0 + len(own)
         elif len(words) > 1 and words <= own:
             scores[key] = 1.0 + len(words) / len(own)
+    if asked and not any(v >= 3.0 for v in scores.values()):
+        return []  # the field's own name of another quantity ("host memory" is no "memory")
     best = max(scores.values(), default=0.0)
     chosen = [k for k in scores if scores[k] == best]
     chosen.sort(key=lambda k: (-len(table[k]), len(k)))

@@ -14,23 +14,23 @@ from functools import cache
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
-from firstfault.conversation.board import Board, lay_board
+from firstfault.conversation.board import Board, lay_board, say_board
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.evidence_lines import answer_words
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
-from firstfault.conversation.incident_facts import answer_fact, answer_lines, asks_first
+from firstfault.conversation.incident_facts import answer_fact, asks_first
 from firstfault.conversation.missing import say_missing
-from firstfault.conversation.page_search import is_of_another_field, unknown_share
+from firstfault.conversation.page_search import is_of_another_field, names_field, unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
-from firstfault.conversation.searches import tell_lines
+from firstfault.conversation.searches import knows_absent, tell_absent, tell_lines
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.speech import find_speech, say_in
 from firstfault.conversation.statements import Moved, reply_to_statement
@@ -178,6 +178,8 @@ class RuleAnswerer:
             fact = answer_fact(question, question.diagnosis, asked, sources)
             if fact is not None:
                 return Reply(fact[1], f"incident.{fact[0]}", suggest(question.diagnosis, fact[0]))
+        if question.diagnosis is not None and asked.intent not in _OF_ADVICE:
+            asked = self._means(asked, of_run=True)
         if asked.family is Family.INCIDENT and question.diagnosis is not None:
             if asked.intent == "board":
                 return Reply(
@@ -186,11 +188,12 @@ class RuleAnswerer:
             found = answer_from_incident(question, question.diagnosis, asked, sources)
         return found or self._look_up(question, asked, sources)
 
-    def _means(self, asked: Asked) -> Asked:
+    def _means(self, asked: Asked, of_run: bool = False) -> Asked:
         """A question that no phrase tells, read as the way of asking about an incident that is nearest to it."""
         if asked.family is not Family.KNOWLEDGE:
             return asked
-        intent = nearest_intent(PageSearch(self.search).near_questions(asked.text))
+        near = PageSearch(self.search).near_questions(asked.text)
+        intent = nearest_intent(near, of_run and _OF_THIS_RUN.search(asked.text) is not None)
         return replace(asked, intent=intent, family=Family.INCIDENT) if intent else asked
 
     def _look_up(self, question: Question, asked: Asked, sources: Sources) -> Reply:
@@ -223,6 +226,9 @@ class RuleAnswerer:
             sources,
             question.diagnosis is not None,
             (question.diagnosis.host or "") if question.diagnosis is not None else "",
+            question.diagnosis is not None
+            and asked.intent not in _OF_ADVICE
+            and _OF_THIS_RUN.search(asked.text) is not None,
         )
         if found is not None:
             return found
@@ -314,18 +320,24 @@ def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
 def _say_what_is_known(
     question: Question, diagnosis: Diagnosis, asked: Asked, sources: Sources
 ) -> Reply:
-    """No tool answers it: lines with its words, after what the evidence does show."""
+    """No tool answers it: the lines that hold nearly all it speaks of, else that the log does not show it."""
     facts = Facts(question, diagnosis, sources, asked)
-    lines = answer_words(question, sources) or answer_lines(facts)
-    if not lines:
+    lines = answer_words(question, sources) or tell_lines(facts)
+    if (
+        not lines
+        and not names_field(question.text)
+        and not knows_absent(question.text)
+        and unknown_share(question.text) > 0
+    ):
         return decline(asked, diagnosis)
-    where = facts.where if diagnosis.place and diagnosis.place not in facts.cause else ""
-    told = " Whether it is as the question puts it no line says." if _YES_OR_NO.search(asked.text) else ""  # fmt: skip
-    text = f"What the evidence shows is this: {facts.cause}{where}{at_time(facts)} {facts.main}.{told}\n\n{lines}"
+    if not lines:
+        return Reply(tell_absent(facts), "incident.absent", suggest(diagnosis, ""))
+    text = f"{lines}\n\nWhat the evidence shows as a whole: {facts.cause}{at_time(facts)} {facts.main}."
     return Reply(text, "incident.lines", suggest(diagnosis, ""))
 
 
-_YES_OR_NO = re.compile(r"(?i)^\W*(?:so |and |but |then )?(?:is|are|was|were|does|do|did|can|could|will|would|has|have)\b")  # fmt: skip
+_OF_ADVICE = frozenset(["should", "how_to", "what_do"])
+"""Ways of asking for practice, which a page answers also where an incident is at hand."""
 _TOLD_BY_LINES = frozenset(["how_much", "find", "which", "what_is", "should", "normal"])
 _OF_THIS_RUN = re.compile(
     r"(?i)\b(?:our|my|we|us|did|was|were|it|he|they|this|that|here|had|has|the (?:pod|node|job|run|log|disk|host|rank|gpu|loss|file|worker|process)|what \w+ed the)\b"
@@ -464,23 +476,6 @@ def show_walk(walk: Walk, board: Board, diagnosis: Diagnosis | None) -> WalkShow
     """What the page shows of the state."""
     text, options = phase_question(walk, diagnosis)
     return WalkShown(walk.phases, board.rows, board.separating_test, text, options)
-
-
-def say_board(board: Board) -> str:
-    """The hypothesis board in words."""
-    if not board.rows:
-        return "There is no explanation yet: nothing that was read carries one."
-    rows = []
-    for number, row in enumerate(board.rows, 1):
-        rows.append(f"{number}. {row.root_cause} ({row.confidence}, {row.state})")
-        rows += [f"   - for: {x}" for x in row.for_[:3]] + [
-            f"   - against: {x}" for x in row.against[:3]
-        ]
-        rows += [f"   - test: {row.test}"] if row.test else []
-    lead = board.rows[0]
-    head = f"{len(board.rows)} explanation{'s' if len(board.rows) > 1 else ''}; first is: {lead.root_cause.rstrip('.')} ({lead.state})."
-    tail = f"\n\nThe test that tells the first two apart: {board.separating_test}" if board.separating_test else ""  # fmt: skip
-    return head + "\n\n" + "\n".join(rows) + tail
 
 
 def answer_once(

@@ -116,14 +116,19 @@ ABOUT = 0.90
 """Cosine from which a question is one about the incident at hand; chosen on evals/questions/dev4.yaml."""
 
 
-def nearest_intent(near: Mapping[str, float]) -> str:
+OF_RUN = 0.02
+"""How much of that likeness a question gains that speaks of the run at hand ("did we", "it")."""
+
+
+def nearest_intent(near: Mapping[str, float], of_run: bool = False) -> str:
     """The intent about an incident whose way of asking is nearest; '' where a plain answer is nearer, or none is near."""
-    if not near:
-        return ""
     by_phrase = {i: r for r in rulings() for i in r.phrases}
-    best = max(near, key=lambda i: near[i])
-    row = by_phrase.get(best)
-    return row.intent if row is not None and near[best] >= ABOUT else ""
+    own = {i: near[i] for i in near if i in by_phrase and by_phrase[i].intent}
+    if not own:
+        return ""
+    best, gain = max(own, key=lambda i: own[i]), OF_RUN if of_run else 0.0
+    ahead = own[best] + gain >= max(near.values())
+    return by_phrase[best].intent if ahead and own[best] + gain >= ABOUT else ""
 
 
 def find_ruling(

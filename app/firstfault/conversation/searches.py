@@ -58,15 +58,29 @@ def tell_log_says(f: Facts) -> str:
         many = f"{len(lines)} lines hold" if len(lines) > 1 else "one line holds"
         return f"Yes: {many} it, first {f.at(lines[0])}.\n\n{quote_lines(f, lines[:MOST])}\n\nThe verdict: {f.cause} {f.main}."
     count, files = len(f.evidence.lines), len(f.question.artefacts)
-    shown = next((command for word, command in _shown_by() if word.search(what)), "")
+    shown = next((x.check for x in topics_in(what) if x.check), "")
     then = f" This would show it{f' on {f.diagnosis.host}' if f.diagnosis.host else ''}:\n\n```bash\n{shown}\n```" if shown else ""  # fmt: skip
     return f"No: none of the {count:,} lines read ({files} file{'s' if files != 1 else ''}) holds {what!r}.{then}"
 
 
 @cache
-def _shown_by() -> tuple[tuple[re.Pattern[str], str], ...]:
-    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["shown_by"]
-    return tuple((re.compile(r["say"], re.I), r["command"]) for r in rows)
+def _absent() -> tuple[tuple[re.Pattern[str], str, str], ...]:
+    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["absent"]
+    return tuple((re.compile(r["say"], re.I), r["what"], r["where"]) for r in rows)
+
+
+def knows_absent(text: str) -> bool:
+    """The question is for a thing of which it is known that a log does not hold it."""
+    return any(say.search(text) for say, _, _ in _absent())
+
+
+def tell_absent(f: Facts) -> str:
+    """That the log does not hold what is asked for, where it would stand, and what the log does show."""
+    where = next(((what, place) for say, what, place in _absent() if say.search(f.text)), None)
+    shows = f"What it does show: {f.cause}{f.where if f.diagnosis.place and f.diagnosis.place not in f.cause else ''} {f.main}."
+    if where is None:
+        return f"The log does not show that: none of the {len(f.evidence.lines):,} lines read answers it. {shows}"
+    return f"The log does not show that: no line that was read gives {where[0]}. It would stand in {where[1]}. {shows}"
 
 
 def tell_changes(f: Facts) -> str:

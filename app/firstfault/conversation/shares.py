@@ -34,6 +34,8 @@ def tell_share(f: Facts) -> str:
         if not asks.search(f.text):
             continue
         found = [(float(m[1]), x) for x in f.evidence.lines if told.search(x.text) and (m := _TOOK.search(x.text)) is not None]  # fmt: skip
+        if not found and name == "checkpoints":
+            found = _saves(f)
         if found:
             parts.append(_say(f, name, found, end - begin))
         else:
@@ -45,10 +47,24 @@ def tell_share(f: Facts) -> str:
     return f"{'; '.join(parts)}.{span}{rest}"
 
 
+def _saves(f: Facts) -> list[tuple[float, Line]]:
+    """Seconds from the line that begins a save to the one that says that it is whole."""
+    out: list[tuple[float, Line]] = []
+    begun: dict[str, float] = {}
+    for e in f.record.checkpoints.events:
+        if e.state is SaveState.BEGUN and e.time is not None:
+            begun.setdefault(e.name, e.time)
+        if e.state is SaveState.SAVED and e.time is not None and e.name in begun:
+            out.append((e.time - begun.pop(e.name), Line(e.file, e.line, e.text)))
+    return [p for p in out if p[0] > 0]
+
+
 def _say(f: Facts, name: str, found: list[tuple[float, Line]], whole: float) -> str:
     seconds = sum(s for s, _ in found)
     told = " + ".join(f"{s:g}" for s, _ in found[:6]) + (" + ..." if len(found) > 6 else "")
     share = f", {100 * seconds / whole:.1f} % of the time" if whole > 0 else ""
+    if len(found) > 1:
+        share += f", {median(s for s, _ in found):.3g} s each (median)"
     return f"{name[:1].upper()}{name[1:]}: {told} = {seconds:.0f} s{share} (last at {f.at(found[-1][1])})"
 
 

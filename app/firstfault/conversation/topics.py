@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +26,10 @@ class Topic:
     """How trouble of the part is printed."""
     named_in_causes: bool = False
     """Its words in a cause mean the part itself; "gpu" in a cause is often only the name of a host."""
+    check: str = ""
+    """Commands that show the state of the part."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """What a log cannot tell apart from a cause that matches: expression -> sentence."""
 
 
 @cache
@@ -40,6 +44,8 @@ def load_topics() -> tuple[Topic, ...]:
             row["team"],
             re.compile(row["seen"], re.IGNORECASE),
             row.get("named_in_causes", False),
+            row.get("check", ""),
+            row.get("beside", {}),
         )
         for row in rows
     )

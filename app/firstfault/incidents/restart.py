@@ -28,6 +28,7 @@ STAYS = frozenset(
 _AGAIN = expression(
     r"(?i)\b(?:start the job again|re-?start (?:it |the job |the run )?(?:from|with|and)|resume from|re-?submit|re-?run the job)"
 )
+_NEGATED = expression(r"(?i)\b(?:do not|don.t|never|instead of|before (?:you )?)[^.;:]{0,20}$")
 
 
 class Decision(StrEnum):
@@ -80,7 +81,8 @@ def find_pattern(related: Sequence[Related]) -> Pattern:
 
 def starts_again(fix: Fix) -> bool:
     """The fix is to start the job again."""
-    return _AGAIN.search(fix.text) is not None
+    found = _AGAIN.search(fix.text)
+    return found is not None and _NEGATED.search(fix.text[: found.start()]) is None
 
 
 def advises_again(diagnosis: Diagnosis) -> bool:

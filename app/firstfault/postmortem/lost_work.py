@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.waits import wait_in
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
 from firstfault_tools.expressions import expression
@@ -80,19 +81,20 @@ class RunRecord:
 
     @cached_property
     def steps(self) -> tuple[LoggedStep, ...]:
-        """Logged steps of all files, in order of their lines."""
-        return tuple(
-            LoggedStep(
-                name,
-                int(series.line[r]),
-                int(series.step[r]),
-                float(series.time[r]) if series.time[r] != MISSING else None,
-                self.artefacts.text_of(name, int(series.line[r])),
-            )
-            for name, series in self.artefacts.steps.items()
-            for r in range(len(series))
-            if series.step[r] != NO_STEP
-        )
+        """Logged steps of all files, in order of their lines; a row without a time takes that of a line since the row before it."""
+        out: list[LoggedStep] = []
+        for name, series in self.artefacts.steps.items():
+            beside: float | None = None
+            for r in range(len(series)):
+                line, time = int(series.line[r]), float(series.time[r])
+                text = self.artefacts.text_of(name, line)
+                own = time if time != MISSING else None
+                if own is None:
+                    near = self.artefacts.time_at(name, line, text)[0]
+                    own, beside = (near if near != beside else None), near
+                if series.step[r] != NO_STEP:
+                    out.append(LoggedStep(name, line, int(series.step[r]), own, text))
+        return tuple(out)
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
@@ -135,6 +137,21 @@ class RunRecord:
         """The last step logged before the fault."""
         before = [s for s in self.steps if self._before_fault(s.file, s.line, s.time)]
         return max(before, key=lambda s: s.step, default=None)
+
+    @cached_property
+    def last_trained(self) -> LoggedStep | None:
+        """The last step of the attempt that met the fault: a fault that slows or grows lets training go on for a while."""
+        last = self.last_step
+        if last is None:
+            return None
+        loads = [e.line for e in self.checkpoints.events if e.state is SaveState.LOADED and e.file == last.file and e.line > last.line]  # fmt: skip
+        until = min(loads, default=None)
+        later = [s for s in self.steps if s.file == last.file and s.line > last.line and (until is None or s.line < until)]  # fmt: skip
+        for s in later:
+            if s.step <= last.step:
+                break
+            last = s
+        return last
 
     @cached_property
     def onset(self) -> Onset | None:
@@ -233,15 +250,23 @@ class RunRecord:
         """When useful work ended: the fault, or one usual interval after the last step where it is told later."""
         if self.onset is not None and self.onset.row.time is not None:
             return self._end
-        last = self.last_step
+        last, waits = self.last_trained, self._waits_began
         if last is None or last.time is None:
-            return self.fault_time
+            went_on = last is not None and last != self.last_step
+            return None if went_on else min((x for x in (self.fault_time, waits) if x is not None), default=None)  # fmt: skip
         times = [s.time for s in self.steps if s.file == last.file and s.time is not None and s.line <= last.line]  # fmt: skip
         gaps = [b - a for a, b in pairwise(times) if b > a]
         reached = last.time + (median(gaps) if gaps else 0.0)
         silent = self.last_sign
-        told = [x for x in (self.fault_time, silent.time if silent is not None else None) if x is not None and x >= last.time]  # fmt: skip
+        told = [x for x in (self.fault_time, waits, silent.time if silent is not None else None) if x is not None and x >= last.time]  # fmt: skip
         return min((reached, *told))
+
+    @cached_property
+    def _waits_began(self) -> float | None:
+        """When the collective began in which ranks waited until a watchdog gave up; None where no watchdog tells."""
+        links = [x for x in self.diagnosis.cascade if x.file and x.line and wait_in(x.text) > 0]
+        begun = [self.artefacts.begun_at(x.file, x.line, x.text) for x in links if x.file and x.line]  # fmt: skip
+        return min((x for x in begun if x is not None), default=None)
 
     @cached_property
     def last_sign(self) -> TimedLine | None:
@@ -283,6 +308,11 @@ class RunRecord:
         own = [x for x in self._later if until is None or (x.time or 0.0) <= (until.time or 0.0)]
         ends = [x for x in own if _ENDS.search(x.text)]
         return ends[-1] if ends else until or (own[-1] if own else None)
+
+    @property
+    def ended(self) -> float | None:
+        """When the job ended, by the last line of its launcher or scheduler."""
+        return self._end
 
     @property
     def _end(self) -> float | None:

@@ -50,13 +50,22 @@ def read_pace(rows: Sequence[StepRow], lines: Sequence[TimedLine] = ()) -> Pace 
     shift = find_shift(np.array([r.step_ms for r in before]))
     if shift is None or shift.ratio < SLOWER:
         return None
-    healthy, slow = tuple(before[: shift.index]), tuple(before[shift.index :])
+    at = _turn(before, shift.index)
+    healthy, slow = tuple(before[:at]), tuple(before[at:])
     pause = (
         (_ended(slow[-1], rows[cut], lines), _began(rows[cut], rows[cut + 1 :], lines))
         if cut
         else None
     )
     return Pace(healthy, slow, pause, tuple(rows[cut:]) if cut else ())
+
+
+def _turn(rows: Sequence[StepRow], index: int) -> int:
+    """First slow row: rows before the index that are nearer to the later pace than to the earlier one belong to it."""
+    between = (mid(rows[:index]) * mid(rows[index:])) ** 0.5
+    while index > LEAST_ROWS and rows[index - 1].step_ms > between:
+        index -= 1
+    return index
 
 
 def _pause_at(rows: Sequence[StepRow]) -> int | None:

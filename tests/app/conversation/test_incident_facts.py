@@ -17,7 +17,7 @@ SLOW, OOM, PROBE = (
 @pytest.mark.parametrize(
     ("case", "question", "first"),
     [
-        (SLOW, "what is the step time", r"2\.41s"),
+        (SLOW, "what is the step time", r"2\.4\d? s"),
         (SLOW, "is the loss ok?", r"^Yes, the loss is finite"),
         (OOM, "at which step did it die?", r"^Step 560"),
         (OOM, "why does v-02 say network error then", r"^It follows from the first fault"),

@@ -76,7 +76,7 @@ def check_citations(part: AnswerPart, files: dict[str, Path], workspace: Workspa
         ("what is mlx5_4", "mlx5_4"),
         ("what is a pipeline bubble", "bubble"),
         ("Is it the network?", "Yes, that is where the evidence points"),
-        ("could it be a code bug?", "Not shown: nothing that was read points there"),
+        ("could it be a code bug?", "No, not by this evidence"),
         ("what about rank 977?", "wrote no line|says itself"),
         ("qwer asdf?", "Neither this incident nor the pages"),
         ("/preview", "none is set"),

@@ -1,0 +1,224 @@
+"""Is it what the question suspects: a part of the system, a rank, a host, a GPU? Yes or no, with what this log holds for and against it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from firstfault.conversation.evidence import Line
+from firstfault.conversation.facts import Facts
+from firstfault.conversation.growth import say_flat, say_growth
+from firstfault.conversation.named_events import (
+    TROUBLE,
+    answer_named,
+    progress_after,
+    relate,
+    say_relation,
+)
+from firstfault.conversation.places import say_straggler
+from firstfault.conversation.run_answers import clock
+from firstfault.conversation.soundness import tell_no_bad_part
+from firstfault.conversation.topics import Topic, topics_in
+from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category, Confidence, Verdict
+
+_RANK = expression(r"(?i)\branks? ?#?(\d{1,6})\b")
+_HARDWARE = expression(
+    r"(?i)\bxid\b|\becc\b|uncorrect|corrected error|fallen off|machine check|\bAER\b|\blink down\b|row remap|nvlink error"
+)
+_PARTS = expression(
+    r"(?i)cables?|optics?|transceivers?|switch(?:es)?|nics?|hcas?|drivers?|disks?|nfs|lustre|learning rate|kubernetes|slurm|"
+    r"thermal|heat|overheating|psu|power supply|nvlink|pcie|ecc|xid|s3|quota|tokenizer"
+)
+"""Suspects that are one part: the kind of cause alone does not prove them."""
+_NETWORK_PART = expression(
+    r"(?i)\bnetwork|\bnic\b|\bhca\b|mlx\d|infiniband|\bib\b|\broce\b|\bcable|optic|transceiver|\befa\b|(?<!pcie )(?<!nvlink )\blink\b"
+)
+"""A fault of hardware is one of the network only where the cause names a part of it."""
+_WHY = expression(
+    r"(?i)^\W*(?:and |but |so )?(?:why|how come)\b(?! (?:isn.?t|not|wasn.?t|is it not))"
+)
+_SUFFERS = expression(r"(?i)\bpeer\b|\bremote\b|closed by|timed? ?out|watchdog|connection")
+_GPU_MEMORY = expression(r"(?i)\bgpu (?:mem|oom)|\bvram\b|\bcuda (?:oom|out of memory)|\bgpu\b[^?\n]{0,20}\b(?:gb|gib|free)\b")  # fmt: skip
+_HOST_MEMORY = expression(r"(?i)\bhost memory|\bRAM\b|\bcgroup\b|\bkernel.s OOM killer")
+_GPU_COLUMN = expression(r"(?i)\b(?:gpu|cuda|hbm|vram)\b")
+_LIKE_HOST = expression(
+    r"(?i)^(?!step|iter|rank|gpu\d|mlx|ens|eth|ib\d|cuda|bf16|fp\d|h\d00|a\d00|fsdp|zero|xid|global|checkpoint|ckpt|nccl)"
+    r"[a-z][a-z-]*-?\d{1,5}[\w-]*$"
+)
+
+
+def tell_suspect(f: Facts) -> str:
+    """The verdict on what the question names; '' where it names nothing that can be judged."""
+    d = f.diagnosis
+    if _WHY.search(f.text):
+        return ""
+    if named := answer_named(f, f.evidence):
+        return named
+    what = f.asked.named.get("what", "")
+    topics = topics_in(what) if what else topics_in(f.text)
+    if d.verdict in (Verdict.HEALTHY, Verdict.WARNING):
+        return _of_sound_run(f, topics)
+    if d.verdict is not Verdict.FAULT or not d.hypotheses:
+        return f"That is open: {f.cause}. Nothing in the evidence settles it."
+    if other := which_memory(f):
+        flat = say_flat(f, _GPU_COLUMN)
+        return f"No. {other}{f.cause} {f.main}. {flat} {say_growth(f)}".replace("  ", " ").strip()
+    hard = any(x.id == "hardware" for x in topics)
+    if place := _of_place(f, hard):
+        return place
+    accused = next((x for x in topics if _is_accused(f, x, what)), None)
+    if accused is not None:
+        return f"Yes, that is where the evidence points ({d.confidence.value}): {_first_fault(f)}{_kin(f, topics, accused)}"
+    if not topics:
+        return ""
+    head = "Not shown, and not ruled out" if d.confidence is Confidence.POSSIBLE else "No, not by this evidence"  # fmt: skip
+    told = "".join(_for_and_against(f, x, what) for x in topics[:2])
+    return f"{head} ({d.confidence.value}): {_first_fault(f)}{told}{_kin(f, topics, None)}"
+
+
+def _first_fault(f: Facts) -> str:
+    at = f", at {clock(f.record.fault_time)} UTC" if f.record.fault_time is not None else ""
+    place = f", at {f.place}" if f.place and f.place not in f.cause else ""
+    return f"{f.cause}{place}{at} {f.main}."
+
+
+def _is_accused(f: Facts, topic: Topic, what: str) -> bool:
+    """The verdict lies in the part that the topic names."""
+    d = f.diagnosis
+    said = f"{d.root_cause} {d.hypotheses[0].root_cause} {d.signature or ''}"
+    word = what or next((m[0] for m in [topic.word.search(f.text)] if m is not None), "")
+    if _PARTS.fullmatch(word):
+        return word.lower().rstrip("s") in said.lower()
+    if topic.id == "network" and d.category is Category.HARDWARE:
+        return _NETWORK_PART.search(d.root_cause) is not None
+    if d.category is topic.categories[0]:
+        return True
+    own = topic.word.search(said) or topic.seen.search(said)
+    return d.category in topic.categories and own is not None
+
+
+def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
+    """What of the evidence looks like the part, by when it came, and what would exclude it."""
+    words = [m[0] for m in topic.word.finditer(f.text)]
+    name = what or (words[-1] if words else topic.id)
+    looks = [x for x in f.evidence.lines if topic.seen.search(x.text) and TROUBLE.search(x.text)]
+    relations = [r for x in looks if not (r := relate(f, f.evidence, x)).is_fault]
+    after = [r for r in relations if (r.seconds or 0.0) >= 1 or (r.seconds is None and r.is_before is False)]  # fmt: skip
+    before = [r for r in relations if (r.seconds or 0.0) <= -1 or (r.seconds is None and r.is_before)]  # fmt: skip
+    out = ""
+    if after:
+        many = f"The {len(after)} lines that look like it ({name}) come" if len(after) > 1 else f"The line that looks like it ({name}) comes"  # fmt: skip
+        out += f" {many} later: {say_relation(f, after[0])}; what follows the fault did not cause it."  # fmt: skip
+    if before:
+        went = progress_after(f, before[0])
+        out += f" Earlier, {say_relation(f, before[0])}{f', and training went on after it ({went})' if went else ''}."
+    if not after and not before:
+        out += (
+            f" None of the {len(f.evidence.lines):,} lines read tells of trouble with the {name}."
+        )
+    weaker = next((h for h in f.diagnosis.hypotheses[1:] if h.category in topic.categories), None)
+    if weaker is not None:
+        out += f" Of that kind, only weaker ({weaker.confidence.value}): {weaker.root_cause} {f.sources.marks(weaker.for_[:2], f.diagnosis)}."
+    elif topic.check:
+        out += f" To exclude it for good: `{topic.check}`."
+    return out
+
+
+def _kin(f: Facts, topics: Sequence[Topic], accused: Topic | None) -> str:
+    """What the log cannot tell apart from the verdict, where a question suspects its neighbour."""
+    notes = [
+        x.beside[k]
+        for x in topics
+        if x is not accused
+        for k in x.beside
+        if re.search(k, f.diagnosis.root_cause, re.IGNORECASE)
+    ]
+    return f" {notes[0]}" if notes else ""
+
+
+def _of_sound_run(f: Facts, topics: Sequence[Topic]) -> str:
+    """Of a run without a fault: that no line tells of it."""
+    if f.diagnosis.verdict is Verdict.HEALTHY and any(x.id == "hardware" for x in topics):
+        return tell_no_bad_part(f)
+    if f.diagnosis.verdict is Verdict.WARNING and topics and _is_accused(f, topics[0], ""):
+        return f"Yes, that is where the evidence points: {f.cause} {f.main}."
+    told = "".join(_for_and_against(f, x, "") for x in topics[:2])
+    return f"No sign of it: {f.cause} {f.main}.{told}" if topics else ""
+
+
+def which_memory(f: Facts) -> str:
+    """That it is the other memory than the one that the question speaks of; '' where it is not."""
+    of_host = f.diagnosis.category is Category.OOM and _HOST_MEMORY.search(f.whole_cause)
+    return "It is the memory of the host (RAM) that ran out, not that of the GPU: " if of_host and _GPU_MEMORY.search(f.text) else ""  # fmt: skip
+
+
+def named_hosts(f: Facts) -> list[str]:
+    """Hosts of the evidence, by prefix or by name in a line, that the question names."""
+    text = f.text.lower()
+    known = dict.fromkeys((*f.evidence.hosts, *((f.diagnosis.host,) if f.diagnosis.host else ())))
+    found = [
+        h for h in known if h and re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)
+    ]
+    if not found:
+        words = [
+            w for w in re.findall(r"\b[a-z][\w-]{0,40}\d[\w-]{0,20}", text) if not _RANK.search(w)
+        ]
+        lines = f.evidence.lines
+        found = [
+            w for w in words if _LIKE_HOST.match(w) and any(w in x.text.lower() for x in lines)
+        ]
+    return found
+
+
+def _of_place(f: Facts, hardware: bool) -> str:
+    """Of a host or rank that is named: whether it is where it began, and whether its hardware is at fault; '' where none is."""
+    d, hosts = f.diagnosis, named_hosts(f)
+    ranks = [int(n) for n in _RANK.findall(f.text)]
+    late = f.straggler
+    first = late.rank if late is not None else d.first_failing_rank
+    own = f.rank_hosts.get(first) if first is not None else None
+    if ranks:
+        here, name = ranks[0] == first, f"rank {ranks[0]}"
+    elif hosts:
+        here, name = hosts[0] in (d.host, own, *f.known_names) or hosts[0] in d.root_cause.lower(), hosts[0]  # fmt: skip
+    else:
+        return ""
+    if here and (not hardware or d.category is Category.HARDWARE):
+        return f"Yes, by this evidence it began at {name}: {_first_fault(f)}{say_straggler(f)}"
+    if here:
+        return f"No, not its hardware: it stopped at {name}, but for this reason: {_first_fault(f)}{_no_hardware(f)}"
+    if hardware and d.category is not Category.HARDWARE:
+        return f"No, not by this evidence: {_first_fault(f)}{_no_hardware(f)}{_own_trouble(f, name, ranks)}"
+    known = first is not None or d.host
+    head = "No" if known else "Not shown"
+    where = f"the first fault lies at {f.place}" if f.place else "no single rank is where it began"
+    return f"{head}, by this evidence it is not {name}: {where}: {f.cause} {f.main}.{_own_trouble(f, name, ranks)}"
+
+
+def _no_hardware(f: Facts) -> str:
+    hard = next((x for x in f.evidence.lines if _HARDWARE.search(x.text)), None)
+    if hard is None:
+        return f" None of the {len(f.evidence.lines):,} lines read tells of a hardware fault (no Xid, ECC, PCIe or link error)."
+    return f" One line speaks of hardware: {say_relation(f, relate(f, f.evidence, hard))}."
+
+
+def _own_trouble(f: Facts, name: str, ranks: Sequence[int]) -> str:
+    """What the named rank or host wrote itself, and whether it is a consequence."""
+    mine = set(ranks) or {r for r, h in f.rank_hosts.items() if h == name}
+    own = [x for x in f.evidence.lines if x.place.rank in mine or x.place.host == name or (x.place.host is None and f" {name}:" in f" {x.text}")]  # fmt: skip
+    trouble = [x for x in own if TROUBLE.search(x.text)]
+    hard = [x for x in trouble if _HARDWARE.search(x.text)]
+    if not trouble:
+        peers = any(name in x.text for x in f.evidence.lines)
+        return f" {name[:1].upper()}{name[1:]} itself wrote no line of trouble{'; others name it' if peers else ''}."
+    if hard and not ranks:
+        return f" Of its own hardware {name} wrote: {_told(f, hard[0])}; test it before you trust it."  # fmt: skip
+    word = "a consequence" if _SUFFERS.search(trouble[0].text) else "what it wrote itself"
+    return f" The first trouble of {name} is {word}: {_told(f, trouble[0])}."
+
+
+def _told(f: Facts, line: Line) -> str:
+    relation = relate(f, f.evidence, line)
+    told = f.at(line) if relation.seconds is None and relation.is_before is None else say_relation(f, relation)  # fmt: skip
+    return f"{told}, `{line.text.strip()[:160]}`"
