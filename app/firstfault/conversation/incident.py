@@ -249,7 +249,7 @@ def _certainty(t: Telling) -> str:
 
 def _disproof(t: Telling) -> str:
     d = t.diagnosis
-    if told := tell_proof(t, _check_of_page(t)):
+    if told := tell_proof(t):
         return told
     if not d.disproof:
         return _collect(t)
