@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from firstfault.agent.approval import HOW, read_decision
 from firstfault.agent.assessment import AskedByModel, Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
+from firstfault.agent.correction import correct
 from firstfault.agent.exam.standing import read_standing
 from firstfault.agent.failures import TurnStopped
 from firstfault.agent.graph import Conversation, Outcome
@@ -167,6 +168,7 @@ class AgentAnswerer:
             with open_checkpoints(self.settings) as checkpoints:
                 conversation = Conversation(self.model, context, checkpoints)
                 yield from run(conversation)
+                yield from correct(conversation, earned=self.earned)
                 outcome = conversation.outcome
         except TurnStopped:
             return

@@ -23,6 +23,7 @@ from firstfault.agent.reply import Account, Inapplicable, Paragraph, Reply
 from firstfault.grounding.claims import (
     Claim,
     Fault,
+    Objected,
     check_basis,
     check_question,
     check_wording,
@@ -61,6 +62,15 @@ class AskedByModel:
     default: str
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of the reply that did not hold, by its field, and why."""
+
+    name: str
+    objections: tuple[Objected, ...]
+    is_lead: bool = False
+
+
 @dataclass(frozen=True)
 class Assessment:
     """What may be shown. `removed` counts reasons; `proposed` and `kept` count parts of the reply.
@@ -76,6 +86,8 @@ class Assessment:
     proposed: int = 0
     kept: int = 0
     removed: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    """Of answer and explanations: what a model may be asked to say once more."""
 
 
 @dataclass
@@ -89,6 +101,7 @@ class _Sieve:
     removed: Counter[str] = field(default_factory=Counter)
     proposed: int = 0
     kept: int = 0
+    left_out: list[LeftOut] = field(default_factory=list)
 
     def passes(self, faults: Sequence[Any]) -> bool:
         """Count one part, and the reasons why it falls."""
@@ -108,9 +121,12 @@ class _Sieve:
         if not self.earned:
             # who has not passed may repeat what lines say, and no more
             faults = (*faults, *beyond)
-        return Block(claim, not beyond) if self.passes(faults) else None
+        if not self.passes(faults):
+            self.left_out.append(LeftOut("answer", tuple(faults)))
+            return None
+        return Block(claim, not beyond)
 
-    def explanation(self, account: Account) -> Explanation | None:
+    def explanation(self, account: Account, number: int = 0) -> Explanation | None:
         """The account without the parts that do not hold; nothing where its cause does not."""
         ground = self.ground
         if account.verdict is Verdict.HEALTHY:
@@ -124,6 +140,8 @@ class _Sieve:
         if account.verdict is Verdict.HEALTHY and not self.earned:
             faults += check_words(account.cause, replace(ground, healthy=False))
         if not self.passes(faults):
+            name = f"explanations[{number}].cause"
+            self.left_out.append(LeftOut(name, tuple(faults), is_lead=number == 0))
             return None
         # what is well or not decided has nobody to blame
         blames = account.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)
@@ -203,7 +221,9 @@ def assess(
     ground = replace(ground, healthy=tools_healthy or (earned and calls_healthy))
     sieve = _Sieve(context, ground, earned, grounded)
     explanations = tuple(
-        e for account in reply.explanations[:MAX_IDEAS] if (e := sieve.explanation(account))
+        e
+        for number, account in enumerate(reply.explanations[:MAX_IDEAS])
+        if (e := sieve.explanation(account, number))
     )
     stand = explanations[0].lines if explanations else ()
     answer = tuple(b for p in reply.answer if (b := sieve.block(p, stand)))
@@ -218,6 +238,7 @@ def assess(
         proposed=sieve.proposed,
         kept=sieve.kept,
         removed=dict(sieve.removed),
+        left_out=tuple(sieve.left_out),
     )
 
 

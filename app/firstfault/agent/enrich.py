@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firstfault.agent.answerer import write_message
 from firstfault.agent.assessment import Assessment, assess, say_removed
 from firstfault.agent.context import Search, TurnContext, open_context
+from firstfault.agent.correction import correct
 from firstfault.agent.failures import EndpointAway
 from firstfault.agent.graph import Conversation, Outcome
 from firstfault.agent.judge import Ruling
@@ -75,7 +77,9 @@ def enrich(
     context, message = _begin(question, model, search)
     conversation = Conversation(model, context, with_tools=with_tools)
     try:
-        for progress in conversation.start(message):
+        for progress in chain(
+            conversation.start(message), correct(conversation, earned=earned, grounded=grounded)
+        ):
             show(f"{progress.step}: {progress.detail}")
         assert conversation.outcome.reply is not None
         reply = conversation.outcome.reply

@@ -82,7 +82,10 @@ class Conversation:
     outcome: Outcome = field(default_factory=Outcome)
 
     def start(self, prompt: str) -> Iterator[Progress]:
-        """Begin, or go on where a process that died stood. The outcome is set at the end."""
+        """Begin, ask once more in the same turn, or go on where a process that died stood.
+
+        The outcome is set at the end.
+        """
         yield from self._run(prompt, None)
 
     def resume(self, decision: Decision, reason: str = "") -> Iterator[Progress]:
@@ -97,6 +100,9 @@ class Conversation:
         from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
         from langgraph.checkpoint.memory import InMemorySaver
 
+        if self.checkpoints is None:
+            # kept, so that a second question of the turn knows the first
+            self.checkpoints = InMemorySaver(serde=make_serializer())
         tools = make_tools(self.context) if self.with_tools else []
         middleware: list[Any] = [
             make_budget(self.context, deadline, self.sleep),
@@ -115,7 +121,7 @@ class Conversation:
             system_prompt=read_prompt("system"),
             middleware=middleware,
             response_format=ToolStrategy(Reply) if by_tool else ProviderStrategy(Reply),
-            checkpointer=self.checkpoints or InMemorySaver(serde=make_serializer()),
+            checkpointer=self.checkpoints,
         )
 
     def _run(self, prompt: str, decision: dict[str, Any] | None) -> Iterator[Progress]:

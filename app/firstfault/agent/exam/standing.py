@@ -81,7 +81,8 @@ def failings(marks: Marks) -> list[str]:
 
 def prompt_version() -> str:
     """Twelve hex digits that change with the prompt, the schema or the judge."""
-    text = "\n".join([read_prompt("system"), read_prompt("answer"), reply_version(), JUDGE])
+    prompts = [read_prompt(name) for name in ("system", "answer", "correct")]
+    text = "\n".join([*prompts, reply_version(), JUDGE])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
