@@ -26,7 +26,7 @@ from split_model import MixedAdam, Pipeline, Stage
 from split_plans import Plan, list_plans, predict_rank, shape_of
 
 from firstfault_tools.memory.check import score_rows
-from firstfault_tools.memory.estimate import GIB
+from firstfault_tools.memory.sizes import GIB
 
 STEPS = 3
 

@@ -152,7 +152,7 @@ def _holds_sign(sign: str, name: str, head: bytes) -> bool:
 
 _READER, _CALCULATOR = b"\nREADER = ", b"\nCALCULATOR = "
 _IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
-_WORDS = re.compile(rb"\n(GATE|SIGNS) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
+_WORDS = re.compile(rb"\n(GATE|SIGNS|BESIDE) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ class _Module:
     marks: frozenset[bytes]
     gate: tuple[str, ...]
     signs: tuple[str, ...]
+    beside: tuple[str, ...]
 
 
 @cache
@@ -185,6 +186,7 @@ def _modules() -> Mapping[str, _Module]:
             marks=frozenset(mark for mark in marks if mark in source),
             gate=words.get(b"GATE", ()),
             signs=words.get(b"SIGNS", ()),
+            beside=words.get(b"BESIDE", ()),
         )
     return MappingProxyType(found)
 
@@ -235,7 +237,33 @@ def line_finders() -> Mapping[str, LineFinder]:
     }
 
 
-IncidentFinder = Callable[[Any, Sequence[Finding]], Iterable[Finding]]
+@dataclass(frozen=True, slots=True)
+class IncidentFinder:
+    """The function `find_in_incident(incident, findings)` of a module that lays all logs beside each other.
+
+    beside: without one of these it finds nothing, the module's literal `BESIDE`: a word of a kept line, `kind:` and
+    how a finding's kind begins, or `logs:2`; the module is imported where one is there.
+    """
+
+    module: str
+    beside: tuple[str, ...] = ()
+
+    def __call__(self, incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
+        if self.beside and not self._may_find(incident, findings):
+            return ()
+        found: Iterable[Finding] = importlib.import_module(self.module).find_in_incident(
+            incident, findings
+        )
+        return found
+
+    def _may_find(self, incident: Any, findings: Sequence[Finding]) -> bool:
+        kinds = tuple(s[5:] for s in self.beside if s.startswith("kind:"))
+        if kinds and any(f.kind.startswith(kinds) for f in findings):
+            return True
+        if "logs:2" in self.beside and len(incident.digests) > 1:
+            return True
+        words = tuple(s for s in self.beside if not s.startswith(("kind:", "logs:")))
+        return bool(words) and any(d.kept.holds(words) for d in incident.digests)
 
 
 @cache
@@ -245,8 +273,9 @@ def incident_finders() -> Mapping[str, IncidentFinder]:
     incident: a `causality.incident.LogIncident`. findings: what is known so far, never changed.
     """
     return {
-        name.removeprefix("firstfault_tools."): module.find_in_incident
-        for name, module in _modules_with(_IN_INCIDENT)
+        name.removeprefix("firstfault_tools."): IncidentFinder(name, module.beside)
+        for name, module in _modules().items()
+        if _IN_INCIDENT in module.marks
     }
 
 

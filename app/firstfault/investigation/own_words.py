@@ -121,7 +121,6 @@ def believe_alone(
         title=f"Rank {alone.rank} alone tells of trouble of its own before the others stand still: {_words(last)}",
         level=Level.FAILURE,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=(*(x.evidence() for x in reversed(alone.lines[-3:])), *waits),
         rank=alone.rank,
         time=last.time,

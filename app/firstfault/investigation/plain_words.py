@@ -34,8 +34,10 @@ def _rows() -> tuple[tuple[Complaint, dict[str, re.Pattern[str]], str], ...]:
 def put_plainly(question: str) -> str:
     """The question, and the English sentence of the complaint that only another language's words state."""
     text = question[:LONGEST_QUESTION]
+    if not text.strip():
+        return question
     rows = _rows()
-    if not text.strip() or any(p[ENGLISH].search(text) for _, p, _ in rows if ENGLISH in p):
+    if any(p[ENGLISH].search(text) for _, p, _ in rows if ENGLISH in p):
         return question
     stated = read_statement(question).complaints
     for complaint, patterns, plain in rows:

@@ -204,7 +204,6 @@ def _from_pair(
         + f" in {pair.bad.name} against {change.good:.4g} in {pair.good.name} ({change.times:.1f} times), and what differs is {_tell(able)}",
         level=Level.CAUSE,
         category=_CATEGORIES[change.effect],
-        confidence=Confidence.LIKELY,
         evidence=_quote_all(examination, able[0], pair),
         page=_page(knowledge, able[0]),
     )

@@ -166,6 +166,5 @@ def possible_cause(
         category=category,
         confidence=Confidence.POSSIBLE,
         evidence=evidence,
-        rank=None,
         page=page_id,
     )

@@ -8,7 +8,7 @@ from firstfault_tools.memory.calibration import apply_calibration, calibrate
 from firstfault_tools.memory.cards import find_card, list_cards
 from firstfault_tools.memory.changes import rank_changes
 from firstfault_tools.memory.configuration import build_run
-from firstfault_tools.memory.estimate import GIB, Fit
+from firstfault_tools.memory.estimate import Fit
 from firstfault_tools.memory.models import find_model
 from firstfault_tools.memory.plan import plan_changes
 from firstfault_tools.memory.setup import (
@@ -19,6 +19,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.verdict import count_communicators, estimate_step, judge
 
 L8 = build_run(find_model("llama-3-8b")).shape

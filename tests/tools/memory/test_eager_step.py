@@ -13,8 +13,9 @@ import pytest
 
 from firstfault_tools.memory.check import list_phases, read_row
 from firstfault_tools.memory.eager_step import WORKSPACE, estimate_eager
-from firstfault_tools.memory.estimate import GIB, Phase
+from firstfault_tools.memory.estimate import Phase
 from firstfault_tools.memory.setup import Attention, Precision, Recompute, Sharding
+from firstfault_tools.memory.sizes import GIB
 
 TRACES = [
     json.loads(line)

@@ -7,7 +7,6 @@ import pytest
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Activation, Architecture, Norm
 from firstfault_tools.memory.configuration import build_run
-from firstfault_tools.memory.estimate import GIB
 from firstfault_tools.memory.megatron_step import (
     count_in_flight,
     count_layer_coefficient,
@@ -25,6 +24,7 @@ from firstfault_tools.memory.setup import (
     Recompute,
     TrainingSetup,
 )
+from firstfault_tools.memory.sizes import GIB
 
 L8 = build_run(find_model("llama-3-8b")).shape
 L70 = build_run(find_model("llama-3-70b")).shape

@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 from tests.growth import grow_cpu
 
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.memory.estimate import GIB
 from firstfault_tools.memory.oom_books import Bucket, close_books
 from firstfault_tools.memory.oom_calculator import run_oom
 from firstfault_tools.memory.oom_message import find_messages, read_message
 from firstfault_tools.memory.setup import Attention, Framework, TrainingSetup
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.tensor_match import match_tensor
 
 MIB = 1 << 20

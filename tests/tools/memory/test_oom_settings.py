@@ -7,7 +7,7 @@ import json
 import pytest
 
 from firstfault_tools.memory.oom_calculator import run_oom
-from firstfault_tools.memory.oom_report import find_settings
+from firstfault_tools.memory.oom_run import find_settings
 
 MESSAGE = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 2 has a total capacity "

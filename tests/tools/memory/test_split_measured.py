@@ -10,7 +10,7 @@ import pytest
 from evals.device.split_plans import Plan, predict_rank
 
 from firstfault_tools.memory.check import score_rows
-from firstfault_tools.memory.estimate import GIB
+from firstfault_tools.memory.sizes import GIB
 
 FILES = sorted((Path(__file__).parents[3] / "evals/results").glob("device-*/split-*.json"))
 ROWS: list[dict[str, Any]] = [row for file in FILES for row in json.loads(file.read_text())["rows"]]

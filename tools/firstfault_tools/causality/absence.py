@@ -80,7 +80,6 @@ def _finding(
         title=f"{who}{where} lost the connection to {name}, which closed first{silent}: whether a process there, "
         "the whole host or the path to it failed is not in these logs",
         level=Level.SYMPTOM,
-        category=None,
         confidence=Confidence.POSSIBLE,
         evidence=(loss.first.line.evidence(),),
         host=name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.prefix import read_prefix
 
@@ -81,7 +81,6 @@ def follow_card(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         title=title,
         level=Level.CAUSE,
         category=Category.HARDWARE,
-        confidence=Confidence.LIKELY,
         evidence=(
             *(e for r in failed[:3] for e in (r.place, r.fault) if e is not None),
             *xid[:2],

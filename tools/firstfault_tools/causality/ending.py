@@ -78,7 +78,6 @@ def read_ending(incident: LogIncident) -> Finding | None:
         kind="run.ended",
         title=f"the run did not end as planned{after}: «{said}» is all that is said of it",
         level=Level.SYMPTOM,
-        category=None,
         confidence=Confidence.POSSIBLE,
         evidence=(end.line.evidence(),),
         host=end.line.place.host,

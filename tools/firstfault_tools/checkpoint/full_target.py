@@ -12,7 +12,7 @@ from dataclasses import replace
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 
 GATE = ("[OST:",)
 KIND = "storage.target_full"
@@ -50,7 +50,6 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             title=title,
             level=Level.CAUSE,
             category=Category.ENVIRONMENT,
-            confidence=Confidence.LIKELY,
             evidence=tuple(Evidence(file, n, t) for n, t, _ in full[:4]),
             page="disk-full-or-quota",
             facts={"targets": [m["name"] for _, _, m in full], "path": worst["path"]},

@@ -257,7 +257,6 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding
                     title=f"{name} is set{by}: {why}",
                     level=Level.CAUSE,
                     category=Category.ENVIRONMENT,
-                    confidence=Confidence.LIKELY,
                     evidence=(
                         Evidence(digest.file, number, text),
                         Evidence(hang[0], hang[1], hang[2]),

@@ -13,7 +13,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.environment import known_variables
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -159,7 +159,6 @@ def _without_rdma(incident: LogIncident) -> list[Finding]:
             ),
             level=Level.CAUSE,
             category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
             evidence=tuple(
                 line.evidence()
                 for line in (*next(iter(without.values()))[:2], direct[other][0], *lines[:1])
@@ -352,7 +351,6 @@ def _describe(
         title=title,
         level=Level.CAUSE,
         category=Category.ENVIRONMENT,
-        confidence=Confidence.LIKELY,
         evidence=tuple(line.evidence() for line in lines[:4]),
         host=host,
         page=page,

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Json, Level
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MOST_RECORDS = 2_000_000
@@ -163,7 +163,6 @@ def _tell_late(
         ),
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=(_quote(record), _quote(waiting)),
         # a rank of a smaller group is no global rank
         rank=rank if whole and record.ranks == max(r.ranks for r in worst.values()) else None,
@@ -198,7 +197,6 @@ def find_slow_communicators(records: Sequence[Record]) -> Iterator[Finding]:
                 ),
                 level=Level.FAILURE,
                 category=Category.COMMUNICATION,
-                confidence=Confidence.LIKELY,
                 evidence=(_quote(min(rows, key=lambda r: r.bus_gbs)),),
                 host=hosts[0] if len(hosts) == 1 else None,
                 page="communication-stall",

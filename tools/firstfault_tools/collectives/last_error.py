@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -65,7 +64,6 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 title=f"NCCL failed, and its last error says why: {said[:200]}",
                 level=Level.FAILURE,
                 category=Category.COMMUNICATION,
-                confidence=Confidence.LIKELY,
                 evidence=(Evidence(file, number, told),),
                 page="nccl-error-classes",
                 facts={"survived": False, "starts_at": start},

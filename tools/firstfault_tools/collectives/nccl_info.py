@@ -255,7 +255,6 @@ def _versions(survey: Survey) -> list[Finding]:
             title=f"the hosts load different NCCL versions: {parts}",
             level=Level.FAILURE,
             category=Category.ENVIRONMENT,
-            confidence=Confidence.LIKELY,
             evidence=tuple(
                 Evidence(survey.file, p[0][1], p[0][2], host=p[0][0]) for p in by_version.values()
             ),

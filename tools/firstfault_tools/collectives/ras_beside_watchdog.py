@@ -13,6 +13,8 @@ from typing import Any
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 
+BESIDE = ("kind:collective.ras_mismatch",)
+
 MISMATCH = "collective.ras_mismatch"
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 
 GATE = ("NCCL_", "_SOCKET_IFNAME=")
@@ -122,9 +122,7 @@ def describe_remedy(
         title=f"it works with {spelling}, so {remedy.means}",
         level=level,
         category=remedy.category,
-        confidence=Confidence.LIKELY,
         evidence=evidence,
-        rank=None,
         page=remedy.page,
         facts={"survived": False, "setting": spelling},
     )

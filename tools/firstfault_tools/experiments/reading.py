@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import TEXT_BYTES, quote_line
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.roles import Role
@@ -65,7 +65,6 @@ def find_result(record: Record, evidence: Evidence) -> Finding:
         title=result.says,
         level=Level.FAILURE,
         category=record.about.category or category,
-        confidence=Confidence.LIKELY,
         evidence=(evidence,),
         host=result.culprits[0] if result.form == "host" else None,
         page=page,

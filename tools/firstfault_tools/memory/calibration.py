@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.memory.estimate import GIB, Moment, StepMemory
+from firstfault_tools.memory.estimate import Moment, StepMemory
+from firstfault_tools.memory.sizes import GIB
 
 STATIC_TERMS = frozenset(
     {

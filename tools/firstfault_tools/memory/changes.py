@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
-from firstfault_tools.memory.estimate import GIB, Fit, Moment, StepMemory
+from firstfault_tools.memory.estimate import Fit, Moment, StepMemory
 from firstfault_tools.memory.setup import (
     Attention,
     Framework,
@@ -18,6 +18,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
 
 

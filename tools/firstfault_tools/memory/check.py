@@ -19,8 +19,9 @@ from firstfault_tools.memory.configuration_huggingface import (
     read_huggingface,
     read_optimizer,
 )
-from firstfault_tools.memory.estimate import GIB, Phase, StepMemory
+from firstfault_tools.memory.estimate import Phase, StepMemory
 from firstfault_tools.memory.rollout import Rollout, size_phases
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.verdict import estimate_step
 
 MAX_ROWS = 100_000

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from firstfault_tools.memory.setup import Choice
 
-GIB = 1024**3
-
 
 class Phase(Choice):
     """Moments of a training step at which memory may peak."""

@@ -17,7 +17,7 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import join_lines, keep_marked, may_hold, quote_line
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
@@ -144,7 +144,6 @@ def _tell_kept(words: str, rows: Sequence[tuple[int, str]], file: str) -> Findin
         title=words,
         level=Level.CONTEXT,
         category=Category.OOM,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for n, t in rows),
         page="memory-growth",
         facts={"explains": {"memory": 1.0}},
@@ -225,7 +224,6 @@ def _climb(
         title=title,
         level=Level.FAILURE,
         category=Category.OOM,
-        confidence=Confidence.LIKELY,
         evidence=(
             *(e for e in evidence if e.text),
             *((quote_line(file, *keeper),) if keeper is not None else ()),
@@ -302,7 +300,6 @@ def _odd_holder(
         title=f"{what} {most} holds {value:.1f} GiB of GPU memory, the others {median(others):.1f} GiB{why or '; something only it keeps'}",
         level=Level.CONTEXT,
         category=Category.OOM,
-        confidence=Confidence.LIKELY,
         evidence=tuple(
             quote_line(file, n, t) for n, t in (place, *((own,) if own is not None else ()))
         ),
@@ -378,7 +375,6 @@ def _find_rise(
                 title=f"GPU memory rose from {before:.4g} to {values[row]:.4g} GiB {phase} and stayed there: {meaning}",
                 level=Level.FAILURE if ended else Level.CONTEXT,
                 category=Category.OOM,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(
                     Evidence(file, n, t.strip(), who)
                     for n, t in (

@@ -15,7 +15,7 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.memory.leak import LEAK, find_end
 
@@ -215,7 +215,6 @@ def _grown(
             title=title,
             level=Level.FAILURE,
             category=Category.OOM,
-            confidence=Confidence.LIKELY,
             evidence=evidence,
             rank=rank if rank is not None else last.rank,
             page="moe-load-imbalance" if experts else "oom-long-sequences",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from firstfault_tools.memory.estimate import GIB
 from firstfault_tools.memory.oom_message import OomMessage
+from firstfault_tools.memory.sizes import GIB
 
 OUTSIDE_NORMAL = 6 * GIB
 """Context, NCCL and libraries of one process beyond this are out of the ordinary: 0.75 GiB alone,

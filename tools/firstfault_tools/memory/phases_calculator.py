@@ -44,9 +44,9 @@ def run_phases(
 ) -> Mapping[str, Json]:  # fmt: skip
     """GiB of each phase on one GPU. Raises InvalidParameter."""
     from firstfault_tools.memory.configuration import Draft, build_run
-    from firstfault_tools.memory.estimate import GIB
     from firstfault_tools.memory.models import find_model
     from firstfault_tools.memory.rollout import RESIDENT, Rollout, size_phases, write_phases
+    from firstfault_tools.memory.sizes import GIB
     from firstfault_tools.memory.verdict import estimate_step
 
     setup: dict[str, Any] = {

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.changes import Trial, try_changes
-from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
+from firstfault_tools.memory.estimate import Fit, StepMemory
 from firstfault_tools.memory.setup import TrainingSetup
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.verdict import choose_fit, estimate_step, size_need
 
 MOST_STEPS = 6

@@ -13,7 +13,7 @@ from firstfault_tools.memory.calibration import apply_calibration, calibrate
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.changes import Change, rank_changes, try_changes
 from firstfault_tools.memory.configuration import Draft, Run
-from firstfault_tools.memory.estimate import GIB, Fit, StepMemory
+from firstfault_tools.memory.estimate import Fit, StepMemory
 from firstfault_tools.memory.host import size_host, size_node
 from firstfault_tools.memory.plan import PlannedStep, plan_changes
 from firstfault_tools.memory.rollout import size_beside, size_phases, size_reference, write_phases
@@ -24,6 +24,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.states import count_lora
 from firstfault_tools.memory.verdict import Range, Verdict, estimate_step, judge
 

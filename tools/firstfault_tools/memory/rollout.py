@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firstfault_tools.memory.architecture import Architecture
-from firstfault_tools.memory.estimate import GIB, StepMemory
+from firstfault_tools.memory.estimate import StepMemory
 from firstfault_tools.memory.setup import Framework, Sharding, TrainingSetup
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.states import size_states
 
 RESIDENT = "resident"

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.eager_step import estimate_eager
-from firstfault_tools.memory.estimate import GIB, Fit, Moment, StepMemory
+from firstfault_tools.memory.estimate import Fit, Moment, StepMemory
 from firstfault_tools.memory.megatron_step import estimate_megatron
 from firstfault_tools.memory.setup import Framework, Recompute, Sharding, TrainingSetup
+from firstfault_tools.memory.sizes import GIB
 
 CONTEXT_GIB = (0.5, 0.75, 1.2)
 """CUDA context, loaded kernels and library handles of one process, low, expected, high. Measured on

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from firstfault_tools.findings import Finding, Level
-from firstfault_tools.metrics.series import StepSeries
+from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.metrics.view import Quote, View, lead_of, split_runs
 
 Judge = Callable[[View], list[Finding]]
@@ -69,13 +70,25 @@ def _judge(module: str, name: str) -> Judge:
     return found
 
 
+FEW_ROWS = 2
+"""So few rows show no course: of them only a value that is none, or zero, is judged."""
+
+
+def says_nothing(series: StepSeries) -> bool:
+    """Few rows of ordinary values: told without numpy, whose import takes longer than all the rest."""
+    if len(series) > FEW_ROWS:
+        return False
+    values = (v for column in series.columns.values() for v in column)
+    return all(v == MISSING or 0 < abs(v) < math.inf for v in values)
+
+
 def judge_steps(series: StepSeries, file: str, quote: Quote | None = None) -> tuple[Finding, ...]:
     """Findings about a run's metrics, with numbers, steps and lines quoted.
 
     file: display name for the evidence. quote: text of a line by its number, used for rows whose
     text the series no longer holds.
     """
-    if not len(series) and not series.events:
+    if not series.events and (not len(series) or says_nothing(series)):
         return ()
     view = View(all=series, lead=lead_of(series), file=file, quote=quote)
     found: list[Finding] = []

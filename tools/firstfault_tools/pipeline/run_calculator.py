@@ -16,7 +16,7 @@ from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Json
 from firstfault_tools.memory.cards import find_card
-from firstfault_tools.memory.estimate import GIB
+from firstfault_tools.memory.sizes import GIB
 from firstfault_tools.memory.verdict import CONTEXT_GIB
 from firstfault_tools.pipeline.bubble import Bubble, plan_of, price_plan
 from firstfault_tools.pipeline.questions import in_flight_chunks

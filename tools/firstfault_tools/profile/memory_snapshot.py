@@ -119,7 +119,6 @@ def _leaks(snapshot: Snapshot) -> list[Finding]:
             ),
             level=Level.CAUSE if snapshot.failures else Level.FAILURE,
             category=Category.OOM,
-            confidence=Confidence.LIKELY,
             evidence=tuple(_quote(snapshot, _site(s)) for s in growth.sites[:5]),
             rank=snapshot.rank,
             gpu=str(snapshot.device),

@@ -69,7 +69,6 @@ def _breakdown(trace: RankTrace) -> Finding:
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED,
         evidence=(_quote(trace, f"{name}: {spent / 1000:.3f} ms in {calls} calls"),),
-        rank=None,
         facts=_row(trace),
     )
 
@@ -133,7 +132,6 @@ def _warning(
         title=title,
         level=Level.FAILURE,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=(_quote(trace, text),),
         rank=trace.rank,
         page=page,
@@ -163,7 +161,6 @@ def _stragglers(traces: list[RankTrace]) -> list[Finding]:
             ),
             level=Level.FAILURE,
             category=Category.PERFORMANCE,
-            confidence=Confidence.LIKELY,
             evidence=(
                 _quote(slow, f"NCCL {slow.busy_us[Kernel.NCCL] / 1000:.3f} ms"),
                 _quote(other, f"NCCL {other.busy_us[Kernel.NCCL] / 1000:.3f} ms"),

@@ -183,7 +183,6 @@ def describe_container(container: Container, file: str) -> list[Finding]:
                 confidence=meaning.confidence,
                 evidence=(quote_line(file, ended.number, ended.text, host=container.node),),
                 host=container.node or container.pod,
-                page=None,
                 facts=facts,
             )
         )

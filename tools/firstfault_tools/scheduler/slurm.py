@@ -219,7 +219,6 @@ def _make_node(
         title=f"Slurm node {name} is {state}{words}",
         level=level,
         category=Category.HARDWARE,
-        confidence=Confidence.LIKELY,
         evidence=(quote_line(file, *place, host=single),),
         host=single,
         facts={"nodes": name, "state": state},

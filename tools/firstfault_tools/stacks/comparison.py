@@ -26,7 +26,7 @@ from firstfault_tools.stacks.hang_patterns import Standing, classify
 
 MAX_QUOTES = 12
 PASTED_LINES = 4_000
-_STATES = ("(active", "(idle", "(most recent call first)")
+BESIDE = ("(active", "(idle", "(most recent call first)")
 _HELPER = expression(r"^(?:_?bootstrap\w*|_worker_loop|_pin_memory_loop|run|worker)$")
 _CRASHES = ("segmentation", "abort", "bus error", "floating", "illegal", "stack overflow")
 
@@ -83,7 +83,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     if any(f.kind.startswith("stacks.") for f in findings):
         return []
     files = {
-        d.file: d for d, _, text in islice(incident.lines_with(_STATES), 64) if "Thread " in text
+        d.file: d for d, _, text in islice(incident.lines_with(BESIDE), 64) if "Thread " in text
     }
     threads: list[ThreadStack] = []
     for digest in files.values():
@@ -239,7 +239,6 @@ def _together(group: Group, processes: int) -> Finding:
             "elsewhere, and no rank stands out",
             level=Level.CAUSE,
             category=pattern.category,
-            confidence=Confidence.LIKELY,
             page=pattern.page,
             evidence=_quotes(group),
         )
@@ -319,7 +318,6 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 title=f"{thread.owner} died of {thread.fatal}" + (f" at {at}" if at else ""),
                 level=Level.FAILURE,
                 category=Category.CODE_BUG,
-                confidence=Confidence.LIKELY,
                 evidence=_quotes(Group((current,), classify(current))),
                 rank=thread.rank,
                 host=thread.host,

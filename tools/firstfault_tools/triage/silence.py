@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from firstfault_tools.collectives.recorder_dump import rank_of_name
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.metrics.rhythm import Rhythm
 from firstfault_tools.triage.last_lines import find_step
 
@@ -141,7 +141,6 @@ def _finding(title: str, logs: Sequence[RankLog], rank: int | None, facts: dict[
         title=title,
         level=Level.SYMPTOM,
         category=Category.COMMUNICATION,
-        confidence=Confidence.LIKELY,
         evidence=tuple(log.quote() for log in logs[:NAMED]),
         rank=rank,
         page="training-stall",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -47,7 +47,6 @@ def find_extra_pods(incident: LogIncident, counted: Sequence[Finding]) -> Findin
             f"{joined}, or give the other pods a job of their own",
             level=Level.CAUSE,
             category=Category.SCHEDULER,
-            confidence=Confidence.LIKELY,
             evidence=(*finding.evidence[:1], *(row.evidence() for row in others[:3])),
             page=finding.page,
             facts={"survived": False, "joined": trainers, "world": int(world)},

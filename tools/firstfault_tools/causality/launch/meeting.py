@@ -18,7 +18,7 @@ from firstfault_tools.causality.launch.unmet import find_unmet
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.scan import make_line
 
 _FILE = expression(r"file://(?P<path>/[\w./-]{1,200})")
@@ -88,7 +88,6 @@ def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
                 title=f"{joined} processes joined a store of a job of {world}: {why}",
                 level=Level.CAUSE,
                 category=Category.SCHEDULER if not path else Category.ENVIRONMENT,
-                confidence=Confidence.LIKELY,
                 evidence=evidence,
                 page="rendezvous-failed",
                 facts={"survived": False, "joined": int(joined), "world": int(world)},

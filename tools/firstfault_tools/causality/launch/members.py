@@ -12,7 +12,7 @@ from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -65,7 +65,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             title=title,
             level=Level.CAUSE,
             category=Category.SCHEDULER,
-            confidence=Confidence.LIKELY,
             evidence=tuple(line.evidence() for line in evidence),
             page="one-launcher-per-node",
             facts={"survived": False, "world": world, "registered": len(ranks)},
@@ -113,7 +112,6 @@ def _find_tasks(incident: LogIncident, unplaced: bool) -> list[Finding]:
             title=title,
             level=Level.SYMPTOM if unplaced else Level.CAUSE,
             category=Category.SCHEDULER if only else Category.COMMUNICATION,
-            confidence=Confidence.LIKELY,
             evidence=tuple(missing[r].evidence() for r in ranks[:3]),
             rank=ranks[0] if len(ranks) == 1 else None,
             page="jax-coordination",

@@ -14,8 +14,7 @@ from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.memory.oom_books import Books
 from firstfault_tools.memory.oom_message import OomMessage
-
-GIB = 1 << 30
+from firstfault_tools.memory.sizes import GIB
 
 _OTHER_LIBRARIES = (
     (

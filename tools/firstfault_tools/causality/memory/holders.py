@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.engines import (
-    GIB,
     begin_title,
     name_engine,
     name_library,
@@ -25,6 +24,7 @@ from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.memory.oom_books import Books, Bucket, close_books
 from firstfault_tools.memory.oom_message import OomMessage
+from firstfault_tools.memory.sizes import GIB
 
 POOLS, NEIGHBOUR = 0.1, 0.15
 """Share of the card that private pools, or a neighbour, must hold to be named."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import Line
 
 FIRST_COLLECTIVES = 4
@@ -50,7 +50,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
                 ),
                 level=Level.CAUSE,
                 category=Category.CODE_BUG,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(lines[r].evidence() for r in ranks[:3]),
                 page="process-group-setup",
                 facts={"survived": False, "ranks": ranks[:64]},

@@ -15,7 +15,6 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Finding,
     Level,
     Strength,
@@ -153,7 +152,6 @@ def _describe(
         title=title,
         level=Level.CAUSE,
         category=Category.CODE_BUG,
-        confidence=Confidence.LIKELY,
         evidence=tuple(make_line(digest.file, n, t, digest.year).evidence() for n, t in texts),
         rank=rank,
         page=page_of_kind("ranks.guarded_call"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 
 NOT_TRAINING = expression(r"(?i)loading|shards|download|map|tokeniz|evaluat|generat|saving|example")
@@ -77,7 +77,6 @@ def find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
                 f"loop found no batches; the {bar[2] - start[2]} steps that were left have not been done",
                 level=Level.CAUSE,
                 category=Category.CHECKPOINT,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(
                     quote_line(digest.file, n, t)
                     for n, t in ((start[0], start[1]), (bar[0], bar[1]), end)

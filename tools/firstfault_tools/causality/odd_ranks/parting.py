@@ -18,7 +18,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Finding,
     Level,
     Strength,
@@ -418,7 +417,6 @@ def _describe(
         title=begin_sentence(title),
         level=Level.CAUSE,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=tuple(line.evidence() for line in lines),
         rank=rank,
         time=lines[0].time,

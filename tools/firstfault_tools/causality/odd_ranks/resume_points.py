@@ -94,7 +94,6 @@ def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
             "further step comes (a loop that waits for one idles without an error); raise the limit beyond that step",
             level=Level.CAUSE,
             category=Category.CHECKPOINT,
-            confidence=Confidence.LIKELY,
             evidence=(
                 quote_line(digest.file, at, told),
                 quote_line(digest.file, number, text),
@@ -141,7 +140,6 @@ def _find_narrowed(incident: LogIncident) -> tuple[Finding, ...]:
                         "(they were cast to the dtype of the frozen model), so the run goes on worse than it stopped",
                         level=Level.CAUSE,
                         category=Category.CHECKPOINT,
-                        confidence=Confidence.LIKELY,
                         evidence=(quote_line(digest.file, number, text), quote_line(file, n, t)),
                         page="resume-state",
                         facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},
@@ -321,7 +319,6 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
                 "lower for it, and not because of better learning",
                 level=Level.CAUSE,
                 category=Category.CHECKPOINT,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(quote_line(digest.file, n, t) for n, t in quoted),
                 page="resume-state",
                 facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},

@@ -11,7 +11,7 @@ from firstfault_tools.causality.odd_ranks.odd_rank import several_speak
 from firstfault_tools.causality.odd_ranks.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.work import WorkReport
 
@@ -129,7 +129,6 @@ def _describe_silent(
         title=begin_sentence(title),
         level=Level.FAILURE,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=tuple(evidence),
         rank=rank,
         time=line.time,

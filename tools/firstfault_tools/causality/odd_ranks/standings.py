@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.causality.odd_ranks.last_words import read_doing
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
 
@@ -106,7 +106,6 @@ def describe_divergence(
         title=title,
         level=level,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=tuple(evidence),
         rank=rank,
         time=lines[0].time,

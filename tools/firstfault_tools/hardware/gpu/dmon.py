@@ -120,7 +120,6 @@ def _describe_spin(
         ),
         level=Level.SYMPTOM,
         category=Category.COMMUNICATION,
-        confidence=Confidence.LIKELY,
         evidence=evidence,
         facts=facts,
     )
@@ -238,7 +237,6 @@ def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
                 # without a load the low clock may be that of a GPU that has nothing to do
                 level=Level.CAUSE if told else Level.CONTEXT,
                 category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
                 evidence=(quote_line(file, *one.lines[-1]),),
                 gpu=f"GPU {one.index}",
                 facts={

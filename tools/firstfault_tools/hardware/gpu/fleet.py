@@ -169,7 +169,6 @@ def _find_held(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterat
         title=f"SM clock {now:.0f} of {most:.0f} MHz on all {len(held)} GPUs, {_WORDS['clocks_setting']}",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=_quote([value for *_, value in held], file),
         host=host,
         facts={"reason": "clocks_setting"},

@@ -283,7 +283,6 @@ def _describe_inventory(gpus: Sequence[GpuState], file: str, found: Sequence[Fin
         kind="hardware.gpu_inventory",
         title=f"{kinds or f'{len(gpus)} GPUs'}: {words}",
         level=Level.CONTEXT,
-        category=None,
         confidence=Confidence.CONFIRMED,
         evidence=evidence,
         facts={"gpus": len(gpus)},

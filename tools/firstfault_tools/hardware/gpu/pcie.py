@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import split_sections
@@ -166,7 +166,6 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
                 opening=opening,
                 level=Level.CAUSE if good else Level.CONTEXT,
                 category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(quote_line(file, *p, host=host) for p in quoted),
                 host=host,
                 facts={"bridges": bridges[host], "explains": {"slow": 0.6, "stalled": 0.5}},

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from firstfault_tools.errors import UnreadableArtefact
-from firstfault_tools.findings import Confidence, Evidence, Finding
+from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.gpu.dmon import MAX_GPUS, DmonSeries, check_dmon
 from firstfault_tools.hardware.gpu.xid_catalogue import explain_xid
 from firstfault_tools.hardware.host_name import say_host
@@ -160,7 +160,6 @@ def _xids(own: list[Series], file: str) -> list[Finding]:
                 title=f"Xid {code} on GPU {one.gpu}: {meaning.name}; {meaning.now}".rstrip("; "),
                 level=meaning.level,
                 category=meaning.category,
-                confidence=Confidence.LIKELY,
                 evidence=(one.quote(file, first),),
                 gpu=f"GPU {one.gpu}",
                 page=meaning.page,

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line
 
 GATE = ("MiB",)
@@ -43,7 +43,6 @@ def _find_contexts(
             f"{sum(sizes) / 1024:.1f} GiB together",
             level=Level.CONTEXT,
             category=Category.OOM,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quote_line(file, *r[0]) for r in list(guests.values())[:4]),
             gpu=index,
             page="oom-at-checkpoint",

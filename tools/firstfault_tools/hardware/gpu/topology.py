@@ -16,6 +16,8 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.pages import attach_pages
 
+BESIDE = ("kind:hardware.peer_copy_wrong",)
+
 WRONG_COPY = "hardware.peer_copy_wrong"
 MOST_COPIES = 512
 MOST_LINES = 4_000
@@ -103,7 +105,6 @@ def _describe(row: TopologyRow, words: str, level: Level, file: str) -> Finding:
         title=f"GPU {index} {words}",
         level=level,
         category=Category.HARDWARE,
-        confidence=Confidence.LIKELY,
         evidence=(quote_line(file, *row.line),),
         gpu=f"GPU {index}",
         facts={"gpu_index": index, "links": dict(row.links)},
@@ -269,7 +270,6 @@ def _find_odd_device(lines: Sequence[NumberedLine], file: str) -> Iterator[Findi
                     f"{', and another one each time it repeats' if repeats else ''}: silent data corruption, that GPU is faulty",
                     level=Level.CAUSE,
                     category=Category.HARDWARE,
-                    confidence=Confidence.LIKELY,
                     evidence=tuple(
                         quote_line(file, *p)
                         for p in (place, *(r[1] for g, r in rows.items() if g != gpu))

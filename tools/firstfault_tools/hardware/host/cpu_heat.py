@@ -17,7 +17,7 @@ from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 
-MARKERS = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
+BESIDE = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
 _EVENT = expression(r"(?P<what>Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled(?: \(total events = (?P<count>\d{1,12})\))?")  # fmt: skip
 _SENSOR = expression(
     r"Package id \d+:\s+\+(?P<now>[\d.]+).{0,3}C\s+\(high = \+(?P<high>[\d.]+).{0,3}C"
@@ -57,7 +57,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
 
 
 def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
-    near = keep_near(lines, MARKERS, before=0, after=3)
+    near = keep_near(lines, BESIDE, before=0, after=3)
     count, first, last = 0, None, None
     heats: list[str] = []
     quoted: list[tuple[int, str]] = []

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_sections import split_sections
 
-MARKERS = ("nr_throttled", "cpu.max", "cpu.cfs_quota_us", "throttled_usec", "throttled_time")
+BESIDE = ("nr_throttled", "cpu.max", "cpu.cfs_quota_us", "throttled_usec", "throttled_time")
 _MAX = expression(r"^\s*(?:\S*cpu\.max\s*[:=]?\s*)?(?P<quota>max|\d{3,9}) (?P<period>\d{4,7})\s*$")
 _STAT = expression(r"^\s*(?P<name>nr_periods|nr_throttled|throttled_usec|throttled_time)[ :=]+(?P<value>\d{1,19})\s*$")  # fmt: skip
 _NAME = expression(
@@ -71,7 +71,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
     """Containers throttled in a quarter of their periods, with the rank that waits for its data there."""
     out = []
     for digest in incident.digests:
-        near = keep_near(digest.kept, MARKERS, before=3, after=2)
+        near = keep_near(digest.kept, BESIDE, before=3, after=2)
         limits = read_limits(near) if near else []
         for one in limits:
             if one.share < LEAST_SHARE or one.values.get("nr_throttled", 0) < 1000:
@@ -93,7 +93,6 @@ def _describe(one: Limit, free: int, file: str, findings: Sequence[Finding]) -> 
         title=f"{where.strip()}{who} runs under a CPU limit{cores} and is throttled in {one.share:.0%} of its periods{beside}{held}",
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=(
             *(quote_line(file, n, t, host=one.name) for n, t in one.places[:3]),
             *(slow.evidence[:2] if slow is not None else ()),

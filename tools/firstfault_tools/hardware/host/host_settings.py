@@ -35,6 +35,8 @@ from firstfault_tools.hardware.excerpt import (
 from firstfault_tools.hardware.host_sections import Section, looks_like_host, split_sections
 from firstfault_tools.hardware.pages import attach_pages
 
+BESIDE = ("GID_INDEX", "GID[", "local GID index", "fe80:", ":ffff:")
+
 GATE = (
     "PFC configuration", "trust state", " mtu ", "mtu=", "/mtu", "active_mtu:", "cma_roce_mode", "Global tclass",
     "max locked memory", "open files ", "DEV     PORT", "rx_discards_phy",
@@ -281,7 +283,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         return []
     used: tuple[str, Evidence] | None = None
     rows: dict[str, tuple[str, str, Evidence]] = {}
-    lines = incident.lines_with(("GID_INDEX", "GID[", "local GID index", "fe80:", ":ffff:"))
+    lines = incident.lines_with(BESIDE)
     for digest, number, text in islice(lines, MOST_GID_LINES):
         quote = quote_line(digest.file, number, text)
         if (told := _GID_USED.search(text)) is not None:
@@ -317,7 +319,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             ),
             level=Level.CAUSE,
             category=Category.COMMUNICATION,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quotes),
             page="ib-queue-pair",
             facts={"gid_index": used[0], "starts_at": 1, "survived": False},
@@ -341,7 +342,6 @@ def _describe_absent(
         ),
         level=Level.CAUSE,
         category=Category.ENVIRONMENT,
-        confidence=Confidence.LIKELY,
         evidence=(used[1], rows[known[-1]][2]),
         page="ib-queue-pair",
         facts={"gid_index": used[0], "starts_at": 1, "survived": False},

@@ -186,7 +186,6 @@ def _find_dead_ends(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             title=title,
             level=Level.CAUSE,
             category=Category.COMMUNICATION,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quote_line(file, *i.place, host=i.host or None) for i in shown[:4]),
             host=shown[0].host if len(shown) == 1 and shown[0].host else None,
             page="socket-interface-selection",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.findings import Category, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.outliers import find_low
 from firstfault_tools.hardware.pages import attach_pages
@@ -241,7 +241,6 @@ def _make(
         title=title,
         level=level,
         category=category,
-        confidence=Confidence.LIKELY,
         evidence=(quote_line(run.file, *run.place),),
         host=next(iter(run.hosts)) if len(run.hosts) == 1 else None,
         facts={

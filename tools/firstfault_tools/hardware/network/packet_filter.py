@@ -14,7 +14,6 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -189,7 +188,6 @@ def _describe(rules: RuleSet, digest: FileDigest, failure: Failure) -> Finding:
         title=title,
         level=Level.CAUSE,
         category=Category.COMMUNICATION,
-        confidence=Confidence.LIKELY,
         evidence=(*(quote_line(digest.file, *q) for q in quotes), failed),
         host=rules.host,
         page="bootstrap-connect",
@@ -261,7 +259,6 @@ def _find_closed(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             title=title,
             level=Level.CAUSE if beside is not None else Level.FAILURE,
             category=Category.COMMUNICATION,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quotes),
             page="bootstrap-connect",
             facts={"port": closed.port, "starts_at": 1, "survived": False},

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import Section, split_sections
@@ -160,7 +160,6 @@ def _describe(
         # the other ports of one host alone may serve another network, such as storage
         level=Level.CAUSE if compared or width else Level.CONTEXT,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, *p, host=host) for p in places),
         host=host,
         facts={
@@ -179,7 +178,6 @@ def _describe_lanes(one: Lanes, file: str) -> Finding:
         title=f"network port {one.host + ' ' if one.host else ''}{one.device} is up with link width {one.width}X ({one.speed}): one lane of four, a quarter of its rate",
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=(quote_line(file, *one.place, host=one.host),),
         host=one.host,
         facts={"device": one.device, "width": one.width},

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.hardware.pages import attach_pages
@@ -82,7 +82,6 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
                     f"{len(full)} of {len(table)} uplinks{told}; all ranks are slowed alike, no host is to blame",
                     level=Level.CAUSE,
                     category=Category.PERFORMANCE,
-                    confidence=Confidence.LIKELY,
                     evidence=tuple(
                         quote_line(file, *p)
                         for p in [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]

@@ -14,8 +14,10 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
+
+BESIDE = ("accum",)
 
 MARKERS = ("ccum", "loss", "comm", "reduce", "world", "micro", "AllReduce", "ReduceScatter")
 _ACCUMULATION = expression(
@@ -90,7 +92,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Fi
     digests = [d for d in incident.digests if d.name_rank is None][:6]
     if len(incident.digests) > 12:
         return ()
-    if not any(keep_marked(d.kept, ("accum",)) for d in digests):
+    if not any(keep_marked(d.kept, BESIDE) for d in digests):
         return ()
     phases = [p for d in digests for p in read_phases(d.kept, d.file)]
     calls = next((c for d in digests if (c := _count_calls(d.kept, d.file))), None)
@@ -128,7 +130,6 @@ def _reduced(why: str, evidence: tuple[Evidence, ...]) -> Finding:
         title=f"gradients are reduced (synchronised) in every micro-step instead of once per optimizer step, so gradient accumulation saves no communication: {why}",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=evidence,
         page="communication-stall",
         facts={"starts_at": 1},
@@ -190,7 +191,6 @@ def _compare_loss(one: Phase, other: Phase) -> Finding | None:
             f"the loss is summed and not averaged (divided) over them{even}; a scaling mistake and no instability",
             level=Level.CAUSE,
             category=Category.NUMERICAL,
-            confidence=Confidence.LIKELY,
             evidence=tuple(quote_line(f, n, t) for f, (n, t) in places),
             page="loss-inflated-by-accumulation",
             facts={"ratio": round(ratio, 2), "factor": factor, "survived": False},

@@ -15,6 +15,8 @@ from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.metrics.log_lines import find_in_lines, read_steps
 from firstfault_tools.metrics.series import NO_STEP
 
+BESIDE = ("logs:2",)
+
 JUMPS = "metrics.resume_loss_jump"
 MOST_LOGS, LEAST_STEPS = 8, 4
 OFFSET = 100_000_000

@@ -13,7 +13,6 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -136,7 +135,6 @@ def judge_growth(rows: Sequence[Row], file: str) -> Finding | None:
         ),
         level=Level.BENIGN,
         category=Category.NUMERICAL,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
         page="policy-collapse",
         facts={"reward_before": before, "reward_after": after},
@@ -176,7 +174,6 @@ def judge_engine_apart(rows: Sequence[Row], file: str) -> Finding | None:
         ),
         level=Level.CAUSE,
         category=Category.NUMERICAL,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
         page="policy-collapse",
         facts={"apart_before": base, "apart_after": end, "starts_at": 1},
@@ -220,7 +217,6 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
         ),
         level=Level.CAUSE,
         category=Category.NUMERICAL,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
         page="equal-rewards",
         facts={

@@ -14,7 +14,7 @@ from typing import Any
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("version", "weight_step", "weights of step", "policy_step")
@@ -92,7 +92,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Fi
             f"version {max(newest, int(usual))}: its samples get more and more off-policy, so policy mismatch and gradient norm grow and the reward falls",
             level=Level.CAUSE,
             category=Category.NUMERICAL,
-            confidence=Confidence.LIKELY,
             evidence=tuple(
                 quote_line(f, n, t) for f, n, t in dict.fromkeys([one.missed, one.last])
             ),

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 MARKERS = ("input_ids", "orker")
@@ -56,7 +56,6 @@ def _make(
         title=title,
         level=Level.CAUSE,
         category=Category.DATA,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(quoted)),
         page=page,
         facts={"survived": False, "starts_at": 1, "severity": "warning"},
@@ -249,7 +248,6 @@ def _read_statistics(lines: Sequence[tuple[int, str]], file: str) -> tuple[Findi
                 "looks fine, evaluation uses the poisoned running statistics",
                 level=Level.CAUSE,
                 category=Category.NUMERICAL,
-                confidence=Confidence.LIKELY,
                 evidence=tuple(quote_line(file, n, t) for n, t in [(number, text), *before[-1:]]),
                 page="loss-nan",
                 facts={"names": names[:32], "survived": False, "starts_at": 1},

@@ -16,7 +16,6 @@ from statistics import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -142,7 +141,6 @@ def _describe(
         title=title,
         level=Level.CAUSE,
         category=Category.NUMERICAL,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
         page="policy-collapse",
         facts={

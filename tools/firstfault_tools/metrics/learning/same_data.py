@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.prefix import read_prefix
 
@@ -124,7 +124,6 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         "every rank sees identical batches again and again",
         level=Level.FAILURE,
         category=Category.CODE_BUG,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for _, (n, t) in list(first.values())[:3]),
         page="uneven-data-across-ranks",
         facts={"severity": "warning"},
@@ -158,7 +157,6 @@ def _find_passes(
         "memorised, and the training loss falls in steps while validation gets worse",
         level=Level.FAILURE,
         category=Category.DATA,
-        confidence=Confidence.LIKELY,
         evidence=tuple(
             quote_line(file, n, t)
             for n, t in (*places[:2], *dict.fromkeys(p for p in (offset, whole) if p))
@@ -192,7 +190,6 @@ def _make(what: str, places: Sequence[tuple[int, str]], file: str, weight: float
         title=title,
         level=Level.CONTEXT,
         category=Category.DATA,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for n, t in places),
         page="uneven-data-across-ranks",
         facts={"explains": {"slow": weight, "unlearned": weight}},

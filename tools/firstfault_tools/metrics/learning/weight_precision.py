@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 
@@ -87,7 +87,6 @@ def _judge(series: StepSeries, told: tuple[int, str], file: str) -> list[Finding
             title=title,
             level=Level.CAUSE,
             category=Category.NUMERICAL,
-            confidence=Confidence.LIKELY,
             evidence=tuple(evidence),
             page="pure-bf16-updates-lost",
             facts={"rate": float(rates.max()), "loss_first": before, "loss_last": after},

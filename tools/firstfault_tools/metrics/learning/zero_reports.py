@@ -22,6 +22,8 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.prefix import read_prefix
 
+BESIDE = ("kind:metrics.grad_norm_zero", "kind:zero.")
+
 MARKERS = (
     "rainable", "requires_grad", "require grad", "ptimizer p", "ptimizer g", "ptimizer: ", "ptimizer t", "ptimizer s",
     "momentum buf", "momentum_buf", "ptimizer.s", "ptimizer_s", "optim_state", "exp_avg", "moments", "keys", "matched", " loaded 0",
@@ -234,7 +236,6 @@ def _weigh(
         title=title[0].upper() + title[1:],
         level=Level.CAUSE if holds else Level.CONTEXT,
         category=Category.CHECKPOINT if why == "loaded" else Category(entry["category"]),
-        confidence=Confidence.LIKELY,
         evidence=tuple(
             Evidence(file, r.number, r.text.strip()[:600], rank=r.rank)
             for r in dict.fromkeys((zeros[0], last))
@@ -325,7 +326,6 @@ def _read_missing_gradients(lines: Sequence[tuple[int, str]], file: str) -> Iter
             "weights (detached or computed under no_grad, frozen inputs under reentrant checkpointing, or another copy of the model)",
             level=Level.CAUSE,
             category=Category.CODE_BUG,
-            confidence=Confidence.LIKELY,
             evidence=(Evidence(file, number, text.strip()[:600]),),
             page="no-gradients",
             facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
@@ -353,7 +353,6 @@ def _read_shapes(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Findin
             "trained weights, and loading it changes nothing",
             level=Level.CAUSE,
             category=Category.CHECKPOINT,
-            confidence=Confidence.LIKELY,
             evidence=(Evidence(file, number, text.strip()[:600]), *before, *(Evidence(file, n, t.strip()[:600]) for n, t in stage[:1])),
             page="zero-checkpoint",
             facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.hardware.host_sections import looks_like_host
 
@@ -112,7 +112,6 @@ def judge_hosts(
         f"the others wait for it ('{waited[0]}' {waited[2]:g} against its own {waited[1]:g})",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, n, _excerpt(t, host), host=host) for n, t in quoted),
         host=host,
         page="straggler-domination",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.hardware.outliers import find_low
 
@@ -38,7 +38,6 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 "a link, port or host that belongs to it is slow, and every step waits for it",
                 level=Level.FAILURE,
                 category=Category.PERFORMANCE,
-                confidence=Confidence.LIKELY,
                 evidence=(quote_line(file, number, text),),
                 page="communication-stall",
                 facts={

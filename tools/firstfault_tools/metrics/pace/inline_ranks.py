@@ -13,7 +13,7 @@ from statistics import median
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
-from firstfault_tools.findings import Category, Confidence, Finding, Level
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
 GATE = ("r0=", "r0:", "rank0=", "rank0:", "Rtt/Rnk")
@@ -105,7 +105,6 @@ def _judge(name: str, rows: Sequence[Slow], file: str) -> Finding | None:
         f"({value / usual:.2f}x) in {times} of {len(late)} rows{beside}; all ranks wait for it",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, r.number, r.text) for r in own[:2]),
         rank=rank,
         page="straggler-domination",

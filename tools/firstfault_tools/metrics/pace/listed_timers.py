@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Finding, Level, Strength, Together
+from firstfault_tools.findings import Category, Finding, Level, Strength, Together
 from firstfault_tools.hardware.excerpt import quote_line
 
 GATE = ("times across ranks",)
@@ -95,7 +95,6 @@ def _describe(
         title=f"{who} {mine:.0f} ms a step against {usual:.0f} ms on the others ({mine / usual:.1f}x): {why}",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, number, text) for number, text in lines),
         rank=first if len(slow) == 1 else None,
         page="pipeline-bubble" if len(slow) > 1 else "straggler-domination",

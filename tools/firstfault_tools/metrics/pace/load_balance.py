@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -153,7 +152,6 @@ def _judge(
         title=title,
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
         page="load-imbalance-between-ranks",
         facts={

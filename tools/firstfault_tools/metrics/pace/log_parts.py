@@ -21,6 +21,8 @@ from firstfault_tools.metrics.pace.rank_parts import (
 )
 from firstfault_tools.roles import Role
 
+BESIDE = ("logs:2",)
+
 MOST_LOGS, MOST_ROWS, TRIED = 512, 256, 8
 """Logs compared, last lines read of each, and logs without any part after which the rest is not read."""
 

@@ -16,6 +16,8 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
+BESIDE = ("pipe", "num_stages", "pp_size", "icrobatches")
+
 MARKERS = ("batch", "pipe", "virtual", "data_parallel", "data-parallel", "stages", "accumulation", "TFLOP", "elapsed time per")  # fmt: skip
 _SEP = r"['\"]?\s*(?:\.{2,}|[:=]|to constant|is)?\s*['\"]?"
 _KEYS = {
@@ -88,7 +90,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Fi
     """The layout with the largest bubble; a failure where another run shows what it costs."""
     layouts = []
     for digest in incident.digests[:8]:
-        if not keep_marked(digest.kept, ("pipe", "num_stages", "pp_size", "icrobatches")):
+        if not keep_marked(digest.kept, BESIDE):
             continue
         layout = read_layout(digest.kept, digest.file)
         if layout.bubble > 0:

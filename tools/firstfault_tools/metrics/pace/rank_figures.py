@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
+from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.metrics.sources.rank_table import RANK, find_host, is_ruled, read_heading
 
@@ -133,7 +133,6 @@ def _finding(
         title=title,
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(
             Evidence(file, f.line, f.text, rank=f.rank, host=f.host) for f in (*high[:4], rest)
         ),

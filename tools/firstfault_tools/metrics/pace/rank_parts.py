@@ -369,7 +369,6 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
         title=f"{who} is slow: {mine:g} against {theirs:g} on the median of the other {len(rest)} ranks ({mine / theirs:.2f}x); the whole job runs at its pace",
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
-        confidence=Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t, host=host) for (n, t), host in quoted.items()),
         rank=ranks[0] if single else None,
         host=host,

@@ -346,7 +346,6 @@ def _describe_group(
         ),
         level=Level.FAILURE,
         category=Category.COMMUNICATION,
-        confidence=Confidence.LIKELY,
         evidence=_quote((*slow[:4], *rest[:2]), file),
         host=hosts[0] if len(hosts) == 1 else None,
         page="communication-stall",
