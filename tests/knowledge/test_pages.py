@@ -28,7 +28,7 @@ REQUIRED = {
     "covers",
     "corrects",
 }
-OPTIONAL = {"benign"}
+OPTIONAL = {"settled", "benign"}
 HEADINGS = [
     "Symptoms",
     "Why it happens",

@@ -36,7 +36,7 @@ def choose_artefacts(
         for signature in examination.logs.signatures.signatures:
             if signature.id == wanted:
                 out += [
-                    NextArtefact(n.what, n.why, n.command, True, n.run_on, n.supports_if, n.refutes_if)
+                    NextArtefact(n.what, n.why, n.command, True, n.run_on, n.supports_if, n.refutes_if, n.then)
                     for n in signature.next
                 ]  # fmt: skip
     facts = _facts(examination, judgement)

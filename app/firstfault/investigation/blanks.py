@@ -66,8 +66,14 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
         if value:
             command = blank.spelled.sub(lambda _, v=value: v, command)  # type: ignore[misc]
         else:
-            left.append(f"{found[0]}, {blank.say}")
+            left.append(f"{found[0]}, {_ask(blank, diagnosis)}")
     return _name_devices(command, diagnosis), tuple(left)
+
+
+def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
+    """What a person is asked for: the node of the failing rank where only the rank is known."""
+    rank = diagnosis.first_failing_rank
+    return f"the node of rank {rank}" if blank.field == "host" and rank is not None else blank.say
 
 
 def fill_commands(diagnosis: Diagnosis) -> Diagnosis:

@@ -133,7 +133,7 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class NextArtefact:
     """What to collect next, why, and with which command. of_fault: it is asked for by this fault's own signature,
-    not by its kind. run_on, supports_if, refutes_if: where it is run and how its output is read."""
+    not by its kind. run_on, supports_if, refutes_if, then: where it is run, how its output is read, and what follows."""
 
     what: str
     why: str
@@ -142,6 +142,7 @@ class NextArtefact:
     run_on: str = ""
     supports_if: str = ""
     refutes_if: str = ""
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ def choose_fixes(
     limits = {FixKind.IMMEDIATE: MAX_IMMEDIATE, FixKind.STRUCTURAL: MAX_STRUCTURAL}
     fitting = list(_fitting(page.fixes, examination, finding, knowledge.frameworks))
     ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
+    if named is None and page.settled:
+        named = ordered[0] if ordered else None
     for fix in ordered:
         if counts[fix.kind] >= limits[fix.kind]:
             continue
@@ -70,7 +72,7 @@ def choose_fixes(
                 kind=fix.kind.value,
                 changes_state=fix.changes_state,
                 citations=(log_citations[0], number),
-                command=fix.command,
+                command=_fill(fix.command, finding) if fix.command else None,
                 own=fix is named,
             )
         )
@@ -123,6 +125,11 @@ def _named_fix(examination: Examination, finding: Finding) -> str:
     if wanted == finding.kind:
         return fix_of_kind(finding.kind)
     return next((s.fix for s in examination.logs.signatures.signatures if s.id == wanted), "")
+
+
+def has_label(text: str) -> bool:
+    """The fix says for which of its page's causes it is."""
+    return _LABEL.match(text) is not None
 
 
 def _label(fix: PageFix) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
+from firstfault.investigation.fixes import has_label
 from firstfault.investigation.run_place import RunPlace, find_fix_place, find_run_place
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.knowledge.page import Page
@@ -67,7 +68,8 @@ class Action:
             )
             rows.append((shown, self.then or "the explanation above holds"))
         if self.refutes_if:
-            rows.append((f"If {self.refutes_if}", "it is not this"))
+            shown, _, follows = self.refutes_if.partition(": ")
+            rows.append((f"If {shown}", follows or "it is not this"))
         return tuple(rows)
 
 
@@ -126,7 +128,7 @@ def _find_check(
     wanted = [a for a in diagnosis.next_artefacts if a.command]
     if diagnosis.confidence is not Confidence.LIKELY:
         return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
-    then = next((fix.text for fix in fixes if not fix.condition), "")
+    then = next((f.text for f in fixes if not f.condition and (f.own or not has_label(f.text))), "")
     # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
     return (
         _ask(diagnosis, [a for a in own if a.supports_if], then)
@@ -149,7 +151,7 @@ def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Act
         find_run_place(diagnosis, command, first.run_on) if command else None,
         first.supports_if,
         first.refutes_if,
-        then,
+        first.then or then,
         blanks,
     )
 

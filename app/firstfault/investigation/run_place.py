@@ -26,7 +26,6 @@ _IN_CODE = frozenset({Category.CODE_BUG, Category.OOM, Category.DATA, Category.N
 
 _FRAME = expression(r"\((/[\w./-]{1,200}\.py:\d+)\)")
 _FOREIGN = ("site-packages", "dist-packages", "/torch/", "/transformers/")
-_SETTING = expression(r"`(?:--[a-z][\w-]+|[A-Z][A-Z0-9]*_[A-Z0-9_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +37,31 @@ class RunPlace:
     said: str
 
 
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """kinds: how each place is said. commands, words: what tells the place of a command and of a fix in words."""
+
+    kinds: dict[str, dict[str, str]]
+    commands: Patterns
+    words: Patterns
+
+
 @lru_cache(maxsize=1)
-def _table() -> tuple[dict[str, dict[str, str]], tuple[tuple[str, re.Pattern[str]], ...]]:
+def _table() -> _Table:
     told = json.loads(Path(__file__).with_name("run_places.json").read_text(encoding="utf-8"))
-    commands = tuple((c["kind"], expression(c["pattern"])) for c in told["commands"])
-    return {k["kind"]: k for k in told["kinds"]}, commands
+    commands, words = (
+        tuple((row["kind"], expression(row["pattern"])) for row in told[part])
+        for part in ("commands", "words")
+    )
+    return _Table({k["kind"]: k for k in told["kinds"]}, commands, words)
 
 
 def kinds() -> frozenset[str]:
     """Names that a check may give as `run_on`."""
-    return frozenset(_table()[0])
+    return frozenset(_table().kinds)
 
 
 def find_run_place(diagnosis: Diagnosis, command: str, run_on: str = "") -> RunPlace:
@@ -61,14 +75,14 @@ def find_fix_place(diagnosis: Diagnosis, text: str, command: str) -> RunPlace | 
     """Where a fix is applied: as its command tells, else where its words point; None where neither does."""
     if command:
         return find_run_place(diagnosis, command)
-    if _SETTING.search(text):
-        return _at("settings", diagnosis)
-    frame = _own_frame(diagnosis) if diagnosis.category in _IN_CODE else ""
-    return _at(CODE, diagnosis) if frame else None
+    kind = next((kind for kind, pattern in _table().words if pattern.search(text)), "")
+    if kind in ("", CODE) and diagnosis.category in _IN_CODE and _own_frame(diagnosis):
+        kind = CODE
+    return _at(kind, diagnosis) if kind else None
 
 
 def _kind_of(command: str) -> str:
-    commands = _table()[1]
+    commands = _table().commands
     for line in command.split("\n"):
         if not line.strip() or line.startswith("#"):
             continue
@@ -78,13 +92,13 @@ def _kind_of(command: str) -> str:
 
 
 def _at(kind: str, diagnosis: Diagnosis) -> RunPlace:
-    row = _table()[0][kind]
+    row = _table().kinds[kind]
     name = _own_frame(diagnosis) if kind == CODE else ""
     if kind in _PER_NODE:
         host = "" if diagnosis.host in (None, "localhost") else str(diagnosis.host)
         pod = find_value(POD, diagnosis)
         if pod and pod == host:
-            return RunPlace(POD, pod, _table()[0][POD]["named"].format(name=pod))
+            return RunPlace(POD, pod, _table().kinds[POD]["named"].format(name=pod))
         name = host
         if not name and diagnosis.first_failing_rank is not None:
             name = f"the node of rank {diagnosis.first_failing_rank}"

@@ -77,6 +77,8 @@ class Page:
     versions: str
     checked: str
     benign: bool
+    settled: bool
+    """Its first fix holds for every cause that leads to it, so that no further check is needed."""
     sections: tuple[Section, ...]
 
     @property
@@ -201,6 +203,7 @@ def page_of_row(row: Mapping[str, Any]) -> Page:
         versions=str(row.get("versions") or ""),
         checked=str(row["checked"]),
         benign=bool(row.get("benign")),
+        settled=bool(row.get("settled")),
         sections=tuple(Section(h, t.strip()) for h, t in row["sections"]),
     )
 

@@ -44,6 +44,7 @@ class NextArtefact:
     run_on: str = ""
     supports_if: str = ""
     refutes_if: str = ""
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)
