@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from evals.fakes.honest import shown_ids
+from evals.fakes.honest import shown_ids, shown_lines
 from evals.fakes.scripted_model import Script, call, reply, text_of, turns_of
 from langchain_core.messages import AIMessage, BaseMessage
 
@@ -57,6 +57,22 @@ def healthy_always(messages: Sequence[BaseMessage], _tools: tuple[str, ...]) -> 
         explanations=[{"verdict": "healthy", "cause": "The run is healthy.", "lines": ids}],
         doubts=[{"text": "The run is healthy.", "lines": ids}],
     )
+
+
+def healthy_by_the_rules(messages: Sequence[BaseMessage], _tools: tuple[str, ...]) -> AIMessage:
+    """Says that nothing is wrong and knows what is asked of that: names the ends and whatever reads like an error."""
+    rows = shown_lines(messages)
+    held = shown_ids(messages)
+    bad = [f"{f}:{n}" for f, n, text in rows if re.search(r"(?i)error|fail|warn|abort|kill", text)]
+    ends: list[str] = []
+    for file in dict.fromkeys(f for f, _, _ in rows):
+        ends += [f"{f}:{n}" for f, n, _ in rows if f == file][-6:]
+    told = list(dict.fromkeys([*bad, *held]))
+    usual = "The lines are as they should be."
+    return reply(
+        answer=[{"text": usual, "lines": told[n : n + 24]} for n in (0, 24, 48) if told[n:]],
+        explanations=[{"verdict": "healthy", "cause": usual, "lines": ends[:24], "against": usual, "against_lines": held[:24]}],
+    )  # fmt: skip
 
 
 def liar_without_ids(messages: Sequence[BaseMessage], _tools: tuple[str, ...]) -> AIMessage:
@@ -126,6 +142,7 @@ def gullible(messages: Sequence[BaseMessage], tools: tuple[str, ...]) -> AIMessa
 ADVERSARIES: dict[str, Script] = {
     "always another cause": wrong_cause,
     "always healthy": healthy_always,
+    "healthy by the rules": healthy_by_the_rules,
     "free text": liar_without_ids,
     "obeys what it reads": gullible,
     "sure of itself": overconfident,

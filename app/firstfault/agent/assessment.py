@@ -30,7 +30,7 @@ from firstfault.grounding.claims import (
     check_words,
 )
 from firstfault.grounding.effects import Effect, judge_command, may_propose
-from firstfault.grounding.items import Ground
+from firstfault.grounding.items import Ground, Item
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, PhaseName
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
@@ -147,9 +147,10 @@ class _Sieve:
         blames = account.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)
         mechanism = lift_ids(account.mechanism, cause.evidence, ground)
         told = bool(account.mechanism) and self.passes(check_basis(mechanism, ground) if mechanism.evidence else check_words(mechanism.text, ground))  # fmt: skip
-        test, command = self._test(account)
+        test, command = self._test(account, self._items(cause.evidence))
         against = lift_ids(account.against, account.against_lines, ground)
-        weighed = bool(account.against) and self.passes(check_words(against.text, ground))
+        around = self._items((*cause.evidence, *against.evidence))
+        weighed = bool(account.against) and self.passes(check_words(against.text, ground, around))
         pages = self.context.question.knowledge.pages
         return Explanation(
             proposer=LedBy.MODEL,
@@ -174,10 +175,13 @@ class _Sieve:
         host = f"host {account.host}. " if account.host else ""
         return rank + host + (f"{call_gpu(account.gpu)}." if account.gpu else "")
 
-    def _test(self, account: Account) -> tuple[str, str]:
+    def _items(self, ids: Sequence[str]) -> list[Item]:
+        return [self.ground.items[i] for i in ids if i in self.ground.items]
+
+    def _test(self, account: Account, cited: Sequence[Item]) -> tuple[str, str]:
         """Test and command; each falls alone, since a good test may come with a bad command."""
         test = " ".join(account.test.split())
-        test = test if test and self.passes(check_words(test, self.ground)) else ""
+        test = test if test and self.passes(check_words(test, self.ground, cited)) else ""
         command = account.command.strip()
         if not command:
             return test, ""

@@ -13,11 +13,13 @@ from firstfault.agent.lore import read_lore
 from firstfault.agent.pseudonymise import Veil
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Ground, Item, ItemKind
+from firstfault.grounding.words import numbers
 
 if TYPE_CHECKING:
     from firstfault.agent.probe import OnceOnly
     from firstfault.conversation.answerer import Question
     from firstfault.incidents.records import Related
+    from firstfault.investigation.diagnosis import Diagnosis
     from firstfault.knowledge_base.search import Found
 
 Search = Callable[[str, int], "Sequence[Found]"]
@@ -86,10 +88,17 @@ class TurnContext:
             names=(*self.question.artefacts, *host),
             ranks=frozenset(receipt.ranks_seen) if receipt is not None else frozenset(),
             world_size=(receipt.world_size or 0) if receipt is not None else 0,
+            computed=_numbers_of(diagnosis),
             lore=read_lore(self.question.knowledge),
             variables=self.question.knowledge.variables,
             private=self.private,
         )
+
+
+def _numbers_of(diagnosis: Diagnosis | None) -> frozenset[float]:
+    """What the tools computed and say in their reading: a mean over rows stands in no line."""
+    told = diagnosis.hypotheses if diagnosis is not None else ()
+    return frozenset(n for h in told for n in numbers(h.root_cause))
 
 
 def open_context(

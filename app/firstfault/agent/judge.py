@@ -8,12 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 from firstfault.investigation.diagnosis import LedBy
 from firstfault_tools.findings import Category, Confidence, Verdict
 
+INTERRUPTIONS = frozenset({Category.SCHEDULER, Category.COMMUNICATION, Category.HARDWARE})
+"""Faults that do their harm by stopping a run; what memory, a setting or a bug spoils goes on to be spoilt."""
+
+SPOILS = frozenset({Category.DATA, Category.NUMERICAL, Category.CHECKPOINT})
+"""Kinds of which even a warning is not over because the steps go on."""
+
 SLOW_PART = {Category.HARDWARE, Category.PERFORMANCE}
 """Two words for one fault: a throttled GPU, a narrow link."""
+
+
+class Sound(IntEnum):
+    """What code sees of a run that is called well.
+
+    goes_on: it ends well or goes on to the last line, no error stands unexplained in its log, and the person
+    states nothing that lines cannot refute. outlived: besides, the reading names every line that the tools
+    hold against it, the run went on after each, a cited line shows that, and what is complained of is fine.
+    """
+
+    UNSEEN = 0
+    GOES_ON = 1
+    OUTLIVED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +65,8 @@ class Explanation:
     seconded: bool = False
     failures: int = 0
     """Of the tools: lines of the log that they read as a failure or what followed from one."""
-    proven: bool = False
-    """Of a healthy run: code sees it end well or go on to the last line, and the lines that the tools
-    stand on are among those that this reading accounts for."""
+    sound: Sound = Sound.UNSEEN
+    """Of a run that is called healthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,8 @@ def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool
                 "The tools' explanation is confirmed, and the model says the same in more detail.",
             ),
         )
-    if sure and not agreed and not best.contradicts:
+    alarm = tools.verdict is Verdict.HEALTHY and best.verdict is Verdict.FAULT
+    if sure and not agreed and not best.contradicts and not alarm:
         return Ruling(
             tools,
             others=tuple(proposed),
@@ -103,13 +123,18 @@ def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool
         why = (
             "What happened is confirmed; where, the model reads otherwise from the lines it quotes."
         )
+    elif alarm:
+        why = "The model reads a fault in lines that it quotes; a run of which that is said is not called healthy."
     elif agreed:
         why = "Model and tools agree; the model's sentence says it in full."
     elif tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN):
         why = "The tools do not decide; the model's explanation is carried by the lines it quotes."
     else:
         why = "Tools and model differ, and neither is confirmed; the test separates them."
-    disputed = not same_place and tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+    held = tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+    disputed = not same_place and (
+        held or (best.verdict is Verdict.HEALTHY and _reads_wrong(tools))
+    )
     return Ruling(leader, disputed, (tools, *rest), (why,))
 
 
@@ -137,25 +162,37 @@ def refine(tools: Explanation, best: Explanation) -> Explanation:
 def _may_not_lead(tools: Explanation, best: Explanation) -> str:
     """Why an explanation may only stand beside the tools' one; empty when it may lead.
 
-    To call a broken run healthy is the worst mistake there is, so reasoning never does where the tools
-    read a fault, other than slowness that they do not confirm. Beside that, and where they read less,
-    code must see the run end well or go on, and the reading must account for what they hold against it.
+    To call a broken run healthy is the worst mistake there is, so reasoning alone never does. Code must see
+    the run end well or go on; where the tools read something wrong, also after every line that they stand
+    on, and of a fault only where stopping the run is all the harm it does. Slowness that they do not confirm
+    a model may call usual.
     """
-    if best.verdict is not Verdict.HEALTHY:
+    if best.verdict is not Verdict.HEALTHY or tools.verdict is Verdict.HEALTHY:
         return ""
-    slowness = tools.category is Category.PERFORMANCE
-    if best.proven and tools.confidence is not Confidence.CONFIRMED and slowness:
-        return ""
-    if tools.verdict is Verdict.FAULT or (tools.failures and not best.proven):
-        return "The tools saw something fail; reasoning alone does not make a run healthy."
+    outlived = best.sound is Sound.OUTLIVED
+    fault = tools.verdict is Verdict.FAULT
+    stops = tools.category in INTERRUPTIONS if fault else tools.category not in SPOILS
+    slowness = tools.category is Category.PERFORMANCE and best.sound is not Sound.UNSEEN
+    if tools.confidence is Confidence.CONFIRMED:
+        return "The tools' explanation is confirmed; reasoning does not make the run healthy."
+    if _reads_wrong(tools) and not (slowness or (outlived and stops)):
+        return "Code does not see the run go on after all that the tools read against it; reasoning alone does not make it healthy."
+    if best.sound is Sound.UNSEEN:
+        return (
+            "Code does not see the run end well or go on; reasoning alone does not make it healthy."
+        )
     return ""
+
+
+def _reads_wrong(tools: Explanation) -> bool:
+    return tools.verdict in (Verdict.FAULT, Verdict.WARNING)
 
 
 def _sureness(tools: Explanation, best: Explanation, agreed: bool) -> Confidence:
     """Likely where detectors second the lines or the tools agree; else possible. Never confirmed."""
     if best.verdict is Verdict.UNKNOWN:
         return Confidence.UNKNOWN
-    if best.seconded or best.proven:
+    if best.seconded or best.sound is Sound.OUTLIVED:
         return Confidence.LIKELY
     if agreed and tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY):
         return Confidence.LIKELY

@@ -15,6 +15,7 @@ from firstfault.agent.assessment import Assessment, Block, stands_on
 from firstfault.agent.context import TurnContext
 from firstfault.agent.evidence import to_citation
 from firstfault.agent.judge import Explanation, Ruling, rule_on
+from firstfault.agent.soundness import find_soundness, with_rank
 from firstfault.grounding.claims import Claim
 from firstfault.grounding.items import ItemKind
 from firstfault.grounding.words import clear_marks
@@ -32,8 +33,6 @@ from firstfault.investigation.diagnosis import (
     PhaseName,
     PhaseStatus,
 )
-from firstfault.investigation.examination import examine
-from firstfault.investigation.health import shows_progress
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.registry import Artefact
@@ -52,17 +51,15 @@ def decide(context: TurnContext, assessment: Assessment, *, earned: bool) -> Rul
     new = tuple(i for i in dict.fromkeys(doubted) if i not in stands_on(context, diagnosis))
     proposed = [replace(e, contradicts=new) for e in assessment.explanations]
     if earned and proposed and proposed[0].verdict in (Verdict.FAULT, Verdict.WARNING):
+        proposed[0] = with_rank(context, proposed[0])
         proposed[0] = replace(proposed[0], seconded=second(context, proposed[0]))
-    # against a confirmed fault no proof would count: the evidence need not be read again for it
-    open_ = tools.confidence is not Confidence.CONFIRMED
+    # against a confirmed fault no proof would count, and none is asked where tools and model agree
+    open_ = tools.confidence is not Confidence.CONFIRMED and tools.verdict is not Verdict.HEALTHY
     if earned and open_ and proposed and proposed[0].verdict is Verdict.HEALTHY:
         told = {i for b in (*assessment.answer, *assessment.doubts) for i in b.claim.evidence}
         told |= {*proposed[0].lines, *proposed[0].against_lines}
-        # what the tools only suspect need not be accounted for line by line
-        suspected = tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
-        accounted = suspected or bool(told & set(tools.lines))
-        proven = accounted and prove_progress(context)
-        proposed[0] = replace(proposed[0], proven=proven)
+        sound = find_soundness(context, proposed[0], tools, told)
+        proposed[0] = replace(proposed[0], sound=sound)
     return rule_on(tools, proposed, earned=earned)
 
 
@@ -87,14 +84,6 @@ def second(context: TurnContext, explanation: Explanation) -> bool:
         and found.category is explanation.category
         and found.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
     )
-
-
-def prove_progress(context: TurnContext) -> bool:
-    """The incident's own files show, to code, a run that ends well or goes on to the last line."""
-    question = context.question
-    artefacts = [Artefact(name, path) for name, path in question.artefacts.items()]
-    found = examine(artefacts, question.knowledge.signatures)
-    return shows_progress(found, question.text)
 
 
 def _reading_of(context: TurnContext, diagnosis: Diagnosis | None) -> Explanation:

@@ -34,9 +34,9 @@ def follows(stated: str, given: Collection[float]) -> bool:
         wanted = float(text)
     except ValueError:
         return False
-    slack = _slack(text)
+    allowed = slack(text)
     numbers = sorted(given, key=abs)[:MOST_GIVEN]
-    return any(abs(abs(wanted) - abs(found)) <= slack for found in _results(numbers))
+    return any(abs(abs(wanted) - abs(found)) <= allowed for found in _results(numbers))
 
 
 def _results(numbers: Collection[float]) -> Iterator[float]:
@@ -58,7 +58,7 @@ def _results(numbers: Collection[float]) -> Iterator[float]:
             yield (one - other) / 60
 
 
-def _slack(text: str) -> float:
+def slack(text: str) -> float:
     """Half a unit of the last digit written, a little more for numbers said in round."""
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])

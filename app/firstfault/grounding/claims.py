@@ -17,6 +17,13 @@ from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.grounding.arithmetic import follows
 from firstfault.grounding.effects import tells_to_change
+from firstfault.grounding.forms import (
+    clock_stands,
+    counted,
+    lasted,
+    name_stands,
+    stands_shortened,
+)
 from firstfault.grounding.items import Ground, Item, ItemKind, spoken
 from firstfault.grounding.quotes import WRITTEN_AS, flatten
 from firstfault_tools.expressions import expression
@@ -198,7 +205,10 @@ def _resolve(ids: Sequence[str], ground: Ground) -> tuple[list[Item], list[str]]
 
 def _is_real(quote: str, shown: str, ground: Ground) -> bool:
     """The quote stands in what was shown, or it is a name that the knowledge base uses."""
-    return _as_shown(quote) in shown or flatten(quote).lower() in ground.lore
+    wanted = _as_shown(quote)
+    if wanted.rstrip(".,;: ") in shown or flatten(quote).lower() in ground.lore:
+        return True
+    return stands_shortened(wanted, (_as_shown(spoken(i)) for i in ground.items.values()))
 
 
 def _as_shown(text: str) -> str:
@@ -207,8 +217,9 @@ def _as_shown(text: str) -> str:
 
 
 def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
-    known = words.numbers(ground.everything)
+    known = words.numbers(ground.everything) | words.endings(ground.everything)
     given = {n for i in cited for n in words.numbers(i.text)}
+    listed = words.listed_numbers(text)
     out = [
         Objected(Fault.NUMBER, f"{noun} {value}")
         for noun, value in sorted(words.placed_numbers(text, plural=False))
@@ -217,21 +228,29 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         and not (noun in _COUNTED and (value in known or follows(str(value), given)))
         and not (value == 0 and 0.0 in known and noun in ground.everything.lower())
     ]
-    places = {float(v) for _, v in words.placed_numbers(text)}
+    out += [
+        Objected(Fault.NUMBER, f"{noun}s {value}")
+        for noun, value in sorted(listed)
+        if not (_is_there(noun, value, ground) or value in known or follows(str(value), given))
+    ]
+    placed = words.placed_numbers(text, plural=False) | listed
+    # what was objected to or found above by its noun is not asked again as a bare number
+    fine = {float(v) for _, v in placed} | ground.computed | counted(cited)
+    spans = lasted(text, cited)
     there = {v for v in words.versions(text) if v in ground.everything}
     parts = {n for v in there for n in words.stated_numbers(v)}
     for stated in dict.fromkeys(words.stated_numbers(text)):
         if stated in parts or _is_constant(stated, ground):
             continue
         value = float(stated)
-        if value in known or -value in known or value in places:
+        if {value, -value} & (known | fine) or stated in spans:
             continue
         if not follows(stated, given):
             out.append(Objected(Fault.NUMBER, stated))
     out += [
         Objected(Fault.NUMBER, t)
         for t in sorted(words.clock_times(text))
-        if t not in ground.everything
+        if t not in ground.everything and not clock_stands(t, ground.everything)
     ]
     return out
 
@@ -296,9 +315,7 @@ def _check_names(text: str, whole: str, ground: Ground) -> list[Objected]:
     out += [
         Objected(Fault.NAME, n)
         for n in sorted(names)
-        if n.lower().removesuffix("s") not in low
-        and not _is_place(n, whole)
-        and not _is_known(n, ground)
+        if not name_stands(n, low) and not _is_place(n, whole) and not _is_known(n, ground)
     ]
     return out
 

@@ -23,6 +23,10 @@ _VERSION = expression(r"(?<![\w.])v?\d+(?:\.\d+){2,5}(?![\w.]*\d)")
 _PLACED = expression(
     r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|xid|line|stage|epoch|exit ?code|signal|seq(?:num)?)(s?)(?:[ #=]{0,2}|:)(\d+)\b(?![.\-:]\d)"
 )
+_LISTED = expression(
+    r"(?i)(?<![\w-])(rank|gpu|node|host|step|iteration|line|stage|epoch)s[ #=]{0,2}(\d+(?:(?:\s?(?:,|-|–|and|or|to|through|und|bis)\s?){1,2}\d+)*)"
+)
+_ENDING = expression(r"(?<=[A-Za-z_])\d{1,12}(?!\w)")
 _QUOTED = expression(
     r"(?<!`)`([^`\n]{2,400})`(?!`)|\"([^\"]{2,400})\"|“([^”]{2,400})”|«([^»]{2,400})»"
 )
@@ -54,6 +58,20 @@ def numbers(text: str) -> set[float]:
         except ValueError:
             continue
     return out
+
+
+def endings(text: str) -> set[float]:
+    """Numbers that names end with: `step_24000`, `rank16`, `iter_0002300`."""
+    return {float(m) for m in _ENDING.findall(text)}
+
+
+def listed_numbers(text: str) -> set[tuple[str, int]]:
+    """(noun, number) of every number in `ranks 4, 5 and 7`, `GPUs 0-3`, `steps 100 to 200`."""
+    return {
+        (noun.lower(), int(value))
+        for noun, values in _LISTED.findall(text)
+        for value in re.findall(r"\d+", values)
+    }
 
 
 def stated_numbers(text: str) -> list[str]:

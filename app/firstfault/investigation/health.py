@@ -110,6 +110,16 @@ class HealthProof:
         return all(c.holds for c in self.checks if c.condition is Condition.QUIET)
 
     @property
+    def shows_progress(self) -> bool:
+        """The run's own end is clean or its steps go on to the last line, every file understood.
+
+        Two of the four conditions: those that no opinion on a single line changes.
+        """
+        own = self.ground in (Ground.FINISHED, Ground.REPORTED, Ground.GOES_ON)
+        seen = (Condition.END, Condition.UNDERSTOOD)
+        return own and all(c.holds for c in self.checks if c.condition in seen)
+
+    @property
     def not_shown(self) -> str:
         """What the answer without this proof does not show, in words."""
         asked = [c.complaint for c in self.missing if c.complaint is not None]
@@ -138,16 +148,6 @@ def prove_health(
         *_check_answered(examination, said, ground, answer),
     )
     return HealthProof(checks, ground, step, suspicious)
-
-
-def shows_progress(examination: Examination, question: str) -> bool:
-    """Whether the run's own end is clean or its steps go on to the last line, every file understood.
-
-    Two of the four conditions: those that no opinion on a single line changes.
-    """
-    end, ground, _ = _check_end(examination, read_statement(question), question)
-    own = ground in (Ground.FINISHED, Ground.REPORTED, Ground.GOES_ON)
-    return end.holds and own and _check_understood(examination, ()).holds
 
 
 @dataclass(slots=True)

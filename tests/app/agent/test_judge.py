@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from firstfault.agent.judge import Explanation, rule_on
+from firstfault.agent.judge import INTERRUPTIONS, Explanation, Sound, rule_on
 from firstfault.investigation.diagnosis import LedBy
 from firstfault_tools.findings import Category, Confidence, Verdict
 
 FAULT, HEALTHY, UNKNOWN = Verdict.FAULT, Verdict.HEALTHY, Verdict.UNKNOWN
+GOES_ON, OUTLIVED = Sound.GOES_ON, Sound.OUTLIVED
 OOM, DATA = Category.OOM, Category.DATA
 CONFIRMED, LIKELY, POSSIBLE = Confidence.CONFIRMED, Confidence.LIKELY, Confidence.POSSIBLE
 
@@ -44,17 +45,28 @@ ROWS = [
     (tools(FAULT, OOM, LIKELY), model(FAULT, DATA, lines=()), True, LedBy.RULE, False, LIKELY),
     (tools(FAULT, OOM, POSSIBLE), model(HEALTHY, None), True, LedBy.RULE, True, POSSIBLE),
     (tools(UNKNOWN, None, Confidence.UNKNOWN, failures=1), model(HEALTHY, None), True, LedBy.RULE, True, Confidence.UNKNOWN),
-    (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None), True, LedBy.MODEL, False, POSSIBLE),
+    (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None), True, LedBy.RULE, True, Confidence.UNKNOWN),
+    (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None, sound=GOES_ON), True, LedBy.MODEL, False, POSSIBLE),
+    (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.MODEL, False, LIKELY),
     (tools(HEALTHY, None, LIKELY), model(FAULT, DATA), True, LedBy.MODEL, True, POSSIBLE),
     (tools(FAULT, OOM, CONFIRMED), model(FAULT, OOM, rank=7), True, LedBy.MODEL, True, LIKELY),
     (tools(FAULT, OOM, CONFIRMED), model(FAULT, OOM, rank=None), True, LedBy.RULE, False, CONFIRMED),
-    (tools(FAULT, OOM, LIKELY), model(HEALTHY, None, proven=True), True, LedBy.RULE, True, LIKELY),
-    (tools(Verdict.WARNING, OOM, LIKELY, failures=1), model(HEALTHY, None, proven=True), True, LedBy.MODEL, True, LIKELY),
+    (tools(HEALTHY, None, LIKELY), model(HEALTHY, None), True, LedBy.MODEL, False, LIKELY),
+    (tools(HEALTHY, None, CONFIRMED), model(FAULT, DATA), True, LedBy.MODEL, True, POSSIBLE),
+    (tools(HEALTHY, None, CONFIRMED), model(FAULT, DATA, seconded=True), True, LedBy.MODEL, True, LIKELY),
+    (tools(HEALTHY, None, CONFIRMED), model(FAULT, DATA, lines=()), True, LedBy.RULE, False, CONFIRMED),
+    (tools(FAULT, OOM, LIKELY), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.RULE, True, LIKELY),
+    (tools(FAULT, Category.SCHEDULER, LIKELY), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.MODEL, True, LIKELY),
+    (tools(FAULT, Category.SCHEDULER, POSSIBLE), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.MODEL, True, LIKELY),
+    (tools(FAULT, Category.SCHEDULER, LIKELY), model(HEALTHY, None, sound=GOES_ON), True, LedBy.RULE, True, LIKELY),
+    (tools(FAULT, Category.SCHEDULER, CONFIRMED), model(HEALTHY, None, sound=OUTLIVED, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
+    (tools(Verdict.WARNING, OOM, LIKELY, failures=1), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.MODEL, True, LIKELY),
+    (tools(Verdict.WARNING, OOM, LIKELY, failures=1), model(HEALTHY, None, sound=GOES_ON), True, LedBy.RULE, True, LIKELY),
     (tools(Verdict.WARNING, OOM, LIKELY, failures=1), model(HEALTHY, None), True, LedBy.RULE, True, LIKELY),
-    (tools(FAULT, OOM, CONFIRMED), model(HEALTHY, None, proven=True, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
-    (tools(FAULT, Category.PERFORMANCE, LIKELY), model(HEALTHY, None, proven=True), True, LedBy.MODEL, True, LIKELY),
+    (tools(FAULT, OOM, CONFIRMED), model(HEALTHY, None, sound=OUTLIVED, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
+    (tools(FAULT, Category.PERFORMANCE, LIKELY), model(HEALTHY, None, sound=GOES_ON), True, LedBy.MODEL, True, POSSIBLE),
     (tools(FAULT, Category.PERFORMANCE, LIKELY), model(HEALTHY, None), True, LedBy.RULE, True, LIKELY),
-    (tools(FAULT, Category.PERFORMANCE, CONFIRMED), model(HEALTHY, None, proven=True, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
+    (tools(FAULT, Category.PERFORMANCE, CONFIRMED), model(HEALTHY, None, sound=OUTLIVED, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
     (tools(FAULT, OOM, LIKELY), model(UNKNOWN, None, lines=()), True, LedBy.MODEL, True, Confidence.UNKNOWN),
 ]  # fmt: skip
 
@@ -104,3 +116,20 @@ def test_reasoning_is_never_confirmed() -> None:
                 )
                 leader = rule_on(tools(verdict, OOM, confidence), (theirs,), earned=True).leader
                 assert leader.proposer is LedBy.RULE or leader.confidence is not CONFIRMED
+
+
+def test_no_reasoning_makes_a_confirmed_fault_or_one_that_goes_on_healthy() -> None:
+    """Over all readings of the tools: what may become healthy is slowness, an interruption, or less than a fault."""
+    for verdict in (FAULT, Verdict.WARNING, UNKNOWN):
+        for category in Category:
+            for confidence in Confidence:
+                for sound in Sound:
+                    theirs = model(HEALTHY, None, sound=sound, contradicts=("F1:9",))
+                    leader = rule_on(tools(verdict, category, confidence), (theirs,), earned=True)
+                    if leader.leader.verdict is HEALTHY:
+                        assert sound is not Sound.UNSEEN
+                        assert confidence is not CONFIRMED
+                        assert leader.leader.confidence is not CONFIRMED
+                        assert leader.disputed or verdict is UNKNOWN
+                        if verdict is FAULT:
+                            assert category in {*INTERRUPTIONS, Category.PERFORMANCE}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firstfault.agent.endpoint import Endpoint
     from firstfault.settings import Settings
 
-JUDGE = "1"
+JUDGE = "2"
 """Raised when checks or judge change so that an old result says nothing any more."""
 
 

@@ -1,0 +1,130 @@
+"""What does code itself see of a run that a model calls well, and which rank is it that a model places by its host?
+
+A model that has passed may weigh what lines mean; that the run went on, or ended as planned, after each of
+them has to be seen here. So a liar can at most say of what the tools could not judge that it is fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from firstfault.agent.context import TurnContext
+from firstfault.agent.judge import Explanation, Sound
+from firstfault.grounding.items import Item, ItemKind
+from firstfault.investigation.examination import Examination, examine
+from firstfault.investigation.health import Condition, HealthProof, prove_health
+from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.findings import Category, Complaint, Confidence, Verdict
+from firstfault_tools.hardware.bus import normalise_address
+from firstfault_tools.log.place import Place
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.registry import Artefact
+from firstfault_tools.roles import Role
+
+BEYOND_THE_LOG = frozenset({Complaint.DIED, Complaint.STALLED, Complaint.WRONG})
+"""What a person states of the run that its lines cannot refute: it is gone, it stands still, its results are bad."""
+
+
+def examine_again(context: TurnContext) -> Examination:
+    """The incident's own files, as the tools read them."""
+    question = context.question
+    artefacts = [Artefact(name, path) for name, path in question.artefacts.items()]
+    return examine(artefacts, question.knowledge.signatures)
+
+
+def find_soundness(
+    context: TurnContext, best: Explanation, tools: Explanation, told: Collection[str]
+) -> Sound:
+    """What code sees of the run that `best` calls well. told: every id that the reply gives a reason with."""
+    found = examine_again(context)
+    proof = prove_health(found, context.question.text)
+    logs = found.logs
+    against = {x for x in tools.lines if "#" not in x}  # a page is no line of the run
+    held = [i for x in against if (i := context.book.find(x)) is not None]
+    if not _stands(proof, logs, tools) or not _errors_are_told(proof, context, told):
+        return Sound.UNSEEN
+    reads_wrong = tools.verdict in (Verdict.FAULT, Verdict.WARNING)
+    suspected = tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
+    if reads_wrong and not suspected and not against & set(told):
+        return Sound.UNSEEN
+    survived = len(held) == len(against) and all(_outlived(logs, i) for i in held)
+    if not survived and tools.category is not Category.PERFORMANCE:
+        return Sound.UNSEEN
+    outlived = (
+        all(c.holds for c in proof.checks if c.condition is Condition.ANSWERED)
+        and proof.quiet
+        and survived
+        and bool(held or not reads_wrong)
+        and against <= set(told)
+        and (not reads_wrong or _cites_what_followed(logs, context, best, held))
+    )
+    return Sound.OUTLIVED if outlived else Sound.GOES_ON
+
+
+def _stands(proof: HealthProof, logs: LogIncident, tools: Explanation) -> bool:
+    """It ends well or goes on, and nothing the person states is beyond what lines can show."""
+    if any(c.complaint in BEYOND_THE_LOG for c in proof.missing):
+        return False
+    roles = {logs.role_of(d.file) for d in logs.digests}
+    if roles == {Role.EXPERIMENT}:
+        # tests of the machines alone: there is no run that could be broken
+        return tools.verdict is Verdict.UNKNOWN and not tools.failures and proof.quiet
+    return proof.shows_progress
+
+
+def _errors_are_told(proof: HealthProof, context: TurnContext, told: Collection[str]) -> bool:
+    """No error stands unexplained in the log that goes on; of files beside it the reply names one each."""
+    quiet = next(c for c in proof.checks if c.condition is Condition.QUIET)
+    going = {e.file for e in proof.shown_by}
+    files = {e.file for e in quiet.evidence} | {line.file for line in proof.suspicious}
+    named = {i.file for x in told if (i := context.book.find(x)) is not None}
+    return not files & going and files <= named
+
+
+def _outlived(logs: LogIncident, item: Item) -> bool:
+    """The run went on after this line, or had ended as planned."""
+    if item.kind is not ItemKind.LOG or not item.line:
+        return False
+    time = next(
+        (make_line(item.file, item.line, item.text, d.year).time for d in logs.digests if d.file == item.file),
+        None,
+    )  # fmt: skip
+    return logs.passed(item.file, item.line, time)
+
+
+def _cites_what_followed(
+    logs: LogIncident, context: TurnContext, best: Explanation, held: Sequence[Item]
+) -> bool:
+    """A cited line is itself a step, or the planned end, after the last line that it explains in that log."""
+    return any(
+        item.line > max((h.line for h in held if h.file == item.file), default=0)
+        and item.line in _signs_of_life(logs, item)
+        for item in _log_lines(context, best.lines)
+    )
+
+
+def _signs_of_life(logs: LogIncident, item: Item) -> set[int]:
+    reader = logs.progress.get(item.file)
+    if reader is None or logs.role_of(item.file) is not Role.RUN:
+        return set()
+    step = next(reader.after(item.line - 1), None)
+    return {n for n in (reader.finished_at(), step.number if step is not None else None) if n}
+
+
+def _log_lines(context: TurnContext, ids: Iterable[str]) -> list[Item]:
+    found = (context.book.find(i) for i in ids)
+    return [i for i in found if i is not None and i.kind is ItemKind.LOG and i.line]
+
+
+def with_rank(context: TurnContext, explanation: Explanation) -> Explanation:
+    """The rank by the job's placement, where the explanation names host or GPU alone and one rank sits there."""
+    if explanation.rank is not None or not explanation.host:
+        return explanation
+    gpu = explanation.gpu.lower().removeprefix("gpu").strip(" #:")
+    place = Place(
+        host=explanation.host,
+        gpu=int(gpu) if gpu.isdecimal() else None,
+        pci=gpu if normalise_address(gpu) is not None else None,
+    )
+    return replace(explanation, rank=examine_again(context).logs.placement.ranks_of(place).only)
