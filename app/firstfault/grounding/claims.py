@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
-from firstfault.grounding.arithmetic import follows
+from firstfault.grounding.arithmetic import follows, worked_out
 from firstfault.grounding.effects import tells_to_change
 from firstfault.grounding.forms import (
     clock_stands,
@@ -236,14 +236,14 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
     placed = words.placed_numbers(text, plural=False) | listed
     # what was objected to or found above by its noun is not asked again as a bare number
     fine = {float(v) for _, v in placed} | ground.computed | counted(cited)
-    spans = lasted(text, cited)
+    told = lasted(text, cited) | worked_out(text)
     there = {v for v in words.versions(text) if v in ground.everything}
     parts = {n for v in there for n in words.stated_numbers(v)}
-    for stated in dict.fromkeys(words.stated_numbers(text)):
+    for stated in dict.fromkeys(words.stated_numbers(words.without_names(text))):
         if stated in parts or _is_constant(stated, ground):
             continue
         value = float(stated)
-        if {value, -value} & (known | fine) or stated in spans:
+        if {value, -value} & (known | fine) or stated in told:
             continue
         if not follows(stated, given):
             out.append(Objected(Fault.NUMBER, stated))

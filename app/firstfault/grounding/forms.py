@@ -118,9 +118,23 @@ def _is_joined(name: str, said: str) -> bool:
 
 def _ends_there(name: str, said: str) -> bool:
     """What ends with a digit is not part of a longer number: node-1 is not node-12."""
-    if not name[-1:].isdigit():
+    stem = name.rstrip("0123456789")
+    if stem == name:
         return bool(name) and name in said
-    return re.search(rf"{re.escape(name)}(?!\d)", said) is not None
+    if not stem or (not stem[-1].isalpha() and stem[-1] not in "-_"):
+        return re.search(rf"{re.escape(name)}(?!\d)", said) is not None
+    number = name[len(stem) :].lstrip("0") or "0"
+    return re.search(rf"{re.escape(stem)}0*{number}(?!\d)", said) is not None or any(
+        _within(match[1], int(number)) for match in re.finditer(rf"{re.escape(stem)}\[([\d,-]{{1,200}})\]", said)
+    )  # fmt: skip
+
+
+def _within(spans: str, number: int) -> bool:
+    """14 of Slurm's `gx-[11,13-16]`."""
+    ends = [part.split("-") for part in spans.split(",")]
+    return any(
+        e[0].isdigit() and e[-1].isdigit() and int(e[0]) <= number <= int(e[-1]) for e in ends
+    )
 
 
 def _is_code_of(name: str, said: str) -> bool:

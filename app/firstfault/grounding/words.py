@@ -126,6 +126,11 @@ def identifiers(text: str) -> set[str]:
     return {m.rstrip("()") for m in _IDENTIFIER.findall(text) if not _PLAIN.match(m)}
 
 
+def without_names(text: str) -> str:
+    """`text` without what `identifiers` finds: the 14 of gx-14 is no number of its own."""
+    return _IDENTIFIER.sub(" ", text)
+
+
 def content_stems(text: str) -> set[str]:
     """First letters of the words that carry meaning, for a loose comparison."""
     text = without_quotes(text)
