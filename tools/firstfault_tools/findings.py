@@ -14,6 +14,7 @@ from types import MappingProxyType
 from firstfault_tools.facts import Fact, FactReader
 from firstfault_tools.facts import Json as Json
 from firstfault_tools.finding_roles import FindingRole, roles_of_kind
+from firstfault_tools.kind_pages import page_of_kind
 
 
 class Verdict(StrEnum):
@@ -134,7 +135,7 @@ class Finding(FactReader):
 
     kind: dotted, stable id (`collective.never_entered`, `signature.cuda-oom`, `hardware.xid`).
     title: one sentence a tired person understands; names rank, host, numbers.
-    page: id of the knowledge page that holds the fixes, where there is one.
+    page: id of the knowledge page that holds the fixes, where there is one; left out, that of its kind.
     facts: values for tools that read the finding. `explains` maps complaints that this finding accounts
     for, though it need not be a fault by itself, to 0..1: how much of what is complained of it may be.
     """
@@ -163,6 +164,10 @@ class Finding(FactReader):
 
     opening: str = ""
     """The part of the title that stands where a rule knows better what it means; '' where all of it does."""
+
+    def __post_init__(self) -> None:
+        if self.page is None and (page := page_of_kind(self.kind)) is not None:
+            object.__setattr__(self, "page", page)
 
     def reworded(self, rest: str) -> str:
         """Its title with another reading of what happened."""

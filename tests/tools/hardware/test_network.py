@@ -16,7 +16,7 @@ from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.gpu import dcgm
 from firstfault_tools.hardware.network import infiniband, link_counters, nccl_tests
 from firstfault_tools.hardware.outliers import find_low
-from firstfault_tools.hardware.pages import load_pages
+from firstfault_tools.kind_pages import named_fixes
 from firstfault_tools.registry import Artefact
 
 ROOT = Path(__file__).parents[3]
@@ -261,7 +261,7 @@ def test_outliers(values: list[float], odd: list[int]) -> None:
 
 def test_every_page_exists() -> None:
     ids = {path.stem for path in (ROOT / "knowledge" / "pages").rglob("*.md")}
-    assert not set(load_pages().values()) - ids
+    assert not {row["page"] for row in named_fixes().values() if "page" in row} - ids
 
 
 SAMPLES = [

@@ -14,7 +14,6 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
-from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.roles import Role
 
@@ -93,6 +92,5 @@ def _tell(before: _Attempt, later: _Attempt, none: tuple[int, str, str]) -> Find
         level=Level.CAUSE,
         category=Category.CHECKPOINT,
         evidence=(quoted, later.ends[0], before.ends[1]),
-        page=page_of_kind("metrics.restarted_from_scratch"),
         facts={"reached": before.last, "restarted_at": later.first},
     )

@@ -15,7 +15,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
-from firstfault_tools.kind_pages import page_of_kind
 
 LEAST_SHAPES = 3
 _SHAPE = expression(
@@ -153,7 +152,6 @@ def _describe_left_out(
         category=Category.CHECKPOINT,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
-        page=page_of_kind("checkpoint.names_differ"),
         facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
     )
 

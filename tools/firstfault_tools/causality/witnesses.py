@@ -436,7 +436,6 @@ def _own_exit(exits: list[Exit], rank: int | None) -> Finding:
         rank=rank,
         host=lead.host,
         time=lead.line.time,
-        page="exit-codes",
         facts={"code": lead.code, "survived": False},
     )
 

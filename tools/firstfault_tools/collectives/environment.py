@@ -261,7 +261,6 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> list[Finding
                         Evidence(digest.file, number, text),
                         Evidence(hang[0], hang[1], hang[2]),
                     ),
-                    page="debug-settings-left-on",
                     facts={"survived": False, "variable": name},
                 )
             ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.environment import known_variables
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import Line
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.scan import make_line
 
 MOST_LINES = 20_000
@@ -50,7 +50,7 @@ _BY_NETWORK = frozenset({"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN"})
 """Variables that choose the network, told beside it where a host sets them."""
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """One finding where hosts that failed together started NCCL in different ways."""
     staged = _without_rdma(incident)
     live = [f for f in findings if not f.survived and f.level is not Level.CONTEXT]
@@ -64,7 +64,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     return [*([other] if other is not None else _compare(incident)), *staged]
 
 
-def _other_version(incident: LogIncident) -> Finding | None:
+def _other_version(incident: Logs) -> Finding | None:
     """Hosts that name different versions of NCCL: by its banner, in an exception, as an installed package."""
     told: dict[str, dict[str, Line]] = defaultdict(dict)
     for count, (digest, number, text) in enumerate(
@@ -96,7 +96,7 @@ def _other_version(incident: LogIncident) -> Finding | None:
     )
 
 
-def _compare(incident: LogIncident) -> list[Finding]:
+def _compare(incident: Logs) -> list[Finding]:
     networks, settings, lines = _read(incident)
     if len(networks) < 2:
         return []
@@ -120,7 +120,7 @@ def _compare(incident: LogIncident) -> list[Finding]:
     return []
 
 
-def _without_rdma(incident: LogIncident) -> list[Finding]:
+def _without_rdma(incident: Logs) -> list[Finding]:
     """Hosts none of whose InfiniBand channels use GPUDirect RDMA, beside hosts whose channels do."""
     channels: dict[str, dict[bool, list[Line]]] = defaultdict(lambda: {True: [], False: []})
     for count, (digest, number, text) in enumerate(
@@ -164,7 +164,6 @@ def _without_rdma(incident: LogIncident) -> list[Finding]:
                 for line in (*next(iter(without.values()))[:2], direct[other][0], *lines[:1])
             ),
             host=next(iter(without)) if len(without) == 1 else None,
-            page="gpudirect-rdma",
             facts={
                 "explains": {"slow": 0.8},
                 "survived": False,
@@ -174,7 +173,7 @@ def _without_rdma(incident: LogIncident) -> list[Finding]:
     ]
 
 
-def _read_modules(incident: LogIncident, hosts: set[str]) -> tuple[bool, list[Line]]:
+def _read_modules(incident: Logs, hosts: set[str]) -> tuple[bool, list[Line]]:
     """Whether a count of the peer-memory module is 0 on one of the hosts, with its line."""
     asked = 0
     for digest, number, text in incident.lines_with(("peer", ": 0")):
@@ -187,7 +186,7 @@ def _read_modules(incident: LogIncident, hosts: set[str]) -> tuple[bool, list[Li
     return False, []
 
 
-def _announced(incident: LogIncident) -> dict[str, tuple[str, str, Line]]:
+def _announced(incident: Logs) -> dict[str, tuple[str, str, Line]]:
     """(host, interface, line) of each address that a host announces to NCCL, by address."""
     found: dict[str, tuple[str, str, Line]] = {}
     for count, (digest, number, text) in enumerate(incident.lines_with(("Bootstrap",))):
@@ -200,7 +199,7 @@ def _announced(incident: LogIncident) -> dict[str, tuple[str, str, Line]]:
     return found
 
 
-def _refused(incident: LogIncident) -> Iterator[tuple[str, Line]]:
+def _refused(incident: Logs) -> Iterator[tuple[str, Line]]:
     """Addresses that a peer could not be reached at."""
     for count, (digest, number, text) in enumerate(incident.lines_with(("onnect",))):
         if count >= MOST_LINES:
@@ -211,7 +210,7 @@ def _refused(incident: LogIncident) -> Iterator[tuple[str, Line]]:
             yield address, make_line(digest.file, number, text, digest.year)
 
 
-def _bridge_address(incident: LogIncident) -> Finding | None:
+def _bridge_address(incident: Logs) -> Finding | None:
     """A peer that is looked for at the address it has on its own host's container network."""
     known = _announced(incident)
     boxed = any(_CONTAINER.match(h) for h, _, _ in known.values()) or any(
@@ -236,7 +235,7 @@ def _bridge_address(incident: LogIncident) -> Finding | None:
     return None
 
 
-def _other_subnet(incident: LogIncident) -> Finding | None:
+def _other_subnet(incident: Logs) -> Finding | None:
     """Hosts that announce addresses of different networks, where one cannot reach the other."""
     known = _announced(incident)
     for address, line in _refused(incident):
@@ -258,7 +257,7 @@ def _other_subnet(incident: LogIncident) -> Finding | None:
     return None
 
 
-def _same_address(incident: LogIncident) -> Finding | None:
+def _same_address(incident: Logs) -> Finding | None:
     """Two hosts (or containers) that announce one address: behind a bridge each has the same."""
     users: dict[str, dict[str, Line]] = defaultdict(dict)
     for count, (digest, number, text) in enumerate(incident.lines_with(("Bootstrap",))):
@@ -284,7 +283,7 @@ def _same_address(incident: LogIncident) -> Finding | None:
 
 
 def _read(
-    incident: LogIncident,
+    incident: Logs,
 ) -> tuple[dict[str, set[str]], dict[str, dict[str, str]], dict[tuple[str, str], Line]]:
     networks: dict[str, set[str]] = defaultdict(set)
     settings: dict[str, dict[str, str]] = defaultdict(dict)

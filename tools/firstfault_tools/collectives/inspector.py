@@ -167,7 +167,6 @@ def _tell_late(
         # a rank of a smaller group is no global rank
         rank=rank if whole and record.ranks == max(r.ranks for r in worst.values()) else None,
         host=record.host,
-        page="straggler-domination",
         facts={"communicator": communicator, "own_us": own, "others_us": others, "shared": len(shared)},
     )  # fmt: skip
 
@@ -199,7 +198,6 @@ def find_slow_communicators(records: Sequence[Record]) -> Iterator[Finding]:
                 category=Category.COMMUNICATION,
                 evidence=(_quote(min(rows, key=lambda r: r.bus_gbs)),),
                 host=hosts[0] if len(hosts) == 1 else None,
-                page="communication-stall",
                 facts={"communicator": slow, "bus_gbs": level[slow], "others_gbs": usual, "hosts": list(hosts)},
             )  # fmt: skip
             return

@@ -224,7 +224,6 @@ def _stopped(survey: Survey) -> list[Finding]:
                 confidence=confidence,
                 evidence=tuple(quotes) or (Evidence(survey.file, first[0], first[1]),),
                 rank=rank,
-                page="bootstrap-connect",
                 facts=facts,
             )
         )
@@ -258,7 +257,6 @@ def _versions(survey: Survey) -> list[Finding]:
             evidence=tuple(
                 Evidence(survey.file, p[0][1], p[0][2], host=p[0][0]) for p in by_version.values()
             ),
-            page="mixed-software-versions",
         )
     ]
 
@@ -304,7 +302,6 @@ def _differences(survey: Survey) -> list[Finding]:
             category=Category.ENVIRONMENT,
             confidence=Confidence.CONFIRMED if proven else Confidence.POSSIBLE,
             evidence=tuple(quotes),
-            page="nccl-settings-mismatch",
             facts={"variables": names},
         )
     ]
@@ -336,7 +333,6 @@ def _fallback(survey: Survey) -> list[Finding]:
             confidence=Confidence.CONFIRMED,
             evidence=tuple(quotes),
             host=host if mixed and len(slow) == 1 else None,
-            page="nccl-over-tcp",
         )
     ]
 

@@ -83,7 +83,6 @@ def analyse(reports: list[RasReport]) -> list[Finding]:
                 level=Level.SYMPTOM,
                 category=Category.COMMUNICATION,
                 evidence=(Evidence(newest.file, number, text),),
-                page="nccl-ras",
             )
         )
     return findings
@@ -152,7 +151,6 @@ def _errors(report: RasReport) -> list[Finding]:
                     rank=rank,
                     host=place.node if place else None,
                     gpu=place.gpu if place else None,
-                    page="nccl-error-classes",
                 )
             )
     return findings

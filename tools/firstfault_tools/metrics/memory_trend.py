@@ -253,7 +253,6 @@ def judge_small_creep(view: View) -> list[Finding]:
                 Level.CONTEXT,
                 Category.OOM,
                 view.evidence([row, last]),
-                page="memory-growth",
                 facts={"explains": {"memory": 0.6}, "rise_gib": round(rise, 3)},
             )
         ]
@@ -285,7 +284,6 @@ def judge_fragmentation(view: View) -> list[Finding]:
             Level.FAILURE,
             Category.OOM,
             view.evidence([first, last]),
-            page="cuda-memory-fragmentation",
             facts={
                 "from_gib": float(growth.values[0]),
                 "to_gib": float(growth.values[-1]),

@@ -60,7 +60,6 @@ def judge_memory_step(view: View) -> list[Finding]:
                 Level.BENIGN,
                 Category.OOM,
                 view.evidence([int(rows[0]), int(rows[1]), row, last]),
-                page="memory-growth",
                 confidence=Confidence.CONFIRMED,
                 facts={"first_gib": float(level[0]), "level_gib": float(settled[0])},
             )
@@ -93,7 +92,6 @@ def judge_first_peak(view: View) -> list[Finding]:
                 Level.BENIGN,
                 Category.OOM,
                 view.evidence([int(rows[0]), int(rows[1]), int(rows[-1])]),
-                page="memory-growth",
                 confidence=Confidence.CONFIRMED,
                 facts={"first_gib": top, "level_gib": usual},
             )
@@ -134,7 +132,6 @@ def judge_settled_peak(view: View) -> list[Finding]:
                 Level.BENIGN,
                 Category.OOM,
                 view.evidence([first, at, last]),
-                page="memory-growth",
                 confidence=Confidence.CONFIRMED,
                 facts={"first_gib": float(level[0]), "level_gib": top, "since": series.label(at)},
             )
@@ -190,7 +187,6 @@ def judge_planned_load(view: View) -> list[Finding]:
             Level.BENIGN,
             Category.PERFORMANCE,
             view.evidence([rows[low], rows[high] - 1, rows[high], int(times.rows[-1])]),
-            page="batch-size-ramp-up",
             confidence=Confidence.CONFIRMED,
             facts={"load": name, "from": low, "to": high, "ratio": rise},
         )
@@ -242,7 +238,6 @@ def judge_loss_after_evaluation(view: View) -> list[Finding]:
             Category.CODE_BUG,
             view.evidence([int(rows[rises[0][0] - 1]), first, int(rows[rises[-1][0]])])
             + view.event_evidence(told),
-            page="loss-curve-reading",
             facts={"evaluations": len(rises), "severity": "warning"},
         )
     ]

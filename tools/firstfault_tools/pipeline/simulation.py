@@ -8,7 +8,7 @@ sampled; the result is the longest path through the dependency graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from firstfault_tools.errors import InvalidParameter, ToolError
@@ -73,24 +73,33 @@ class _Stream:
         """End times of the operations that this stream's own wait for, `lag` places ahead."""
 
 
-def _run_while_ready(forward: _Stream, backward: _Stream, warm: int, now: float) -> float:
-    """Run operations of a rank that is free at `now` until an input is missing; when it is free then."""
-    total, ahead, done = len(forward.waits), len(forward.ends), len(backward.ends)
+def _run_rank(forward: _Stream, backward: _Stream, warm: int) -> Iterator[None]:
+    """Run the operations of a rank; gives way where an input is missing.
+
+    What the loop reads has names of its own, which it keeps from one turn to the next.
+    """
+    f_cost, f_delay, f_lag, f_waits = forward.cost, forward.delay, forward.lag, forward.waits
+    b_cost, b_delay, b_lag, b_waits = backward.cost, backward.delay, backward.lag, backward.waits
+    f_source, b_source = forward.source, backward.source
+    f_ends, b_ends = forward.ends, backward.ends
+    total, ahead, done, now = len(f_waits), 0, 0, 0.0
     while done < total:
-        forwards = ahead < total and ahead - done <= warm
-        stream, turn = (forward, ahead) if forwards else (backward, done)
-        if stream.waits[turn]:
-            at = turn - stream.lag
-            if at >= len(stream.source):
-                break
-            ready = stream.source[at] + stream.delay
+        if ahead < total and ahead - done <= warm:
+            cost, waits, ends = f_cost, f_waits[ahead], f_ends
+            source, at, delay = f_source, ahead - f_lag, f_delay
+            ahead += 1
+        else:
+            cost, waits, ends = b_cost, b_waits[done], b_ends
+            source, at, delay = b_source, done - b_lag, b_delay
+            done += 1
+        if waits:
+            while at >= len(source):
+                yield
+            ready = source[at] + delay
             if ready > now:
                 now = ready
-        now += stream.cost
-        stream.ends.append(now)
-        ahead += forwards
-        done += not forwards
-    return now
+        now += cost
+        ends.append(now)
 
 
 def _march(
@@ -111,18 +120,18 @@ def _march(
     for r in range(p):
         forwards[r].source = forwards[r - 1].ends
         backwards[r].source = backwards[(r + 1) % p].ends
-    warm = [warmup_chunks(schedule, p, m, v, r) for r in range(p)]
-    free = [0.0] * p
-    left, before = 2 * total * p, 0
-    while left and left != before:
-        before = left
+    ranks = [
+        _run_rank(forwards[r], backwards[r], warmup_chunks(schedule, p, m, v, r)) for r in range(p)
+    ]
+    ends = [stream.ends for stream in (*forwards, *backwards)]
+    done, before = 0, -1
+    while before < done < 2 * total * p:
+        before = done
         # Forwards flow down the ranks and backwards up, so sweep both ways.
-        for r in (*range(p), *range(last, -1, -1)):
-            free[r] = _run_while_ready(forwards[r], backwards[r], warm[r], free[r])
-        left = sum(
-            2 * total - len(f.ends) - len(b.ends) for f, b in zip(forwards, backwards, strict=True)
-        )
-    if left:
+        for rank in (*ranks, *reversed(ranks)):
+            next(rank, None)
+        done = sum(map(len, ends))
+    if done < 2 * total * p:
         raise ToolError("pipeline simulation: the operation order deadlocks")
     return [f.ends for f in forwards], [b.ends for b in backwards]
 

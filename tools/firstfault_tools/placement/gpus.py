@@ -18,7 +18,7 @@ from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.placement.table import MOST_LOCAL, shorten_host
 
 if TYPE_CHECKING:
-    from firstfault_tools.causality.incident import LogIncident
+    from firstfault_tools.placement.logs import PlacedLogs
 
 _BUS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _FULL_BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
@@ -84,7 +84,7 @@ class _Told:
 class GpuTable:
     """Local ranks by PCI address, GPU index and pid of one host."""
 
-    def __init__(self, incident: LogIncident) -> None:
+    def __init__(self, incident: PlacedLogs) -> None:
         self.indices: dict[str, set[int]] = {}
         self.visible: set[tuple[int, ...]] = set()
         self.pids: dict[int, int] = {}
@@ -201,12 +201,12 @@ def order_pids(ended: Sequence[int], exits: Sequence[Exit]) -> dict[int, int]:
     return order if close and agreed else {}
 
 
-def _hosts_of(incident: LogIncident) -> set[str]:
+def _hosts_of(incident: PlacedLogs) -> set[str]:
     hosts = {*incident.placement.ranks_on, *incident.hosts_seen}
     return {shorten_host(h) for h in hosts}
 
 
-def _count_ranks(incident: LogIncident) -> int:
+def _count_ranks(incident: PlacedLogs) -> int:
     ranks = incident.ranks_seen | {e.rank for e in incident.exits if e.rank is not None}
     return max([*ranks, (incident.world_size or 1) - 1, 0]) + 1
 
@@ -218,7 +218,7 @@ _SPEAKS = expression(
 _CHANNEL_WORDS = ("NCCL INFO Channel", "[Proxy Service")
 
 
-def find_nccl_rank(incident: LogIncident, host: str, pid: int) -> int | None:
+def find_nccl_rank(incident: PlacedLogs, host: str, pid: int) -> int | None:
     """Rank of a process that NCCL's lines name by pid, told by the channels it sets up.
 
     Who prints `3[3] -> 4[0] [send]` is rank 3, who prints `[receive]` is the one behind the arrow. Ranks of

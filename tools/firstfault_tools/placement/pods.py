@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:
-    from firstfault_tools.causality.incident import LogIncident
+    from firstfault_tools.placement.logs import PlacedLogs
 
 _PREFIX = expression(r"^\s*\[pod/(?P<pod>[a-z0-9][\w.-]*)/")
 _NAMED = expression(
@@ -43,7 +43,7 @@ _SEVERAL = expression(
 _SIGNS = ("gpu", "GPU", "nproc", "slotsPer", "ocal", "cuda:", "] NCCL")
 
 
-def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
+def rank_of_ordinal(incident: PlacedLogs, pod: str) -> int | None:
     """Rank that a pod's number says where every pod is one process: behind the master's, from 0 without one."""
     match = _ORDINAL.fullmatch(pod)
     if match is None or any(e.local_rank for e in incident.exits):
@@ -66,7 +66,7 @@ def rank_of_ordinal(incident: LogIncident, pod: str) -> int | None:
     return rank if incident.world_size is None or rank < incident.world_size else None
 
 
-def _is_borne_out(incident: LogIncident, base: str, stem: str, shift: int) -> bool:
+def _is_borne_out(incident: PlacedLogs, base: str, stem: str, shift: int) -> bool:
     """Every rank that was printed stands beside the pod that this count gives it, in a job of known size."""
     count = {f"{stem}{first}-0": 0 for first in _FIRST} if shift else {}
     world = incident.world_size or 0

@@ -20,7 +20,7 @@ from firstfault_tools.placement.pods import rank_of_ordinal
 from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable
 
 if TYPE_CHECKING:
-    from firstfault_tools.causality.incident import LogIncident
+    from firstfault_tools.placement.logs import PlacedLogs
 
 MAX_LINES = 4_000
 """Lines looked at in the head and in the tail of each log: places are told at the start or pasted at the end."""
@@ -113,7 +113,7 @@ _PER_NODE = expression(
 )
 
 
-def read_table(incident: LogIncident) -> PlacementTable:
+def read_table(incident: PlacedLogs) -> PlacementTable:
     """Placement table of an incident."""
     told = max(incident.printed_ranks, default=-1) + 1
     world = max(incident.world_size, told) if incident.world_size else None
@@ -151,7 +151,7 @@ _LAYOUT_WORDS = (
 )
 
 
-def _choose_words(incident: LogIncident) -> Iterator[str]:
+def _choose_words(incident: PlacedLogs) -> Iterator[str]:
     """Lines at the head of a log that may say in words how the ranks are laid out."""
     for digest in incident.digests[:MAX_LOGS]:
         for _, text in digest.kept[:LABELLED_LINES]:
@@ -161,7 +161,7 @@ def _choose_words(incident: LogIncident) -> Iterator[str]:
 
 
 def _read_launch_lines(
-    incident: LogIncident, table: PlacementTable
+    incident: PlacedLogs, table: PlacementTable
 ) -> tuple[set[int | None], set[int], set[str]]:
     """(numbers of nodes, of processes on one, lists of hosts) that launch lines give."""
     nodes: set[int | None] = set()
@@ -183,7 +183,7 @@ def _read_launch_lines(
     return nodes, each, lists
 
 
-def _read_launch(incident: LogIncident, table: PlacementTable) -> None:
+def _read_launch(incident: PlacedLogs, table: PlacementTable) -> None:
     """Nodes of the job and processes on each, as its launch lines give them; what differs is not known."""
     nodes, each, lists = _read_launch_lines(incident, table)
     if not nodes and any(e.local_rank is not None and e.pid is None for e in incident.exits):
@@ -214,7 +214,7 @@ def _note_world(text: str, table: PlacementTable) -> None:
         first += count
 
 
-def _read_tasks(incident: LogIncident, table: PlacementTable) -> None:
+def _read_tasks(incident: PlacedLogs, table: PlacementTable) -> None:
     """Hosts of srun's tasks, where a task is a rank: as srun ends them, and as NCCL names itself behind the label."""
     if not table.tasks_are_ranks:
         return
@@ -234,7 +234,7 @@ def _numbers_of(listed: str) -> Iterator[int]:
             yield from range(int(first), min(int(last or first), int(first) + MAX_PAIRS) + 1)
 
 
-def _read_communicators(incident: LogIncident, table: PlacementTable) -> None:
+def _read_communicators(incident: PlacedLogs, table: PlacementTable) -> None:
     """Rows of NCCL's communicator, launch and device lines; of communicators the largest has the job's ranks."""
     world = 0
     largest: dict[int, Place] = {}
@@ -341,7 +341,7 @@ def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None
         table.add(place, digest.file)
 
 
-def _judge_labels(incident: LogIncident, table: PlacementTable) -> None:
+def _judge_labels(incident: PlacedLogs, table: PlacementTable) -> None:
     """Whether numbers that a launcher put in front of lines are ranks of the job."""
     places = [h.line.place for d in incident.digests for h in d.hits]
     told = [t.line.place for t in incident.tracebacks]

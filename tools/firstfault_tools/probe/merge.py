@@ -9,7 +9,6 @@ from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.hardware.outliers import Outlier, find_low
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.probe.cards import find_card, find_floor
 from firstfault_tools.probe.history import read_kernel_logs
 from firstfault_tools.probe.records import ProbeRecord
@@ -140,7 +139,7 @@ def compare_nodes(records: Sequence[ProbeRecord]) -> Comparison:
     findings.extend(_check_skew(records))
     hosts = tuple(sorted({record.host for record in records}))
     findings.append(_summarise(records, hosts, findings))
-    return Comparison(attach_pages(findings), table, hosts)
+    return Comparison(tuple(findings), table, hosts)
 
 
 def _order(item: tuple[Place, float]) -> tuple[str, int, int]:

@@ -71,7 +71,6 @@ def _holders(snapshot: Snapshot) -> Finding:
         confidence=Confidence.CONFIRMED,
         evidence=tuple(_quote(snapshot, _site(s)) for s in snapshot.sites[:5]),
         gpu=str(snapshot.device),
-        page="memory-growth",
         facts={**_row(snapshot), "explains": {"memory": 0.5}},
     )
 
@@ -122,7 +121,6 @@ def _leaks(snapshot: Snapshot) -> list[Finding]:
             evidence=tuple(_quote(snapshot, _site(s)) for s in growth.sites[:5]),
             rank=snapshot.rank,
             gpu=str(snapshot.device),
-            page="memory-growth",
             facts={
                 "gained_gib": growth.gained_bytes / GIB,
                 "shape": "staircase" if growth.stepwise else "slope",

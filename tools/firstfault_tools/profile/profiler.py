@@ -166,7 +166,6 @@ def _stragglers(traces: list[RankTrace]) -> list[Finding]:
                 _quote(other, f"NCCL {other.busy_us[Kernel.NCCL] / 1000:.3f} ms"),
             ),
             rank=slow.rank,
-            page="straggler-domination",
             facts={"nccl_share": own, "median_nccl_share": median},
         )
     ]

@@ -17,7 +17,6 @@ from firstfault_tools.hardware.excerpt import (
     keep_near,
     read_lines,
 )
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.placement.pods import family_of
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.kubernetes_description import (
@@ -92,7 +91,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     findings.extend(find_containers(lines, file))
     findings.extend(_find_events(lines, file))
     findings.extend(_find_rows(lines, file))
-    return attach_pages(weigh_strangers(drop_repeats(findings), near_all))
+    return tuple(weigh_strangers(drop_repeats(findings), near_all))
 
 
 def weigh_strangers(

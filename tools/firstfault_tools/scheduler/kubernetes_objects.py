@@ -11,7 +11,6 @@ from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, read_lines
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.kubernetes import drop_repeats
 from firstfault_tools.scheduler.kubernetes_description import (
@@ -50,7 +49,7 @@ def read_objects(artefacts: tuple[Artefact, ...]) -> Reading:
             if objects > MAX_OBJECTS:
                 break
             findings.extend(_read_object(item, lines, artefact.name))
-    return Reading(attach_pages(drop_repeats(findings)), {"objects": min(objects, MAX_OBJECTS)})
+    return Reading(tuple(drop_repeats(findings)), {"objects": min(objects, MAX_OBJECTS)})
 
 
 def _load(artefact: Artefact) -> Any:

@@ -10,7 +10,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact, known
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.scheduler.slurm_states import explain_job, explain_node, read_exit_code
@@ -240,7 +239,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         found.extend(check_nodes(read_records(lines, "NodeName"), file))
     if "PARTITION" in text or "NODELIST" in text:
         found.extend(read_sinfo(lines, file))
-    return attach_pages(found)
+    return tuple(found)
 
 
 def weigh_nodes(findings: Iterable[Finding], digests: Sequence[FileDigest]) -> list[Finding]:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
-from firstfault_tools.kind_pages import page_of_kind
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.traceback import is_library
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.stacks.dump import (
@@ -78,7 +77,7 @@ def read(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(compare(threads, groups)), {"groups": rows, "unreadable": skipped})
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """Findings over stacks that were pasted into logs, below other output."""
     if any(f.kind.startswith("stacks.") for f in findings):
         return []
@@ -268,7 +267,6 @@ def _split(victims: list[Group], processes: int) -> Finding:
         confidence=Confidence.LIKELY if single else Confidence.POSSIBLE,
         evidence=quotes[:MAX_QUOTES],
         rank=odd.ranks[0] if single and odd.ranks else None,
-        page="collective-divergence",
     )
 
 
@@ -321,7 +319,6 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 evidence=_quotes(Group((current,), classify(current))),
                 rank=thread.rank,
                 host=thread.host,
-                page=page_of_kind("stacks.fatal_error"),
                 facts={"error": thread.fatal},
             )
         )

@@ -143,7 +143,6 @@ def _finding(title: str, logs: Sequence[RankLog], rank: int | None, facts: dict[
         category=Category.COMMUNICATION,
         evidence=tuple(log.quote() for log in logs[:NAMED]),
         rank=rank,
-        page="training-stall",
         facts=facts,
     )
 

@@ -89,7 +89,6 @@ def _count_joined(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
                 level=Level.CAUSE,
                 category=Category.SCHEDULER if not path else Category.ENVIRONMENT,
                 evidence=evidence,
-                page="rendezvous-failed",
                 facts={"survived": False, "joined": int(joined), "world": int(world)},
             )
         ]

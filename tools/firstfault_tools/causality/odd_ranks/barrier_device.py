@@ -51,7 +51,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
                 level=Level.CAUSE,
                 category=Category.CODE_BUG,
                 evidence=tuple(lines[r].evidence() for r in ranks[:3]),
-                page="process-group-setup",
                 facts={"survived": False, "ranks": ranks[:64]},
             )
         ]

@@ -20,7 +20,6 @@ from firstfault_tools.findings import (
     Strength,
     Together,
 )
-from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
 
@@ -154,7 +153,6 @@ def _describe(
         category=Category.CODE_BUG,
         evidence=tuple(make_line(digest.file, n, t, digest.year).evidence() for n, t in texts),
         rank=rank,
-        page=page_of_kind("ranks.guarded_call"),
         facts={"survived": False},
         strength=Strength(Together.RANKS),
     )

@@ -81,7 +81,6 @@ def find_nothing_done(incident: LogIncident) -> tuple[Finding, ...]:
                     quote_line(digest.file, n, t)
                     for n, t in ((start[0], start[1]), (bar[0], bar[1]), end)
                 ),
-                page="resume-state",
                 facts={"survived": False, "starts_at": 1, "resumed_at": start[2]},
             ),
         )

@@ -98,7 +98,6 @@ def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
                 quote_line(digest.file, at, told),
                 quote_line(digest.file, number, text),
             ),
-            page="resume-state",
             facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
         )
     return None
@@ -141,7 +140,6 @@ def _find_narrowed(incident: LogIncident) -> tuple[Finding, ...]:
                         level=Level.CAUSE,
                         category=Category.CHECKPOINT,
                         evidence=(quote_line(digest.file, number, text), quote_line(file, n, t)),
-                        page="resume-state",
                         facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},
                     ),
                 )  # fmt: skip
@@ -199,7 +197,6 @@ def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
                     quote_line(digest.file, number, text),
                     quote_line(digest.file, resumed[0], resumed[1]),
                 ),
-                page="resume-state",
                 facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
             ),
         )
@@ -261,7 +258,6 @@ def _find_rate_apart(incident: LogIncident) -> tuple[Finding, ...]:
                 category=Category.CHECKPOINT,
                 confidence=Confidence.CONFIRMED,
                 evidence=tuple(quote_line(f, n, t) for f, n, t in rows),
-                page="resume-state",
                 facts={"before": last[2], "after": first[2], "loaded_at": start, "survived": False},
             ),
         )
@@ -320,7 +316,6 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
                 level=Level.CAUSE,
                 category=Category.CHECKPOINT,
                 evidence=tuple(quote_line(digest.file, n, t) for n, t in quoted),
-                page="resume-state",
                 facts={"survived": False, "starts_at": 1, "explains": {"setback": 0.4}},
             ),
         )
@@ -358,7 +353,6 @@ def _find_apart(incident: LogIncident) -> tuple[Finding, ...]:
             if len(late) == 1 and odd.startswith("rank ")
             else None,
             host=odd if len(late) == 1 and not odd.startswith("rank ") else None,
-            page="checkpoint-resume",
             facts={"steps": {w: s.step for w, s in list(starts.items())[:64]}, "survived": False},
         ),
     )

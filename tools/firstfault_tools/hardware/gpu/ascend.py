@@ -123,6 +123,5 @@ def _describe(own: Sequence[Fault], kept: Sequence[tuple[int, str]], file: str) 
         confidence=Confidence.POSSIBLE if kernel else Confidence.LIKELY,
         evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(places)),
         rank=rank,
-        page="ascend-npu-errors",
         facts={"code": first.code, "device": device},
     )

@@ -212,7 +212,6 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             category=Category.ENVIRONMENT,
             confidence=Confidence.CONFIRMED if found.reasons else Confidence.LIKELY,
             evidence=tuple(quote_line(file, *place) for place in list(places)[:5]),
-            page="gpu-not-visible",
             facts={
                 "explains": {"slow": WEIGHT},
                 "survived": False,

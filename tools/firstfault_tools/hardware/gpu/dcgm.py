@@ -20,7 +20,6 @@ from firstfault_tools.hardware.excerpt import (
 )
 from firstfault_tools.hardware.host_name import attach_host
 from firstfault_tools.hardware.host_sections import attach_sections
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 GATE = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
@@ -195,7 +194,7 @@ def check_results(results: Sequence[DiagResult], file: str) -> tuple[Finding, ..
                 facts={"tests": tests, "not_passed": bad},
             )
         )
-    return attach_pages(found)
+    return tuple(found)
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:

@@ -206,7 +206,6 @@ def _find_link(gpus: Sequence[tuple[str | None, GpuState]], file: str) -> Iterat
         evidence=_quote([value, best[2]], file),
         host=host,
         gpu=gpu.label,
-        page="pcie-errors",
         weight=0.85,
         facts={"gpu_index": gpu.index, "lanes": lanes},
     )

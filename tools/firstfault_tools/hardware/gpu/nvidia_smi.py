@@ -19,7 +19,6 @@ from firstfault_tools.hardware.gpu.smi_values import GpuState
 from firstfault_tools.hardware.gpu.topology import check_topology, read_topology
 from firstfault_tools.hardware.host_name import attach_host, say_host
 from firstfault_tools.hardware.host_sections import Section, attach_sections, split_sections
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 _TABLE, _QUERY, _XML = "| NVIDIA-SMI ", "NVSMI LOG", "<nvidia_smi_log"
@@ -77,7 +76,7 @@ def _read(
         findings.extend(check_dmon(read_dmon(lines), file))
     if _TOPOLOGY in text:
         findings.extend(check_topology(read_topology(lines), file))
-    return attach_pages(attach_sections(findings, lines)), inventory
+    return tuple(attach_sections(findings, lines)), inventory
 
 
 def _cut_hosts(
@@ -206,7 +205,7 @@ def read_nvidia_smi(artefacts: tuple[Artefact, ...]) -> Reading:
     for artefact in artefacts:
         if _XML.encode() in artefact.head():
             states = read_xml(artefact.data(TEXT_BYTES).decode("utf-8", "replace"), artefact.name)
-            health = attach_pages(check_gpus(states, artefact.name))
+            health = tuple(check_gpus(states, artefact.name))
             findings.extend(attach_host(health, artefact.name))
             gpus[artefact.name] = describe_gpus(states)
             continue

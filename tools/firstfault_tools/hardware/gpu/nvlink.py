@@ -10,7 +10,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
 from firstfault_tools.hardware.host_name import attach_host
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 GATE = ("Link 0: ",)
@@ -168,7 +167,7 @@ def _summarise(gpus: Sequence[Links], listed: Sequence[Links], most: int, file: 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """NVLink findings of output pasted into any text."""
     near = keep_near(lines, MARKERS, before=1, after=3 * MAX_LINKS)
-    return attach_pages(check_links(read_links(near), file)) if near else ()
+    return tuple(check_links(read_links(near), file)) if near else ()
 
 
 def recognise_nvlink(name: str, head: bytes) -> bool:
@@ -182,7 +181,7 @@ def read_nvlink(artefacts: tuple[Artefact, ...]) -> Reading:
     findings: list[Finding] = []
     for artefact in artefacts:
         found = check_links(read_links(read_lines(artefact)), artefact.name)
-        findings.extend(attach_host(attach_pages(found), artefact.name))
+        findings.extend(attach_host(tuple(found), artefact.name))
     return Reading(tuple(findings), {"files": [artefact.name for artefact in artefacts]})
 
 

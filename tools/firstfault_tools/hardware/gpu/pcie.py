@@ -18,7 +18,6 @@ from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import split_sections
-from firstfault_tools.hardware.pages import attach_pages
 
 MARKERS = ("ACSCtl:", "ECAP_ATS", "ECAP_ACS")
 LINK_MARKERS = ("LnkSta:",)
@@ -114,7 +113,6 @@ def _find_links(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             ),
             host=worst.host,
             gpu=f"PCI {worst.pci}" if "NVIDIA" in worst.name else None,
-            page="pcie-errors",
             weight=0.9,
             facts={"share": round(worst.share, 3)},
         )
@@ -171,4 +169,4 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
                 facts={"bridges": bridges[host], "explains": {"slow": 0.6, "stalled": 0.5}},
             )
         )
-    return attach_pages(found[:8])
+    return tuple(found[:8])

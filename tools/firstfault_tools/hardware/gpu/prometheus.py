@@ -19,7 +19,6 @@ from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.gpu.dmon import MAX_GPUS, DmonSeries, check_dmon
 from firstfault_tools.hardware.gpu.xid_catalogue import explain_xid
 from firstfault_tools.hardware.host_name import say_host
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -75,7 +74,7 @@ def read(artefacts: tuple[Artefact, ...]) -> Reading:
         for host, own in by_host.items():
             found = (*_xids(own, artefact.name), *check_dmon(_as_dmon(own), artefact.name))
             findings += [_on_host(f, host) for f in found]
-    return Reading(attach_pages(tuple(findings)), {"series": count})
+    return Reading(tuple(findings), {"series": count})
 
 
 def _load(artefact: Artefact) -> Any:

@@ -45,7 +45,6 @@ def _find_contexts(
             category=Category.OOM,
             evidence=tuple(quote_line(file, *r[0]) for r in list(guests.values())[:4]),
             gpu=index,
-            page="oom-at-checkpoint",
             facts={"processes": len(guests), "mib": sum(sizes)},
         )
     return None
@@ -86,7 +85,6 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             "the rank on that GPU gets only a part of it, and all others wait for that rank",
             evidence=tuple(quote_line(file, *p) for p in (place, owner) if p is not None),
             gpu=str(index),
-            page="straggler-gpu",
             weight=0.75,
             facts={"pid": int(pid), "gpu_index": index},
         ),

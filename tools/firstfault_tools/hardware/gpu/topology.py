@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
-from firstfault_tools.hardware.pages import attach_pages
 
 BESIDE = ("kind:hardware.peer_copy_wrong",)
 
@@ -167,7 +166,7 @@ def _find_sockets(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         "goes over PCIe and the link between the sockets, which bounds the gradient reduction of all of them"
     )
     quoted = (quote_line(file, *rows[0].line),)
-    return (Finding.of_slowness("hardware.topology_split", title, quoted, weight=0.5, page="network-topology-analysis"),)  # fmt: skip
+    return (Finding.of_slowness("hardware.topology_split", title, quoted, weight=0.5),)  # fmt: skip
 
 
 def _find_copies(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -210,7 +209,7 @@ def _find_copies(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...
         opening=title,
         facts={"pairs": len(bad), "survived": False},
     )
-    return attach_pages([wrong])
+    return (wrong,)
 
 
 def find_in_incident(incident: object, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -261,22 +260,19 @@ def _find_odd_device(lines: Sequence[NumberedLine], file: str) -> Iterator[Findi
         gpu = odd[0]
         values, place = rows[gpu]
         repeats = len(set(values)) > 1 and len(set(usual)) == 1
-        yield from attach_pages(
-            [
-                Finding(
-                    kind="hardware.odd_result",
-                    title=f"GPU {gpu} computes another result ({label} {', '.join(values[:3])}) than the other {count} GPUs "
-                    f"({', '.join(usual[:1] if len(set(usual)) == 1 else usual[:3])}) from the same input"
-                    f"{', and another one each time it repeats' if repeats else ''}: silent data corruption, that GPU is faulty",
-                    level=Level.CAUSE,
-                    category=Category.HARDWARE,
-                    evidence=tuple(
-                        quote_line(file, *p)
-                        for p in (place, *(r[1] for g, r in rows.items() if g != gpu))
-                    )[:4],
-                    gpu=f"GPU {gpu}",
-                    page="silent-data-corruption",
-                    facts={"gpu_index": gpu, "survived": False},
-                )
-            ]
+        yield from (
+            Finding(
+                kind="hardware.odd_result",
+                title=f"GPU {gpu} computes another result ({label} {', '.join(values[:3])}) than the other {count} GPUs "
+                f"({', '.join(usual[:1] if len(set(usual)) == 1 else usual[:3])}) from the same input"
+                f"{', and another one each time it repeats' if repeats else ''}: silent data corruption, that GPU is faulty",
+                level=Level.CAUSE,
+                category=Category.HARDWARE,
+                evidence=tuple(
+                    quote_line(file, *p)
+                    for p in (place, *(r[1] for g, r in rows.items() if g != gpu))
+                )[:4],
+                gpu=f"GPU {gpu}",
+                facts={"gpu_index": gpu, "survived": False},
+            ),
         )

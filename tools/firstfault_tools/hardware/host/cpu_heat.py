@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
+from firstfault_tools.log.logs import Logs
 
 BESIDE = ("cpu clock", "PkgTmp", "Bzy_MHz", "Package id ")
 _EVENT = expression(r"(?P<what>Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled(?: \(total events = (?P<count>\d{1,12})\))?")  # fmt: skip
@@ -31,7 +31,7 @@ SLOW_HOSTS = (
 LEAST_EVENTS = 100
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """One finding for each host whose CPU is throttled; a cause where that host is the slow one."""
     by_host: dict[str | None, list[Finding]] = defaultdict(list)
     for digest in incident.digests:
@@ -93,7 +93,6 @@ def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
         "kernel launches and data loading of its ranks are late (cooling, fans, air flow)",
         evidence=tuple(quote_line(file, n, t, host=host) for n, t in dict.fromkeys(places)),
         host=host,
-        page="thermal-and-power-slowdown",
         weight=0.7,
         facts={"events": count},
     )

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_near, quote_line
 from firstfault_tools.hardware.host_sections import split_sections
+from firstfault_tools.log.logs import Logs
 
 BESIDE = ("nr_throttled", "cpu.max", "cpu.cfs_quota_us", "throttled_usec", "throttled_time")
 _MAX = expression(r"^\s*(?:\S*cpu\.max\s*[:=]?\s*)?(?P<quota>max|\d{3,9}) (?P<period>\d{4,7})\s*$")
@@ -67,7 +67,7 @@ def read_limits(lines: Sequence[tuple[int, str]]) -> list[Limit]:
     return found
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Containers throttled in a quarter of their periods, with the rank that waits for its data there."""
     out = []
     for digest in incident.digests:
@@ -99,7 +99,6 @@ def _describe(one: Limit, free: int, file: str, findings: Sequence[Finding]) -> 
         ),
         rank=slow.rank if slow is not None else None,
         host=one.name,
-        page="dataloader-stall",
         facts={"cores": one.cores, "throttled_share": round(one.share, 3)},
     )
 

@@ -15,7 +15,6 @@ from firstfault_tools.hardware.gpu.xids import MARKERS as XID_MARKERS
 from firstfault_tools.hardware.gpu.xids import find_xids
 from firstfault_tools.hardware.host.kernel_events import find_kernel_events, list_markers
 from firstfault_tools.hardware.host_name import attach_host
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 _NAMES = expression(
@@ -39,7 +38,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     kept = keep_marked(lines, list_all_markers())
     if not kept:
         return ()
-    return attach_pages((*find_xids(kept, file), *find_kernel_events(kept, file)))
+    return (*find_xids(kept, file), *find_kernel_events(kept, file))
 
 
 def recognise_dmesg(name: str, head: bytes) -> bool:

@@ -21,7 +21,6 @@ from firstfault_tools.hardware.excerpt import (
     quote_line,
 )
 from firstfault_tools.hardware.host_sections import split_sections
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.kind_pages import page_of_kind
 
 GATE = ("| Asserted", "| Deasserted", "Description:")
@@ -184,4 +183,4 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     for section in split_sections(keep_near(lines, MARKERS, before=20, after=2)):
         events = [*read_events(section.lines), *read_described(section.lines)]
         found += check_events(events, file, section.host)
-    return attach_pages(found)
+    return tuple(found)

@@ -17,7 +17,6 @@ from firstfault_tools.findings import Finding
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import map_hosts, split_sections
-from firstfault_tools.hardware.pages import attach_pages
 
 LOAD_MARKERS = (
     "load average",
@@ -424,19 +423,17 @@ def _find_full_drives(lines: Sequence[NumberedLine], file: str) -> tuple[Finding
         if rates[drive].get(column)
     ]
     beside = f", while {', '.join(idle[:3])} is idle" if idle else ""
-    return attach_pages(
-        [
-            Finding.of_slowness(
-                kind="hardware.disk_saturated",
-                title=f"drive {', '.join(full[:3])}{f' of {host}' if host else ''} is at {median(load[drive]):.0f} % utilisation"
-                f" ({', '.join(moved)}){beside}: disk I/O is the bottleneck, whatever reads or writes there waits for its bandwidth",
-                evidence=(
-                    quote_line(file, *places[drive]),
-                    *(quote_line(file, *places[d]) for d in idle[:1]),
-                ),
-                host=host,
-                weight=0.5,
-                facts={"drives": full, "idle": idle},
-            )
-        ]
+    return (
+        Finding.of_slowness(
+            kind="hardware.disk_saturated",
+            title=f"drive {', '.join(full[:3])}{f' of {host}' if host else ''} is at {median(load[drive]):.0f} % utilisation"
+            f" ({', '.join(moved)}){beside}: disk I/O is the bottleneck, whatever reads or writes there waits for its bandwidth",
+            evidence=(
+                quote_line(file, *places[drive]),
+                *(quote_line(file, *places[d]) for d in idle[:1]),
+            ),
+            host=host,
+            weight=0.5,
+            facts={"drives": full, "idle": idle},
+        ),
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
@@ -33,7 +32,7 @@ from firstfault_tools.hardware.excerpt import (
     quote_line,
 )
 from firstfault_tools.hardware.host_sections import Section, looks_like_host, split_sections
-from firstfault_tools.hardware.pages import attach_pages
+from firstfault_tools.log.logs import Logs
 
 BESIDE = ("GID_INDEX", "GID[", "local GID index", "fe80:", ":ffff:")
 
@@ -244,7 +243,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if len({s.host for s in settings}) < 2:
         return ()
     found = compare_settings(settings, _read_drops(lines, sections), file)
-    return attach_pages(_blame_limits(found, every))
+    return tuple(_blame_limits(found, every))
 
 
 def _blame_limits(findings: Iterable[Finding], lines: Sequence[NumberedLine]) -> Iterator[Finding]:
@@ -277,7 +276,7 @@ _GID_ROW = expression(
 )
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """The GID in use, where its row of the table is link-local and another row is reachable."""
     if not any(f.has(FindingRole.RDMA) and not f.survived for f in findings):
         return []
@@ -320,7 +319,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             level=Level.CAUSE,
             category=Category.COMMUNICATION,
             evidence=tuple(quotes),
-            page="ib-queue-pair",
             facts={"gid_index": used[0], "starts_at": 1, "survived": False},
             strength=Strength(Together.RANKS),
         )
@@ -343,7 +341,6 @@ def _describe_absent(
         level=Level.CAUSE,
         category=Category.ENVIRONMENT,
         evidence=(used[1], rows[known[-1]][2]),
-        page="ib-queue-pair",
         facts={"gid_index": used[0], "starts_at": 1, "survived": False},
         strength=Strength(Together.RANKS),
     )

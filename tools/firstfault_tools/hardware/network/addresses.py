@@ -24,7 +24,6 @@ from firstfault_tools.findings import (
 )
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.host_sections import looks_like_host, split_sections
-from firstfault_tools.hardware.pages import attach_pages
 
 GATE = (" UP ", " UNKNOWN ", "inet ", "inet addr:", " scope link ")
 LEAST_HOSTS = 3
@@ -47,7 +46,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     """Addresses that more than one host has, and interfaces that lead nowhere."""
     if not keep_marked(lines, GATE):
         return ()
-    return attach_pages([*_find_twice(lines, file), *_find_dead_ends(lines, file)])
+    return (*_find_twice(lines, file), *_find_dead_ends(lines, file))
 
 
 def _find_twice(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
@@ -188,7 +187,6 @@ def _find_dead_ends(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             category=Category.COMMUNICATION,
             evidence=tuple(quote_line(file, *i.place, host=i.host or None) for i in shown[:4]),
             host=shown[0].host if len(shown) == 1 and shown[0].host else None,
-            page="socket-interface-selection",
             facts={"survived": False},
             strength=Strength(Together.SETTING),
         )

@@ -12,7 +12,6 @@ from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line, read_lines
 from firstfault_tools.hardware.host_name import say_host
 from firstfault_tools.hardware.host_sections import split_sections
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 GATE = ("CA '", "hca_id:", "Physical state:", "phys_state:")
@@ -119,7 +118,7 @@ def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
         shown = ", ".join(sorted({f"{r:g} Gb/s" for r in rates if r}))
         words = f"{len(up)} of {len(ports)} RDMA ports active" + (f", {shown}" if shown else "")
         found.append(_make(ports[0], "ports", words, Level.CONTEXT, file))
-    return attach_pages(found)
+    return tuple(found)
 
 
 def _make(port: Port, kind: str, title: str, level: Level, file: str) -> Finding:

@@ -14,7 +14,6 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
 from firstfault_tools.hardware.excerpt import read_lines as read_artefact
 from firstfault_tools.hardware.host_sections import attach_sections
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 GATE = (
@@ -129,7 +128,7 @@ def check_counters(counters: Sequence[Counter], file: str) -> tuple[Finding, ...
                     facts={"link": link, "counters": {c.name: c.value for c in own}},
                 )
             )
-    return attach_pages(found)
+    return tuple(found)
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:

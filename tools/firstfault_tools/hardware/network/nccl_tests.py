@@ -11,7 +11,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, quote_line, read_lines
 from firstfault_tools.hardware.outliers import find_low
-from firstfault_tools.hardware.pages import attach_pages
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.roles import Role
 
@@ -203,7 +202,7 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
             )
         )
         found += _find_passed(runs)
-    return attach_pages(found)
+    return tuple(found)
 
 
 def _find_passed(runs: Sequence[NcclRun]) -> list[Finding]:

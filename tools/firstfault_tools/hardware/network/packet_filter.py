@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
@@ -23,6 +22,7 @@ from firstfault_tools.findings import (
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.logs import Logs
 
 RULES = (
     "services: ", "(incoming)", " ALLOW ", " DENY ", "-P INPUT", "-A INPUT", "Chain INPUT", "hook input",
@@ -89,12 +89,12 @@ class RuleSet:
         return sum(last - first + 1 for first, last in self.ports if last >= HIGH) < MOST_HIGH
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """What keeps out what the ranks tried to reach: the rules of a host, or a port that a check found closed."""
     return _find_rules(incident, findings) or _find_closed(incident, findings)
 
 
-def _find_rules(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def _find_rules(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     if not any(
         f.category in (Category.COMMUNICATION, Category.ENVIRONMENT, None)
         and f.level in (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
@@ -117,7 +117,7 @@ def _find_rules(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
 Failure = tuple[FileDigest, int, str, int | None]
 
 
-def _failures(incident: LogIncident) -> Iterator[Failure]:
+def _failures(incident: Logs) -> Iterator[Failure]:
     """Connections that did not come about, those that tell the port first."""
     rows: list[Failure] = []
     for digest, number, text in islice(incident.lines_with(FAILED), 400):
@@ -190,7 +190,6 @@ def _describe(rules: RuleSet, digest: FileDigest, failure: Failure) -> Finding:
         category=Category.COMMUNICATION,
         evidence=(*(quote_line(digest.file, *q) for q in quotes), failed),
         host=rules.host,
-        page="bootstrap-connect",
         facts={"port": port, "starts_at": number, "survived": False},
         strength=Strength(Together.RANKS),
     )
@@ -227,7 +226,7 @@ class Check:
     place: Evidence
 
 
-def _find_closed(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def _find_closed(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """A port that checks could not reach, where connections failed."""
     if not any(
         f.category in (Category.COMMUNICATION, Category.ENVIRONMENT, Category.SCHEDULER)
@@ -260,14 +259,13 @@ def _find_closed(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
             level=Level.CAUSE if beside is not None else Level.FAILURE,
             category=Category.COMMUNICATION,
             evidence=tuple(quotes),
-            page="bootstrap-connect",
             facts={"port": closed.port, "starts_at": 1, "survived": False},
             strength=Strength(Together.RANKS),
         )
     ]
 
 
-def _read_checks(incident: LogIncident) -> Iterator[Check]:
+def _read_checks(incident: Logs) -> Iterator[Check]:
     asked: tuple[str, int, str] | None = None
     scanned = ""
     for digest, number, text in islice(incident.lines_with(CHECK_WORDS), MOST_CHECKS):

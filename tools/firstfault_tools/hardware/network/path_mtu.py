@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_marked, keep_near, quote_line
-from firstfault_tools.hardware.pages import attach_pages
 
 GATE = ("packets transmitted",)
 MARKERS = ("bytes of data", "packets transmitted", "ping ")
@@ -114,4 +113,4 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if not keep_marked(lines, GATE):
         return ()
     near = keep_near(lines, MARKERS, before=2, after=LIVES_FOR_LINES)
-    return attach_pages(check_probes(read_probes(near), file))
+    return tuple(check_probes(read_probes(near), file))

@@ -17,7 +17,6 @@ from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.hardware.host_sections import Section, split_sections
-from firstfault_tools.hardware.pages import attach_pages
 
 GATE = ("Rate:", "Gb/sec", "Speed:", "Speed  ", "Width  ", "Width:")
 LEAST, SHARE = 3, 0.5
@@ -190,4 +189,4 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     if not near:
         return ()
     rates, lanes = read_rates(split_sections(near), name_host(file))
-    return attach_pages(compare_rates(rates, lanes, file))
+    return tuple(compare_rates(rates, lanes, file))

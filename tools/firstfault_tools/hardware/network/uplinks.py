@@ -15,7 +15,6 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_sections import read_sign
-from firstfault_tools.hardware.pages import attach_pages
 
 GATE = ("Mbps", "Gbps", "tx util", "TX util", "Out %", "out_util", "utilization", "Utilization", "hash", "load-balance")  # fmt: skip
 _ROW = expression(
@@ -73,21 +72,19 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
         names = ", ".join(r[1] for r in full[:6])
         where = f" of {switch}" if switch else ""
         told = " (the hash uses few fields: see the load-balance settings)" if hashes else ""
-        return attach_pages(
-            [
-                Finding(
-                    kind="network.uneven_uplinks",
-                    title=f"Load balancing over the uplinks{where} fails: {names} carry {min(r[2] for r in full):g} % and more, "
-                    f"the other {len(idle)} at most {max(r[2] for r in idle):g} %: the ECMP hash puts nearly all flows onto "
-                    f"{len(full)} of {len(table)} uplinks{told}; all ranks are slowed alike, no host is to blame",
-                    level=Level.CAUSE,
-                    category=Category.PERFORMANCE,
-                    evidence=tuple(
-                        quote_line(file, *p)
-                        for p in [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]
-                    ),
-                    facts={"full": [r[1] for r in full], "ports": len(table)},
-                )
-            ]
+        return (
+            Finding(
+                kind="network.uneven_uplinks",
+                title=f"Load balancing over the uplinks{where} fails: {names} carry {min(r[2] for r in full):g} % and more, "
+                f"the other {len(idle)} at most {max(r[2] for r in idle):g} %: the ECMP hash puts nearly all flows onto "
+                f"{len(full)} of {len(table)} uplinks{told}; all ranks are slowed alike, no host is to blame",
+                level=Level.CAUSE,
+                category=Category.PERFORMANCE,
+                evidence=tuple(
+                    quote_line(file, *p)
+                    for p in [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]
+                ),
+                facts={"full": [r[1] for r in full], "ports": len(table)},
+            ),
         )
     return ()

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
+from firstfault_tools.log.logs import Logs
 
 BESIDE = ("accum",)
 
@@ -87,7 +87,7 @@ def read_phases(lines: Sequence[tuple[int, str]], file: str) -> list[Phase]:
     return [p for p in phases if p.rows]
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Any]) -> tuple[Finding, ...]:
     """Scaling mistakes between runs, and reductions in every micro-step."""
     digests = [d for d in incident.digests if d.name_rank is None][:6]
     if len(incident.digests) > 12:
@@ -131,7 +131,6 @@ def _reduced(why: str, evidence: tuple[Evidence, ...]) -> Finding:
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         evidence=evidence,
-        page="communication-stall",
         facts={"starts_at": 1},
     )
 
@@ -192,7 +191,6 @@ def _compare_loss(one: Phase, other: Phase) -> Finding | None:
             level=Level.CAUSE,
             category=Category.NUMERICAL,
             evidence=tuple(quote_line(f, n, t) for f, (n, t) in places),
-            page="loss-inflated-by-accumulation",
             facts={"ratio": round(ratio, 2), "factor": factor, "survived": False},
         )
     return None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.metrics.log_lines import find_in_lines, read_steps
 from firstfault_tools.metrics.series import NO_STEP
 
@@ -23,7 +23,7 @@ OFFSET = 100_000_000
 """Added to the line numbers of the later log; no log has as many lines."""
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Finding]:
     """The jump of the loss between two logs, of which the later goes on where the earlier stopped."""
     logs = [d for d in incident.digests if d.name_rank is None]
     if not 2 <= len(logs) <= MOST_LOGS or any(f.kind == JUMPS for f in findings):

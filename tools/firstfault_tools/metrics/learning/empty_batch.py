@@ -156,7 +156,6 @@ def _describe(
         confidence=Confidence.CONFIRMED,
         evidence=tuple(quote_line(file, n, t, rank=r) for n, t, r in quoted),
         rank=ranks[0] if len(ranks) == 1 else None,
-        page="labels-all-masked",
         facts={
             "count": 0,
             "others_least": min(counts),

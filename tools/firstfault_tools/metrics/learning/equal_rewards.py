@@ -136,7 +136,6 @@ def judge_growth(rows: Sequence[Row], file: str) -> Finding | None:
         level=Level.BENIGN,
         category=Category.NUMERICAL,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
-        page="policy-collapse",
         facts={"reward_before": before, "reward_after": after},
     )
 
@@ -175,7 +174,6 @@ def judge_engine_apart(rows: Sequence[Row], file: str) -> Finding | None:
         level=Level.CAUSE,
         category=Category.NUMERICAL,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
-        page="policy-collapse",
         facts={"apart_before": base, "apart_after": end, "starts_at": 1},
         strength=Strength(Together.SERIES),
     )
@@ -218,7 +216,6 @@ def judge_signal(rows: Sequence[Row], file: str) -> Finding | None:
         level=Level.CAUSE,
         category=Category.NUMERICAL,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
-        page="equal-rewards",
         facts={
             "reward": reward,
             "since": first.label,

@@ -61,7 +61,6 @@ def judge_first_updates(view: View) -> list[Finding]:
             Level.CAUSE if setting else Level.FAILURE,
             Category.CHECKPOINT,
             view.evidence([first, peak]) + view.event_evidence([loads[-1], *quoted]),
-            page="optimizer-state-mismatch",
             facts={"first": start, "peak": float(values[at]), "last": last},
         )
     ]

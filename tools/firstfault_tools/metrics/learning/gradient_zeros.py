@@ -31,7 +31,6 @@ def judge_zeros(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.event_evidence(view.events("parameter_count")[:1])
             + view.evidence([int(curve.rows[-1])]),
-            page="no-gradients",
             confidence=Confidence.LIKELY,
             facts={"share": round(share, 3), "explains": {"unlearned": 0.6}},
         )

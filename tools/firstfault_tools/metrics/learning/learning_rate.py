@@ -85,7 +85,6 @@ def judge_zero_rate(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([row - 1, row, last]),
-            page="learning-rate-schedules",
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -212,7 +211,6 @@ def judge_rate_as_written(view: View) -> list[Finding]:
                 Category.NUMERICAL,
                 view.event_evidence(before[:1])
                 + view.evidence([int(curve.rows[int(curve.values.argmax())])]),
-                page="learning-rate-schedules",
                 facts={"written": written, "highest": highest},
             )
         )
@@ -230,7 +228,6 @@ def judge_rate_as_written(view: View) -> list[Finding]:
                 Level.CONTEXT,
                 Category.NUMERICAL,
                 view.event_evidence([warm]) + view.evidence([first]),
-                page="learning-rate-schedules",
                 facts={"warmup_steps": length, "first_lr": float(curve.values[0])},
             )
         )
@@ -266,7 +263,6 @@ def judge_missing_decay(view: View) -> list[Finding]:
             Level.FAILURE,
             Category.NUMERICAL,
             view.event_evidence(named[-1:]) + view.evidence([row, end]),
-            page="learning-rate-schedules",
             facts={"style": style, "lr": level, "total_steps": total},
         )
     ]
@@ -306,7 +302,6 @@ def judge_endless_warm_up(view: View) -> list[Finding]:
             Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([first, last]),
-            page="learning-rate-schedules",
             confidence=Confidence.LIKELY,
             facts={"explains": {"unlearned": 0.7}, "highest": float(values[-1])},
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firstfault_tools.findings import Category, Confidence, Finding, Level
-from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.series import MISSING, NO_RANK
 from firstfault_tools.metrics.view import (
     PLACEHOLDER_LOSS,
@@ -61,7 +60,6 @@ def judge_placeholder_loss(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.evidence([int(rows[0]), int(rows[-1])], series)
             + view.event_evidence(pipeline[:1]),
-            page=page_of_kind("metrics.pipeline_loss_minus_one"),
             confidence=Confidence.CONFIRMED if sure else Confidence.LIKELY,
             facts={"ranks": named, "rows": len(rows)},
         )
@@ -91,7 +89,6 @@ def judge_inflated_loss(view: View) -> list[Finding]:
             Category.NUMERICAL,
             view.evidence([int(train.rows[-1]), int(held_out.rows[0])])
             + view.event_evidence(view.events("accumulation")[:1]),
-            page="loss-inflated-by-accumulation",
             facts={
                 "ratio": ratio,
                 "accumulation_steps": factor,

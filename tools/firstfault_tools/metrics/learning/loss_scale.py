@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
-from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.series import Event
 from firstfault_tools.metrics.view import Curve, View, make_finding, number
 
@@ -102,7 +101,6 @@ def judge_loss_scale(view: View) -> list[Finding]:
                 Level.CAUSE,
                 Category.NUMERICAL,
                 quoted + view.event_evidence(unwell),
-                page=page_of_kind("metrics.loss_scale_collapse"),
                 confidence=Confidence.CONFIRMED if at_floor else Confidence.LIKELY,
                 facts=facts,
             )
@@ -119,7 +117,6 @@ def judge_loss_scale(view: View) -> list[Finding]:
             Level.BENIGN,
             Category.NUMERICAL,
             quoted,
-            page="loss-scale-warmup",
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )

@@ -146,7 +146,6 @@ def judge_divergence(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([good, first, int(curve.rows[top]), int(curve.rows[-1])]) + extra,
-            page="loss-divergence",
             confidence=Confidence.CONFIRMED
             if count - onset >= 8 and rise > best
             else Confidence.LIKELY,
@@ -196,7 +195,6 @@ def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence(shown),
-            page="loss-divergence",
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -311,7 +309,6 @@ def judge_overfitting(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([row, end, int(train.rows[-1])]),
-            page="overfitting",
             facts={"best_eval_loss": best, "best_at": series.label(row), "last_eval_loss": last},
         )
     ]
@@ -373,7 +370,6 @@ def judge_epoch_stairs(view: View) -> list[Finding]:
             Level.BENIGN,
             Category.NUMERICAL,
             view.evidence([r for b in places[:3] for r in (int(rows[b - 1]), int(rows[b]))]),
-            page="epoch-staircase",
             confidence=Confidence.CONFIRMED if len(drops) >= 2 else Confidence.LIKELY,
             facts={"borders": len(drops)},
         )

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import may_hold
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.prefix import read_prefix
 
 MOST_LINES, MOST_NAMES = 50_000, 64
@@ -47,7 +47,7 @@ class Track:
 
 def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
     """A loss that is lost by its last line, where no reader of steps has said so already."""
-    logs: LogIncident = incident
+    logs: Logs = incident
     if any(
         f.level in (Level.CAUSE, Level.FAILURE) and f.has(FindingRole.LOSS_LOST) and not f.survived
         for f in findings
@@ -131,6 +131,5 @@ def _describe(file: str, lost: dict[str, Track]) -> Finding:
         category=Category.NUMERICAL,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
-        page="loss-nan",
         facts={"name": name, "before": track.finite, "starts_at": number},
     )

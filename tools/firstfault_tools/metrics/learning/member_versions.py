@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
+from firstfault_tools.log.logs import Logs
 
 MARKERS = ("version", "weight_step", "weights of step", "policy_step")
 _MEMBER = expression(
@@ -67,7 +67,7 @@ def read_members(lines: Sequence[tuple[int, str]], file: str, members: dict[str,
     return newest
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Any]) -> tuple[Finding, ...]:
     """Members that stay behind: they missed an update, or the others are two versions further."""
     members: dict[str, Member] = {}
     newest = -1
@@ -96,7 +96,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Fi
                 quote_line(f, n, t) for f, n, t in dict.fromkeys([one.missed, one.last])
             ),
             host=host[1] if host else None,
-            page="loss-divergence",
             facts={"member": one.name, "version": one.version, "newest": newest, "survived": False},
         ),
     )

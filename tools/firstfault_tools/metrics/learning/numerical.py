@@ -303,7 +303,6 @@ def judge_evaluation(view: View) -> list[Finding]:
             Level.FAILURE,
             Category.NUMERICAL,
             view.evidence([first, last]),
-            page="loss-nan",
             facts={"first_bad": view.lead.label(first)},
         )
     ]
@@ -351,7 +350,6 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
                 Level.BENIGN,
                 Category.NUMERICAL,
                 view.evidence(rows[:5]),
-                page="loss-scale-warmup",
                 facts=facts,
             )
         ]
@@ -368,7 +366,6 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
             Level.FAILURE if lasting else Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([*(rows[:4] - 1), *rows[:4]]),
-            page="loss-nan",
             confidence=Confidence.POSSIBLE,
             facts=facts,
         )

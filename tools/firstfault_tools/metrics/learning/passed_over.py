@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
@@ -26,6 +25,7 @@ from firstfault_tools.findings import (
     Together,
 )
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.prefix import read_prefix
 
 FLAT = (
@@ -69,11 +69,11 @@ class Repeat:
 
 def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Finding]:
     """The curve again, with what the log said before or beside it as its cause."""
-    logs: LogIncident = incident
+    logs: Logs = incident
     return [*find_passed_over(logs, findings), *find_changed_setting(logs, findings)]
 
 
-def find_passed_over(logs: LogIncident, findings: Sequence[Finding]) -> Iterable[Finding]:
+def find_passed_over(logs: Logs, findings: Sequence[Finding]) -> Iterable[Finding]:
     """The flat curve again, with the error that was passed over as its cause."""
     seen = [f for f in findings if f.kind in FLAT and f.evidence and f.level in (Level.CAUSE, Level.FAILURE)]  # fmt: skip
     if not seen:
@@ -175,7 +175,7 @@ _MATTERS = expression(
 )
 
 
-def find_changed_setting(logs: LogIncident, findings: Sequence[Finding]) -> Iterable[Finding]:
+def find_changed_setting(logs: Logs, findings: Sequence[Finding]) -> Iterable[Finding]:
     """The verdict on the loss again, with the setting that changed before it."""
     left = next(
         (f for f in findings if f.kind in LEFT and f.evidence and f.level in (Level.CAUSE, Level.FAILURE)),

@@ -249,7 +249,6 @@ def _read_statistics(lines: Sequence[tuple[int, str]], file: str) -> tuple[Findi
                 level=Level.CAUSE,
                 category=Category.NUMERICAL,
                 evidence=tuple(quote_line(file, n, t) for n, t in [(number, text), *before[-1:]]),
-                page="loss-nan",
                 facts={"names": names[:32], "survived": False, "starts_at": 1},
             ),
         )

@@ -142,7 +142,6 @@ def _describe(
         level=Level.CAUSE,
         category=Category.NUMERICAL,
         evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
-        page="policy-collapse",
         facts={
             "reward_before": best,
             "reward_after": end,

@@ -129,7 +129,6 @@ def _describe(view: View, row: int, metric: str) -> list[Finding]:
             Level.CONTEXT if goes_on else Level.CAUSE,
             Category.NUMERICAL,
             evidence,
-            page="gradient-nan-on-one-rank",
             confidence=Confidence.LIKELY,
             rank=int(rank),
             facts=facts,

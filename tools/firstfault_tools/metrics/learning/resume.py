@@ -94,7 +94,6 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.CHECKPOINT,
             view.event_evidence(quoted) + rows,
-            page=page_of_kind("metrics.restarted_from_scratch"),
             confidence=Confidence.CONFIRMED if restarted else Confidence.LIKELY,
             facts=facts,
         )
@@ -133,7 +132,6 @@ def judge_loss_across_resume(view: View) -> list[Finding]:
                 Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
                 view.evidence([last, row]) + view.event_evidence(told[:2]),
-                page="resume-state",
                 facts={"loss_before": before, "loss_after": after},
             )
         ]
@@ -167,7 +165,6 @@ def judge_overwritten_weights(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.CHECKPOINT,
             view.evidence([row, last, int(loss.rows[-1])]),
-            page="optimizer-state-mismatch",
             facts={"first": first, "after": float(loss.values[1])},
         )
     ]
@@ -280,7 +277,6 @@ def judge_rate_restart(view: View) -> list[Finding]:
                 Category.CHECKPOINT,
                 view.evidence([last, row, int(rows[i + 1])])
                 + view.event_evidence([*told[:1], *quoted]),
-                page="resume-state",
                 facts={"before": before, "after": after, "severity": "warning"},
             )
         ]
@@ -343,7 +339,6 @@ def _jumps_at_load(view: View) -> list[Finding]:
                 Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
                 view.evidence([last, first]) + view.event_evidence([event]),
-                page="resume-state",
                 facts={"loss_before": float(before[-1]), "loss_after": float(after[0])},
             )
         ]

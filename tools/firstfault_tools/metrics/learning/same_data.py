@@ -125,7 +125,6 @@ def _find_order(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:
         level=Level.FAILURE,
         category=Category.CODE_BUG,
         evidence=tuple(quote_line(file, n, t) for _, (n, t) in list(first.values())[:3]),
-        page="uneven-data-across-ranks",
         facts={"severity": "warning"},
     )
 
@@ -161,7 +160,6 @@ def _find_passes(
             quote_line(file, n, t)
             for n, t in (*places[:2], *dict.fromkeys(p for p in (offset, whole) if p))
         ),
-        page="resume-state",
         facts={"severity": "warning"},
     )
 
@@ -191,6 +189,5 @@ def _make(what: str, places: Sequence[tuple[int, str]], file: str, weight: float
         level=Level.CONTEXT,
         category=Category.DATA,
         evidence=tuple(quote_line(file, n, t) for n, t in places),
-        page="uneven-data-across-ranks",
         facts={"explains": {"slow": weight, "unlearned": weight}},
     )

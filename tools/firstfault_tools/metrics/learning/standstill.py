@@ -33,7 +33,6 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 Level.CAUSE,
                 Category.NUMERICAL,
                 view.evidence([row - 1, row, int(grad.rows[-1])]),
-                page="no-gradients",
                 facts={"since": series.label(row), "rows": len(grad) - start},
             )
         )
@@ -215,7 +214,6 @@ def judge_never_learning(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.NUMERICAL,
             view.evidence([first, start, int(loss.rows[len(values) // 2]), last]),
-            page="underfitting",
             facts={"loss": tail, "first": series.label(first), "last": series.label(last)},
         )
     ]
@@ -246,7 +244,6 @@ def judge_constant_loss(view: View) -> list[Finding]:
             Level.CONTEXT,
             Category.CODE_BUG,
             view.evidence([first, last]),
-            page="no-gradients",
             facts={"explains": {"unlearned": 0.5}, "loss": level},
         )
     ]

@@ -47,7 +47,6 @@ def judge_creeping_loss(view: View) -> list[Finding]:
             Level.SYMPTOM,
             Category.NUMERICAL,
             view.evidence([row, last]),
-            page="loss-divergence",
             confidence=Confidence.LIKELY,
             facts={"explains": {"diverged": 0.6}, "rise": round(rise / float(levels[best]), 3)},
         )
@@ -80,7 +79,6 @@ def judge_level_loss(view: View) -> list[Finding]:
             Level.CONTEXT,
             Category.NUMERICAL,
             view.evidence([row, last]),
-            page="loss-curve-reading",
             facts={"explains": {"unlearned": 0.5}, "since": series.label(row)},
         )
     ]

@@ -88,7 +88,6 @@ def _judge(series: StepSeries, told: tuple[int, str], file: str) -> list[Finding
             level=Level.CAUSE,
             category=Category.NUMERICAL,
             evidence=tuple(evidence),
-            page="pure-bf16-updates-lost",
             facts={"rate": float(rates.max()), "loss_first": before, "loss_last": after},
         )
     ]

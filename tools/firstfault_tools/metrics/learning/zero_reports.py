@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.prefix import read_prefix
 
 BESIDE = ("kind:metrics.grad_norm_zero", "kind:zero.")
@@ -327,7 +327,6 @@ def _read_missing_gradients(lines: Sequence[tuple[int, str]], file: str) -> Iter
             level=Level.CAUSE,
             category=Category.CODE_BUG,
             evidence=(Evidence(file, number, text.strip()[:600]),),
-            page="no-gradients",
             facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         )
         return
@@ -354,7 +353,6 @@ def _read_shapes(lines: Sequence[tuple[int, str]], file: str) -> Iterator[Findin
             level=Level.CAUSE,
             category=Category.CHECKPOINT,
             evidence=(Evidence(file, number, text.strip()[:600]), *before, *(Evidence(file, n, t.strip()[:600]) for n, t in stage[:1])),
-            page="zero-checkpoint",
             facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         )  # fmt: skip
         return
@@ -365,7 +363,7 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
     dead = next((f for f in findings if f.kind in ("metrics.grad_norm_zero", "zero.adapter", "zero.gradients") and f.level is Level.CAUSE), None)  # fmt: skip
     if dead is None:
         return ()
-    logs: LogIncident = incident
+    logs: Logs = incident
     notice = next(iter(logs.lines_with((_GRADLESS,))), None)
     if notice is None:
         return ()
@@ -392,7 +390,6 @@ def find_in_incident(incident: Any, findings: Sequence[Finding]) -> Iterable[Fin
                 *dead.evidence[-1:],
                 *(beside.evidence[-1:] if beside is not None and beside is not dead else ()),
             ),
-            page="no-gradients",
             facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
         ),
     )

@@ -134,7 +134,6 @@ def _describe(
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY if known else Confidence.POSSIBLE,
         evidence=tuple(quote_line(file, n, t) for n, t in quoted),
-        page="dataloader-stall",
         facts={
             "pause_s": round(pause, 1),
             "cost_share": round(share, 3),

@@ -114,7 +114,6 @@ def judge_hosts(
         category=Category.PERFORMANCE,
         evidence=tuple(Evidence(file, n, _excerpt(t, host), host=host) for n, t in quoted),
         host=host,
-        page="straggler-domination",
         facts={"part": name, "value": own, "others": usual, "starts_at": 1},
     )
 

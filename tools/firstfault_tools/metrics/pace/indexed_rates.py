@@ -39,7 +39,6 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
                 level=Level.FAILURE,
                 category=Category.PERFORMANCE,
                 evidence=(quote_line(file, number, text),),
-                page="communication-stall",
                 facts={
                     "index": [o.key for o in low],
                     "value_gbs": low[0].value,

@@ -107,6 +107,5 @@ def _judge(name: str, rows: Sequence[Slow], file: str) -> Finding | None:
         category=Category.PERFORMANCE,
         evidence=tuple(quote_line(file, r.number, r.text) for r in own[:2]),
         rank=rank,
-        page="straggler-domination",
         facts={"ranks": [rank], "ratio": round(value / usual, 3), "gpu_index": None},
     )

@@ -153,7 +153,6 @@ def _judge(
         level=Level.CAUSE,
         category=Category.PERFORMANCE,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
-        page="load-imbalance-between-ranks",
         facts={
             "name": name,
             "skew_before": round(first.skew, 3),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.logs import Logs
 from firstfault_tools.metrics.pace.rank_parts import (
     LEAST,
     RankParts,
@@ -39,7 +39,7 @@ _PART = expression(
 )
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The log whose own part of the step is long while the others wait."""
     logs = [d for d in incident.digests if incident.role_of(d.file) is Role.RUN][:MOST_LOGS]
     if len(logs) < LEAST or any(f.kind == "metrics.rank_waits" for f in findings):

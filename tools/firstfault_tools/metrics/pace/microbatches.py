@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
+from firstfault_tools.log.logs import Logs
 
 BESIDE = ("pipe", "num_stages", "pp_size", "icrobatches")
 
@@ -86,7 +86,7 @@ def read_layout(lines: Sequence[tuple[int, str]], file: str) -> Layout:
     return out
 
 
-def find_in_incident(incident: LogIncident, findings: Sequence[Any]) -> tuple[Finding, ...]:
+def find_in_incident(incident: Logs, findings: Sequence[Any]) -> tuple[Finding, ...]:
     """The layout with the largest bubble; a failure where another run shows what it costs."""
     layouts = []
     for digest in incident.digests[:8]:
@@ -132,7 +132,6 @@ def _describe(one: Layout) -> Finding:
         kind="setting.pipeline_bubble",
         title=f"pipeline bubble: {batch}{m} microbatches for {p} pipeline stages, so {formula} = {one.bubble:.0%} of every step is idle on every rank ({one.file})",
         evidence=_quotes(one),
-        page="pipeline-bubble",
         weight=round(one.bubble, 3),
         facts={"stages": p, "microbatches": m, "bubble_share": round(one.bubble, 4)},
     )

@@ -141,7 +141,6 @@ def judge_rank_pauses(view: View) -> list[Finding]:
             Level.CAUSE if cost >= 0.2 else Level.FAILURE,
             Category.PERFORMANCE,
             view.evidence([table[other][step], table[rank][step]], series),
-            page="rank-zero-work",
             confidence=Confidence.LIKELY,
             facts={
                 "busy_rank": int(rank),
@@ -210,7 +209,6 @@ def judge_straggler(view: View) -> list[Finding]:
                 Level.FAILURE,
                 Category.PERFORMANCE,
                 view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
-                page="straggler-domination",
                 rank=int(worst) if len(slow) == 1 else None,
                 host=host,
                 facts={

@@ -372,7 +372,6 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
         evidence=tuple(quote_line(file, n, t, host=host) for (n, t), host in quoted.items()),
         rank=ranks[0] if single else None,
         host=host,
-        page="straggler-domination",
         facts={
             "ranks": list(ranks),
             "ratio": round(mine / theirs, 3),

@@ -318,7 +318,6 @@ def _describe_late(
         rank=_rank(worst) if len(late) == 1 or one_host is None or alone else None,
         host=one_host or worst.host,
         gpu=f"GPU {worst.gpu}" if worst.gpu is not None and len(late) == 1 else None,
-        page="straggler-domination",
         facts=facts,
     )
 
@@ -348,6 +347,5 @@ def _describe_group(
         category=Category.COMMUNICATION,
         evidence=_quote((*slow[:4], *rest[:2]), file),
         host=hosts[0] if len(hosts) == 1 else None,
-        page="communication-stall",
         facts=facts,
     )

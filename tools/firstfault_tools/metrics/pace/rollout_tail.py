@@ -126,6 +126,5 @@ def judge_tail(read: Rollouts, file: str) -> Finding | None:
         kind="metrics.rollout_tail",
         title=f"{words}: the other GPUs are idle until the last one ends, no hang and no slow link",
         evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(places)),
-        page="rollout-long-tail",
         weight=round(share or 0.7, 3),
     )

@@ -103,6 +103,5 @@ def _describe(report: Report, slow: Sequence[int], file: str) -> Finding:
         ),
         rank=rank,
         host=host,
-        page="straggler-domination",
         facts={"ranks": list(slow[:64]), "score": lowest},
     )

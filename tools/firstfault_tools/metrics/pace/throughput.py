@@ -187,7 +187,6 @@ def judge_data_stall(view: View) -> list[Finding]:
             Level.CAUSE,
             Category.PERFORMANCE,
             view.evidence(quoted),
-            page="dataloader-stall",
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -225,7 +224,6 @@ def _epoch_starts(view: View, rows: list[int], share: float) -> list[Finding]:
             Level.FAILURE if share >= 0.5 else Level.CONTEXT,
             Category.PERFORMANCE,
             view.evidence([r for row in rows[:3] for r in (row - 1, row)]),
-            page="dataloader-stall",
             facts={"data_share": share, "epochs": len(rows)},
         )
     ]
@@ -389,7 +387,6 @@ def _tell_growth(view: View, grown: Growth) -> Finding:
         Level.BENIGN,
         Category.PERFORMANCE,
         view.evidence([first, last]),
-        page="throughput-drop",
         facts={"work": list(grown.work), "ms": list(grown.ms), "ratio": grown.ratio},
     )
 

@@ -121,7 +121,6 @@ def judge_timer_spread(view: View) -> list[Finding]:
                 Evidence(view.file, t.event.line, t.event.text.strip()[:600])
                 for t in ([first, late[-1]] if first is not late[-1] else [first])
             ),
-            page="dataloader-stall",
             facts={
                 "timer": late[-1].name,
                 "low_ms": low,

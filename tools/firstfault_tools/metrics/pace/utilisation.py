@@ -29,7 +29,6 @@ def judge_low_utilisation(view: View) -> list[Finding]:
             Level.CONTEXT,
             Category.PERFORMANCE,
             view.evidence(rows),
-            page="low-mfu",
             facts={"explains": {"slow": 0.5}, "mfu_pct": float(np.median(late))},
         )
     ]
