@@ -46,7 +46,7 @@ rules: setup
 
 # The vectors that ship with the knowledge; run after pages or search phrases changed.
 index: setup
-	$(BIN)/python -m firstfault.knowledge_base.shipping
+	$(BIN)/python -m firstfault.knowledge_base
 
 fix: setup
 	$(BIN)/ruff format .

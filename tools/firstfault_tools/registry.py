@@ -13,39 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from firstfault_tools.artefact import Artefact as Artefact
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.roles import Role
 
-HEAD_BYTES = 64 * 1024
-
 EMPTY_FILE = "empty file"
 """Why an artefact without a byte is passed over; it holds nothing that could be misunderstood."""
-
-
-@dataclass(frozen=True, slots=True)
-class Artefact:
-    """One file of an incident as a reader sees it: a display name and its bytes on disk."""
-
-    name: str
-    path: Path
-
-    def head(self) -> bytes:
-        """First 64 KiB, enough to recognise a format."""
-        with self.path.open("rb") as stream:
-            return stream.read(HEAD_BYTES)
-
-    def data(self, limit: int = 512 * 1024 * 1024) -> bytes:
-        """Whole content up to `limit` bytes."""
-        with self.path.open("rb") as stream:
-            return stream.read(limit)
-
-    def text(self) -> str:
-        """Whole content as text; undecodable bytes become U+FFFD."""
-        return self.data().decode("utf-8", errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

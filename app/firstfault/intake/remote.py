@@ -32,8 +32,9 @@ from firstfault.intake.objects import (
     scheme_of,
     show_address,
 )
+from firstfault_tools.artefact import HEAD_BYTES, Artefact
 from firstfault_tools.expressions import expression
-from firstfault_tools.registry import HEAD_BYTES, Artefact, readers, readers_for
+from firstfault_tools.registry import readers, readers_for
 
 COPY_BYTES = 8 * 1024 * 1024
 """Objects up to this size are copied at once."""

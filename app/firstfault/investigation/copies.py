@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from firstfault_tools.artefact import HEAD_BYTES, Artefact
 from firstfault_tools.log.prefix import read_file_name
-from firstfault_tools.registry import HEAD_BYTES, Artefact, readers_for
+from firstfault_tools.registry import readers_for
 
 LEAST_BYTES = 256
 """Below it files may be alike by chance: an exit code, one setting."""

