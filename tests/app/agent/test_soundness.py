@@ -11,7 +11,11 @@ from evals.cases import find_case, load_case
 from evals.fakes.liars import healthy_by_the_rules
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply
 
+from firstfault.agent.context import open_context
+from firstfault.agent.endpoint import Endpoint
 from firstfault.agent.enrich import Enriched, enrich, make_question
+from firstfault.agent.judge import Explanation
+from firstfault.agent.soundness import with_rank
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis, LedBy
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category, Confidence, Verdict
@@ -119,3 +123,33 @@ def test_a_run_of_which_a_model_quotes_a_fault_does_not_stay_healthy(
     assert after.confidence is Confidence.POSSIBLE
     unearned = enrich(question, ScriptedModel(script)).diagnosis
     assert unearned.verdict is Verdict.HEALTHY
+
+
+SEATS = [
+    # case, host, GPU as a model writes it -> rank
+    ("s5-gpu-4c-00-of-dgx-a15-rank-26-fell-off-the", "dgx-a15", "2", 26),
+    ("s5-gpu-4c-00-of-dgx-a15-rank-26-fell-off-the", "dgx-a15", "0000:4c:00", 26),
+    ("s5-gpu-4c-00-of-dgx-a15-rank-26-fell-off-the", "dgx-a15", "", None),
+    ("b3-hardware-local-nvme-dropped", "10.3.0.13", "", 2),
+    ("b3-performance-gpu-clocks-left-locked", "dg-33", "", None),
+    ("b3-performance-gpu-clocks-left-locked", "dg-33", "GPU 3", 19),
+]
+
+
+@pytest.mark.parametrize(("case", "host", "gpu", "rank"), SEATS)
+def test_the_placement_says_which_rank_sits_on_a_named_host_and_gpu(
+    case: str, host: str, gpu: str, rank: int | None, workspace: Workspace
+) -> None:
+    """One that sits there alone; a host with several ranks is named without a rank."""
+    given = load_case(find_case(case))
+    diagnosis = workspace.diagnose_paths(given.inputs, given.question)
+    question = make_question(diagnosis, {p.name: p for p in given.inputs}, workspace.knowledge)
+    context = open_context(question, Endpoint("m", "http://127.0.0.1:9/v1"), lambda _q, _n: ())
+    named = Explanation(LedBy.MODEL, Verdict.FAULT, Category.HARDWARE, "x", host=host, gpu=gpu)
+    assert with_rank(context, named).rank == rank
+
+
+def test_what_is_left_open_has_no_rank(workspace: Workspace, tmp_path: Path) -> None:
+    account = {"verdict": "unknown", "rank": 0, "cause": "The lines do not decide it.", "lines": [f"F1:{AT}"]}  # fmt: skip
+    after = ask(workspace, tmp_path, account).diagnosis
+    assert (after.verdict, after.first_failing_rank) == (Verdict.UNKNOWN, None)
