@@ -40,6 +40,21 @@ def test_every_gate_is_read_from_the_text() -> None:
     assert written == set(GATED)
 
 
+def test_what_must_stand_beside_is_read_from_the_text() -> None:
+    """As with gates; and what a finder over all logs asks for is a word, a kind or a number of logs."""
+    asked = {name: finder for name, finder in incident_finders().items() if finder.beside}
+    written = {
+        ".".join(file.relative_to(ROOT / "tools/firstfault_tools").with_suffix("").parts)
+        for file in (ROOT / "tools/firstfault_tools").rglob("*.py")
+        if "\nBESIDE = " in (text := file.read_text(encoding="utf-8"))
+        and "\ndef find_in_incident(" in text
+    }
+    assert written == set(asked)
+    for finder in asked.values():
+        assert finder.beside == importlib.import_module(finder.module).BESIDE
+        assert all(s in ("logs:2",) for s in finder.beside if s.startswith("logs:"))
+
+
 def test_a_reader_is_imported_where_it_would_know_the_artefact() -> None:
     """Signs are what a reader cannot do without: whoever recognises a file is asked for it."""
     files = [p for p in (ROOT / "evals/cases/dev").glob("*/*/*") if p.name != "case.yaml"]

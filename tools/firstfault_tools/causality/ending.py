@@ -7,11 +7,10 @@ even if its steps went on as before until the last line.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.progress import SURVIVED_STEPS
+from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line, Mark
@@ -51,15 +50,21 @@ class BadEnd:
     step: int | None
 
 
-def find_bad_end(incident: LogIncident) -> BadEnd | None:
+def find_bad_end(
+    digests: Iterable[FileDigest], progress: Mapping[str, ProgressReader]
+) -> BadEnd | None:
     """The first line after the last step that tells of a bad end, or None."""
-    for digest in incident.digests:
-        reader = incident.progress[digest.file]
+    for digest in digests:
+        reader = progress[digest.file]
         step = reader.last_training()
         finish = reader.finished_at()
         floor = max(step.number if step is not None else 0, finish or 0)
         for line in _bad_lines(digest, floor):
-            if step is None and line.time is not None and _goes_on_after(incident, line.time):
+            if (
+                step is None
+                and line.time is not None
+                and _goes_on_after(progress.values(), line.time)
+            ):
                 continue
             if _is_superseded(digest, line):
                 continue
@@ -67,9 +72,8 @@ def find_bad_end(incident: LogIncident) -> BadEnd | None:
     return None
 
 
-def read_ending(incident: LogIncident) -> Finding | None:
+def describe_end(end: BadEnd | None) -> Finding | None:
     """Finding about an end that no other line explains; the weakest of all symptoms."""
-    end = find_bad_end(incident)
     if end is None:
         return None
     said = " ".join(end.line.message.split())[:160]
@@ -118,9 +122,9 @@ def _row(digest: FileDigest, number: int) -> tuple[int, str] | None:
     return digest.kept[position] if position >= 0 and digest.kept[position][0] == number else None
 
 
-def _goes_on_after(incident: LogIncident, time: float) -> bool:
+def _goes_on_after(readers: Iterable[ProgressReader], time: float) -> bool:
     """Steps in some log follow `time`: what another log tells of then was not the end of the run."""
-    for reader in incident.progress.values():
+    for reader in readers:
         times = reader.step_times()
         if len(times) - bisect_right(times, time) >= SURVIVED_STEPS:
             return True

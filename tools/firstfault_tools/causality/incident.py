@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from firstfault_tools.causality.advance import Advance, read_advance
+from firstfault_tools.causality.ending import BadEnd, find_bad_end
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
@@ -307,11 +308,14 @@ class LogIncident:
     @cached_property
     def alive(self) -> bool:
         """Nothing tells that a process ended badly, waited in vain or raised at the end."""
-        from firstfault_tools.causality.ending import find_bad_end
-
         if any(w.timed_out for w in self.work) or any(map(self._raised_last, self.tracebacks)):
             return False
-        return find_bad_end(self) is None
+        return self.bad_end is None
+
+    @cached_property
+    def bad_end(self) -> BadEnd | None:
+        """The first line after the last step that tells of an end that nobody planned."""
+        return find_bad_end(self.digests, self.progress)
 
     def ignored(self, line: Line) -> bool:
         """The line belongs to an exception that Python only reported while it cleaned up."""

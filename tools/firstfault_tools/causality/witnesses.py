@@ -16,7 +16,7 @@ from firstfault_tools.causality.attribution import (
     processes_of,
     rank_of,
 )
-from firstfault_tools.causality.ending import read_ending
+from firstfault_tools.causality.ending import describe_end
 from firstfault_tools.causality.exceptions import (
     classify_traceback,
     describe_origin,
@@ -123,7 +123,7 @@ def read_witnesses(incident: LogIncident) -> tuple[Finding, ...]:
     }
     found += traceback_findings(incident, named | hit_lines)
     found += exit_findings(incident)
-    whole = (read_interruption(incident), read_absence(incident), read_ending(incident))
+    whole = (read_interruption(incident), read_absence(incident), describe_end(incident.bad_end))
     found += [f for f in whole if f is not None]
     return tuple(found)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from firstfault_tools.log.logs import Logs
-
-if TYPE_CHECKING:
-    from firstfault_tools.placement.gpus import GpuTable
-    from firstfault_tools.placement.table import PlacementTable
+from firstfault_tools.placement.table import GpuListing, PlacementTable
 
 
 class PlacedLogs(Logs, Protocol):
@@ -19,5 +16,5 @@ class PlacedLogs(Logs, Protocol):
         """Which process is which rank."""
 
     @property
-    def gpu_table(self) -> GpuTable:
+    def gpu_table(self) -> GpuListing:
         """Ranks by PCI address and pid."""

@@ -10,18 +10,38 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.place import Place
 from firstfault_tools.placement.layout import Layout, number_from
 
-if TYPE_CHECKING:
-    from firstfault_tools.placement.gpus import GpuTable
-
 MOST_LOCAL = 16
 """Ranks of the largest host: GPUs of an HGX or DGX node with one process each (16 in a DGX-2)."""
+
+
+class GpuListing(Protocol):
+    """What nvidia-smi, the kernel and launchers list of the GPUs and processes of one host."""
+
+    indices: dict[str, set[int]]
+    named: set[str]
+
+    def index_at(self, bus: str) -> int | None:
+        """Index of the GPU at an address."""
+
+    def turn_at(self, bus: str) -> int | None:
+        """Its place among all that were named."""
+
+    def pid_at(self, bus: str) -> int | None:
+        """The process on it."""
+
+    def rank_at(self, bus: str) -> int | None:
+        """The rank on it."""
+
+    def rank_of_pid(self, pid: int) -> int | None:
+        """Rank of a process."""
+
 
 _POD = expression(r"(?P<base>.{1,253})-(?P<index>\d{1,5})")
 _ADDRESS_NAME = expression(r"(?i)^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
@@ -78,7 +98,7 @@ class PlacementTable:
 
     locals_are_ranks: bool = False
     label_ranks: dict[str, int] = field(default_factory=dict)
-    gpus: Callable[[], GpuTable] | None = None
+    gpus: Callable[[], GpuListing] | None = None
     """Listings of GPUs, read where a place has an address or a process id that no row knows."""
 
     locals_seen: set[int] = field(default_factory=set)
@@ -183,7 +203,7 @@ class PlacementTable:
             every = range(local, self.world, self.per_node)
             yield Ranks(frozenset(every), f"local rank {local} of every node")
 
-    def _of_listing(self, gpus: GpuTable, address: str, host: str | None) -> Iterator[Ranks]:
+    def _of_listing(self, gpus: GpuListing, address: str, host: str | None) -> Iterator[Ranks]:
         """Ranks at a PCI address by what nvidia-smi, the kernel and launchers list."""
         pid, index = gpus.pid_at(address), gpus.index_at(address)
         if pid is not None:
