@@ -65,9 +65,3 @@ def update_shipped(file: Path, entries: Sequence[Entry], embedder: Embedder) -> 
     if todo or known.keys() != texts.keys():
         write_shipped(file, {key: known[key] for key in texts})
     return len(todo)
-
-
-def find_unshipped(file: Path, entries: Sequence[Entry], embedder: str) -> list[Entry]:
-    """Entries whose vector the file lacks."""
-    known = read_shipped(file)
-    return [e for e in entries if text_key(e.text, embedder) not in known]

@@ -17,15 +17,6 @@ class ReportFormat(StrEnum):
     DOCX = "docx"
     PDF = "pdf"
 
-    @property
-    def media_type(self) -> str:
-        return {
-            ReportFormat.MARKDOWN: "text/markdown; charset=utf-8",
-            ReportFormat.HTML: "text/html; charset=utf-8",
-            ReportFormat.DOCX: "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-            ReportFormat.PDF: "application/pdf",
-        }[self]
-
 
 def format_of(path: Path) -> ReportFormat:
     """Format by suffix. Raises UsageError for one that is not known."""

@@ -204,6 +204,5 @@ def test_todays_diagnosis_reaches_the_degraded_link() -> None:
 
 
 @pytest.mark.parametrize("form", list(ReportFormat))
-def test_every_format_has_bytes_and_a_media_type(report: Report, form: ReportFormat) -> None:
+def test_every_format_has_bytes(report: Report, form: ReportFormat) -> None:
     assert len(render_report(report, form)) > 1_000
-    assert "/" in form.media_type

@@ -10,7 +10,6 @@ from firstfault_tools.memory.configuration import Draft, build_run
 from firstfault_tools.memory.configuration_files import read_configuration
 from firstfault_tools.memory.configuration_huggingface import read_optimizer
 from firstfault_tools.memory.configuration_megatron import (
-    read_megatron_arguments,
     read_megatron_dump,
 )
 from firstfault_tools.memory.models import find_model
@@ -41,7 +40,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \\
 
 
 def test_megatron_command_line():
-    run = build_run(read_megatron_arguments(COMMAND))
+    run = build_run(read_configuration(COMMAND, "run.sh"))
     assert run.shape.parameters == 8030261248
     setup = run.setup
     assert (setup.tensor, setup.pipeline, setup.virtual, setup.context) == (2, 4, 2, 2)
@@ -128,7 +127,7 @@ def test_default_width_of_swiglu():
 def test_layers_that_do_not_divide_name_the_argument():
     text = COMMAND.replace("virtual-pipeline-stage 4", "virtual-pipeline-stage 3")
     with pytest.raises(InvalidParameter, match="num_layers_per_virtual_pipeline_stage"):
-        read_megatron_arguments(text)
+        read_configuration(text, "run.sh")
 
 
 DEEPSPEED = {

@@ -14,7 +14,6 @@ from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.memory.architecture import Latent
 from firstfault_tools.memory.configuration import Draft, read_bool, read_int
-from firstfault_tools.memory.launch_script import list_words, read_flags
 
 DUMP_START = expression(r"-{10,60} arguments -{10,60}")
 DUMP_END = expression(r"-{10,60} end of arguments -{10,60}")
@@ -70,11 +69,6 @@ def find_dump(text: str) -> int:
             return place
         place = text.find(MARK, place + len(MARK))
     return -1
-
-
-def read_megatron_arguments(text: str, source: str = "command line") -> Draft:
-    """Draft of a Megatron command line or a script that ends in one."""
-    return read_megatron_flags(read_flags(list_words(text)), source)
 
 
 def read_megatron_flags(flags: Mapping[str, str], source: str) -> Draft:
