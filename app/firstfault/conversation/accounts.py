@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
+
 from firstfault.conversation.beside import say_hardware_lines
 from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.glossary import explain_terms
@@ -55,7 +58,8 @@ def tell_manager(t: Telling) -> str:
     }
     if d.verdict is Verdict.HEALTHY:
         return f"The training run is fine; what looked alarming is harmless. {t.cause} {t.main}."
-    what = kind.get(d.category, "its cause is still being looked for") if d.category else "its cause is still being looked for"  # fmt: skip
+    part = next((_PLAINLY_BY_PART[x.id] for x in topics_in(d.root_cause) if x.id in _PLAINLY_BY_PART and d.category in x.categories and x.named_in_causes), "")  # fmt: skip
+    what = part or kind.get(d.category, "its cause is still being looked for") if d.category else "its cause is still being looked for"  # fmt: skip
     if d.verdict is Verdict.FAULT:
         rows = _three_sentences(t, what)
     else:
@@ -84,6 +88,11 @@ def _three_sentences(t: Telling, what: str) -> list[str]:
     return [f"{first} {second} {third}"]
 
 
+_PLAINLY_BY_PART = {
+    "storage": "the storage that it reads from or saves to had no room or did not answer",
+    "network": "the network between the machines failed",
+}
+"""Of a cause that names the part itself."""
 _NEXT_PLAINLY = {
     Category.OOM: "the run is given less to hold in memory at once",
     Category.COMMUNICATION: "the machine that dropped out is found and left out",
@@ -96,6 +105,31 @@ _NEXT_PLAINLY = {
     Category.SCHEDULER: "the job is queued again",
     Category.CODE_BUG: "the programming error is corrected",
 }
+
+
+def tell_summary(t: Telling) -> str:
+    """The incident in three sentences for somebody of the field: what and where, what followed, what to do."""
+    d = t.diagnosis
+    if d.verdict is not Verdict.FAULT:
+        return f"{t.cause} {t.main}."
+    at = f" at {clock(t.record.fault_time)} UTC" if t.record.fault_time is not None else ""
+    where = f" ({t.place})" if t.place and t.place not in t.cause else ""
+    ranks = ranks_in_trouble(d, t.record.artefacts)
+    last, lost, idle, saved = t.record.last_trained, t.record.repeated, t.record.idle, t.record.resume_from  # fmt: skip
+    followed = [
+        f"the last logged step is {last.step}" if last is not None else "no step was logged",
+        f"{name_ranks(ranks)} report trouble as a consequence" if ranks else "",
+        f"{idle.seconds / 60:.0f} min passed until the job ended" if idle is not None and idle.seconds >= 60 else "",
+        f"{lost.seconds / 60:.0f} min of work since {saved.name if saved is not None else 'the start'} have to be repeated" if lost is not None and lost.seconds >= 60 else "",
+    ]  # fmt: skip
+    do = (
+        f"{d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}"
+        if d.fixes
+        else "Collect what would settle it first."
+    )
+    back = f" Then resume from {saved.name} ({at_event(t, saved)})." if saved is not None else ""
+    text = ", ".join(x for x in followed if x)
+    return f"{t.cause}{where}{at} {t.main} ({d.confidence.value}). {text[:1].upper()}{text[1:]}. {do}{back}"
 
 
 def tell_newcomer(t: Telling) -> str:
@@ -160,10 +194,37 @@ def tell_ticket(t: Telling) -> str:
     return f"A ticket for {asked}{other} {t.main}:\n\n```text\n{body}\n```"
 
 
+_FASTER = expression(
+    r"(?i)\b(?:alert|alarm|monitor\w*|detect\w*|catch|caught|notice\w*|faster|earlier|sooner|know more)\b"
+)
+STALLED = 5
+"""Usual step times without a new step after which a run stands still."""
+
+
+def _say_alarm(t: Telling) -> str:
+    """What an alarm on missing steps would have told, and when; '' where the log has no pace or did not stand still."""
+    last, end = t.record.last_trained, t.record.ended
+    times = [s.time for s in t.record.steps if s.time is not None]
+    gaps = [b - a for a, b in pairwise(times) if b > a]
+    if last is None or last.time is None or end is None or not gaps:
+        return ""
+    limit = max(60.0, STALLED * median(gaps))
+    fires = last.time + limit
+    if fires >= end:
+        return f"- An alarm on missing steps (none for {limit:.0f} s) would not have come before the job ended by itself at {clock(end)} UTC."
+    return (
+        f"- An alarm on missing steps (none for {limit:.0f} s, {STALLED} usual intervals) would have come at {clock(fires)} UTC, {(end - fires) / 60:.0f} min before "
+        f"the end of the job; at it, dump the stacks of all ranks (`py-spy dump`) and the flight recorder "
+        f"(TORCH_NCCL_TRACE_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), and end the job."
+    )
+
+
 def tell_postmortem(t: Telling) -> str:
     """What would keep it from coming back."""
     rows = [f"- {x}" for x in t.report.prevention[:6]]
     rows = [f"- {f.text} {t.sources.marks(f.citations, t.diagnosis)}" for f in t.diagnosis.fixes if f.kind == "structural"][:4] + rows  # fmt: skip
+    if _FASTER.search(t.asked.text) and (alarm := _say_alarm(t)):
+        rows.insert(0, alarm)
     head = (
         f"So that it does not come back ({t.cause} {t.main}):" if rows else f"{t.cause} {t.main}."
     )

@@ -23,13 +23,24 @@ _OF_A_RUN = expression(
 )
 
 
+def _find(text: str) -> re.Match[str] | None:
+    """The budget: what stands before the word for tokens, else the largest number ("3B on 500B")."""
+    found = list(_BUDGET.finditer(text))
+    scales = {"b": 1.0, "t": 1e3}
+    return max(
+        found,
+        key=lambda m: (text[m.end() :].lstrip().lower().startswith("tok"), float(m["value"]) * scales[m["scale"][0].lower()]),
+        default=None,
+    )  # fmt: skip
+
+
 def read_token_budget(text: str) -> float | None:
     """Tokens to train on, told without the word; None where none are.
 
     A bare number of billions is one where a rate of tokens stands beside it and no model, or where a
     model of another size does; trillions always are.
     """
-    found = _BUDGET.search(text)
+    found = _find(text)
     if found is None:
         return None
     trillions = found["scale"].lower().startswith("t")
@@ -44,4 +55,5 @@ def without_budget(text: str) -> str:
     """`text` in which a budget of tokens is not taken for the size of a model."""
     if read_token_budget(text) is None:
         return text
-    return re.sub(_BUDGET.pattern, lambda m: ";".ljust(len(m[0])), text, count=1)
+    found = _find(text)
+    return text if found is None else text[: found.start()] + ";".ljust(len(found[0])) + text[found.end() :]  # fmt: skip

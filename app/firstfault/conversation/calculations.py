@@ -19,6 +19,9 @@ from firstfault.conversation.times import HOUR, say_time
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 
+_ASKS_LOSS = expression(
+    r"(?i)\b(?:fraction|share|percent\w*|%|how much)\b[^?\n]{0,30}\b(?:los[te]\w*|wast\w*|overhead)|\bhow much (?:time )?(?:do|would|will) we lose\b"
+)
 _ASKS_GOODPUT = re.compile(r"(?i)\bgoodput|\beffective|\buseful|\bavailab")
 FAILURES_PER_GPU_HOUR = 2.0e-5
 """419 unexpected interruptions in 54 days on 16,384 H100s (arXiv 2407.21783, section 3.3.4)."""
@@ -101,7 +104,7 @@ def _say_plain(stages: int, micro: int) -> str:
     """The bubble of the same pipeline without interleaving, which that is held against."""
     plain = run_calculator("bubble", {"schedule": "1f1b", "stages": stages, "microbatches": micro})
     share, ratio = float(_f(plain, "fraction_of_total")), float(_f(plain, "ratio_to_ideal"))
-    return f"plain 1F1B has {100 * share:.1f} % ({100 * ratio:.1f} % on top of the ideal step)"
+    return f"plain 1F1B, and GPipe, has {100 * share:.1f} % ({100 * ratio:.1f} % on top of the ideal step)"
 
 
 def _replicas(q: Quantities) -> int:
@@ -183,6 +186,12 @@ f"% of the time goes into saves, lost work and restarts."),
         lines.insert(
             0,
             f"- Goodput is then {100 * (1 - float(_f(result, 'waste_share_at_best'))):.1f} % at the best.",
+        )
+    if q.interval_seconds is not None and _ASKS_LOSS.search(asked.text) and not _ASKS_GOODPUT.search(asked.text):  # fmt: skip
+        lines.insert(0, f"- {first}")
+        first = (
+            f"{100 * float(_f(result, 'waste_share')):.1f} % of the time is lost as set up: a save of {say_time(save)} every "
+            f"{say_time(q.interval_seconds)}, a failure every {say_time(mtbf * HOUR)}."
         )
     if q.interval_seconds is not None and _ASKS_GOODPUT.search(asked.text):
         share = 100 * (1 - float(_f(result, "waste_share")))

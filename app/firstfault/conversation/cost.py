@@ -26,10 +26,9 @@ def tell_cost(t: Telling) -> str:
         return f"It cannot be counted from what was read; missing: {missing}. Say, for example: 256 GPUs idle for 80 minutes at $4."
     minutes = sum(x.end - x.start for x in impact.losses) / 60
     if hours is None:
+        each = sum((x.end - x.start) * (x.share if x.share is not None else 1.0) for x in impact.losses) / 3600  # fmt: skip
         missing = "number of GPUs" if gpus is None else ", ".join(impact.missing)
-        head = (
-            f"{minutes:.0f} minutes of the job; the GPU-hours cannot be told, missing: {missing}."
-        )
+        head = f"{each:.2f} GPU-hours for each GPU of the job ({minutes:.0f} minutes); the sum cannot be told, missing: {missing}."
     else:
         if _ASKS_IDLE.search(t.asked.text) and (
             still := [x for x in other if x.kind is LossKind.STOPPED]

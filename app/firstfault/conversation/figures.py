@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
-from firstfault.conversation.run_answers import at_line
+from firstfault.conversation.run_answers import at_line, clock
 from firstfault.conversation.telling import Telling
 from firstfault.postmortem.evidence import timed_steps
 from firstfault.postmortem.pace import read_pace
@@ -40,7 +40,7 @@ _END = expression(r"(?i)\b(?:before|when|until|last|final|end(?:ed)?|at the cras
 _MOST = expression(r"(?i)\b(?:peak|highest|max\w*|worst|largest|slowest)\b")
 _LEAST = expression(r"(?i)\b(?:lowest|min\w*|smallest|fastest|best)\b")
 _GOOD = expression(r"(?i)\b(?:good|ok|okay|fine|normal|bad|decent|reasonable|poor|enough|healthy|expected)\b")  # fmt: skip
-_LOST = expression(r"(?i)\b(?:los[est]\w*|drop\w*|fell|slower|less|down|percent|%)\b")
+_LOST = expression(r"(?i)\b(?:los(?:t|e|ing)|drop\w*|fell|slower|less|down|percent|%)\b")
 _MODEL = expression(r"(?i)\b(\d{1,3}(?:\.\d{1,2})?) ?B\b(?! ?/)")
 _GPU = expression(r"(?i)\b(H100|H200|A100|B200|GB200|MI300X|A800|H800)\b")
 _PEAKS = {"H100": 989, "H200": 989, "H800": 989, "A100": 312, "A800": 312, "B200": 2250, "GB200": 2500, "MI300X": 1307}  # fmt: skip
@@ -98,11 +98,63 @@ def _asked_for(text: str) -> list[_Figure]:
 
 def asks_figure(text: str) -> bool:
     """The question is for a quantity of the step lines."""
+    if _SINCE.search(text) or _ETA.search(text):
+        return True
     return bool(_asked_for(text)) and _ASKS.search(text) is not None and _ELSE.search(text) is None
+
+
+_SINCE = expression(
+    r"(?i)\b(?:since when|when did|when has|from when|(?:which|what) (?:step|time|moment))\b[^?\n]{0,40}\b(?:slow\w*|drop\w*|throughput|speed|degrad\w*|halv\w*|fall|fell)\b"
+)
+
+
+def _since(t: Telling) -> str:
+    """Step and time from which the run was slow; '' where its pace never changed."""
+    pace = read_pace(timed_steps(t.record.artefacts), t.record.artefacts.lines)
+    if pace is None:
+        return ""
+    one, other = pace.healthy[-1], pace.slow[0]
+    marks = [at_line(t, x.file, x.line, x.text) for x in (one, other)]
+    return (
+        f"Since step {other.step}, logged at {clock(other.time)} UTC ({marks[1]}); step {one.step} at {clock(one.time)} UTC was the last at the usual "
+        f"pace ({marks[0]}). {100 * pace.lost_share:.0f} % of the throughput is lost since. {t.cause} {t.main}."
+    )
+
+
+_ETA = expression(
+    r"(?i)\b(?:eta|time left|how long (?:until|till|before|does it take until)[^?\n]{0,24}\b(?:finish\w*|done|over|complete\w*|end)|"
+    r"when (?:will|is|does)[^?\n]{0,20}\b(?:finish\w*|done|complete\w*)|"
+    r"how (?:much|many)[^?\n]{0,20}\b(?:left|remain\w*|to go)|how long[^?\n]{0,16}\b(?:left|remain\w*|to go))\b"
+)
+
+
+def _say_eta(t: Telling) -> str:
+    """Steps that are left times the usual step time; '' where the total or the pace is not told."""
+    for file, series in t.record.artefacts.steps.items():
+        rows = timed_steps(t.record.artefacts)
+        own = [r for r in rows if r.file == file and not r.by_rate]
+        if not series.total_steps or len(own) <= WARM:
+            continue
+        last, pace = own[-1], median(r.step_ms for r in own[WARM:]) / 1000
+        left = series.total_steps - last.step
+        mark = at_line(t, last.file, last.line, last.text)
+        if left <= 0:
+            return f"It is finished: step {last.step} of {series.total_steps:,} is logged, {mark}."
+        hours = left * pace / 3600
+        span = f"{hours:.1f} hours" if hours < 72 else f"{hours / 24:.1f} days"
+        return (
+            f"About {span} at the pace of the log: {left:,} of {series.total_steps:,} steps are left after step {last.step} ({mark}), "
+            f"{pace:.3g} s each; saves, evaluations and failures come on top."
+        )
+    return ""
 
 
 def tell_figure(t: Telling) -> str:
     """The quantities that are named; '' where none is asked for or no step line prints one."""
+    if _ETA.search(t.asked.text):
+        return _say_eta(t)
+    if _SINCE.search(t.asked.text) and (since := _since(t)):
+        return since
     if not asks_figure(t.asked.text):
         return ""
     curves = [c for f in _asked_for(t.asked.text) if (c := _curve(t, f)) is not None]
@@ -241,6 +293,10 @@ def _judged(t: Telling, c: _Curve, usual: float) -> str:
     if share is None:
         printed = _curve(t, next(f for f in _figures() if f.name == "MFU"))
         share = _usual(printed.rows) if printed is not None else None
+    if share is None and c.unit.startswith(" TFLOP"):
+        card = next((m for x in t.evidence.lines[:400] if (m := _GPU.search(x.text)) is not None), None)  # fmt: skip
+        name = card[1].upper() if card is not None else "H100"
+        share, how = 100 * usual / _PEAKS[name], f"{usual:,.0f} of {_PEAKS[name]} TFLOP/s{'' if card is not None else ', H100 assumed since no line names the card'}"  # fmt: skip
     if share is None and c.unit == " tokens/s":
         share, how = _mfu_of(t, usual)
     if share is None:

@@ -10,6 +10,7 @@ from firstfault.conversation.accounts import (
     tell_manager,
     tell_newcomer,
     tell_postmortem,
+    tell_summary,
     tell_ticket,
     tell_verify,
     tell_whys,
@@ -213,11 +214,17 @@ def _others_failed(t: Telling) -> str:
     )
 
 
+_ASKS_WRONG = re.compile(r"(?i)\b(?:wrong|bad|broken|problems?|fail\w*|dead|amiss|off)\b")
+
+
 def _health(t: Telling) -> str:
+    turned = _ASKS_WRONG.search(t.asked.text) is not None
     words = {
-        Verdict.FAULT: "No, there is a fault",
+        Verdict.FAULT: "Yes, there is a fault" if turned else "No, there is a fault",
         Verdict.WARNING: "It runs, with a warning",
-        Verdict.HEALTHY: "Yes, it looks healthy",
+        Verdict.HEALTHY: "No, nothing is wrong in what was read"
+        if turned
+        else "Yes, it looks healthy",
         Verdict.UNKNOWN: "That is open",
     }[t.diagnosis.verdict]
     step = step_after(t.question, t.diagnosis) if t.diagnosis.verdict is Verdict.FAULT else None
@@ -393,5 +400,5 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
     "collect": _collect, "verify": tell_verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
-    "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
+    "summary": tell_summary, "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
 }  # fmt: skip

@@ -33,7 +33,7 @@ from firstfault.conversation.line_facts import (
     tell_wait,
     tell_who_saw,
 )
-from firstfault.conversation.moments import tell_duration, tell_when
+from firstfault.conversation.moments import tell_by_itself, tell_duration, tell_started, tell_when
 from firstfault.conversation.node_use import (
     tell_keep_using,
     tell_others_ok,
@@ -41,7 +41,7 @@ from firstfault.conversation.node_use import (
     tell_recovered,
 )
 from firstfault.conversation.odd_steps import asks_odd_steps, tell_odd_steps
-from firstfault.conversation.records import tell_record
+from firstfault.conversation.records import tell_at_step, tell_record
 from firstfault.conversation.repeats import tell_count, tell_repeats
 from firstfault.conversation.run_answers import at_event, tell_last_save
 from firstfault.conversation.searches import tell_changes, tell_either, tell_lines, tell_log_says
@@ -131,10 +131,12 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
     return ("value", said) if said else None
 
 
-_BY_CURVES = (("odd_steps", tell_odd_steps), ("figure", tell_figure))
+_BY_CURVES = (("odd_steps", tell_odd_steps), ("figure", tell_figure), ("value", tell_at_step))
 """What the step series tell comes before any wording that a single fact shares."""
 _FIRST = frozenset(
     [
+        "started",
+        "by_itself",
         "attempts",
         "last_long",
         "save_more",
@@ -441,6 +443,8 @@ _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_co
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "started": tell_started,
+    "by_itself": tell_by_itself,
     "attempts": tell_attempts,
     "last_long": tell_last_long,
     "save_more": tell_save_more,

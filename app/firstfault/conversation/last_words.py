@@ -14,6 +14,7 @@ _RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
 _SETTING = expression(r"\b\w+=\S+")
 """A setting printed at the start names trouble ("timeout=600s") and tells of none."""
 _ENDING = expression(r"(?i)closing signal|death signal|shutting down|terminat|connection closed")
+_DIFFERS = expression(r"(?i)\bdifferen|\botherwise\b|\bnot like the others")
 SILENT_S = 600.0
 """Seconds between a line and the fault above which the line does not tell what was being done."""
 
@@ -38,7 +39,13 @@ def tell_doing(f: Facts) -> str:
     elif before:
         line = before[-1]
     else:
-        return f"{who} wrote nothing before the fault that was read." if who else ""
+        return (
+            f"{who[:1].upper()}{who[1:]} wrote nothing before the fault that was read; {f.cause} {f.main}."
+            if who
+            else ""
+        )
+    if _DIFFERS.search(f.text) and who and who in f.whole_cause:
+        return f"{f.whole_cause} {f.main}. Its last own line before that, {f.at(line)}: `{line.text.strip()[:200]}`."
     mine = (who or "It")[:1].upper() + (who or "It")[1:]
     told = f"\n\n```text\n{line.text[:300].replace('```', '` ` `')}\n```"
     failed = next((x for x in own if FAILED.search(x.text) and x.number > line.number), None)

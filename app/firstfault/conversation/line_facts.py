@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.node_use import tell_others_ok
 from firstfault.conversation.words import plain_words
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
@@ -15,12 +16,19 @@ _SAW = expression(
 )
 
 
+_OF_FAULT = frozenset(
+    tokenize("problem problems issue issues trouble fault error errors it this that thing")
+)
+
+
 def tell_who_saw(f: Facts) -> str:
     """Ranks whose lines hold the words in question."""
     found = _SAW.search(f.text)
     if found is None:
         return ""
     words = set(tokenize(found["what"] or found["also"])) - plain_words() - {"too", "also", "same"}
+    if words <= _OF_FAULT:
+        return tell_others_ok(f)
     lines = [x for x in f.evidence.lines if words and words <= set(tokenize(x.text))]
     ranks = sorted({x.place.rank for x in lines if x.place.rank is not None})
     said = (found["what"] or found["also"]).strip()

@@ -129,6 +129,9 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
             assumed.append("full activation recomputation")
         assumed = [a for a in assumed if not a.endswith(" GPUs")]
         gpus = knobs["world"] = _least_gpus({**shape, **knobs, "card": card})
+        if gpus > 1 and knobs["sharding"] == "none" and not (q.tensor or q.stages):
+            knobs["sharding"] = "fsdp"
+            assumed = [*(a for a in assumed if not a.endswith(" GPU")), "FSDP (as ZeRO-3)"]
     elif asks in ("micro_batch", "sequence"):
         knobs[asks] = _largest({**shape, **knobs, "card": card}, asks)
         assumed = [a for a in assumed if not a.startswith("micro-batch" if asks == "micro_batch" else "sequence")]  # fmt: skip
@@ -322,7 +325,8 @@ def _where_it_fits(inputs: Mapping[str, Any], card: str) -> list[str]:
 
 
 _ASKS_GPUS = re.compile(
-    r"(?i)\bhow many\b[^?\n]{0,24}\b(?:gpus?|cards?|nodes?|[hab]\d00s?|accelerators)\b|\b(?:minimum|least|fewest)\b[^?\n]{0,20}\bgpus"
+    r"(?i)\b(?:gpus?|cards?) (?:are |is )?(?:needed|required|necessary|count)\b|\bnumber of (?:gpus|cards)\b|"
+    r"\bhow many\b[^?\n]{0,24}\b(?:gpus?|cards?|nodes?|[hab]\d00s?|accelerators)\b|\b(?:minimum|least|fewest)\b[^?\n]{0,20}\bgpus"
 )
 _ASKS_LARGEST = re.compile(
     r"(?i)\b(?:max\w*|largest|biggest|longest|highest|how (?:big|large|long))\b[^?\n]{0,24}\b(?P<what>micro|batch|seq\w*|context)"

@@ -67,6 +67,9 @@ _SPAN = expression(
 def _between(f: Facts) -> str:
     """How long it stood still, or how long from the first fault to the end of the job; '' where another span is asked for."""
     idle, fault, end = f.record.idle, f.record.fault_time, f.record.ended
+    untimed = fault is None
+    if fault is None:
+        fault = f.record.first_told
     if _HUNG.search(f.text) and idle is not None:
         ends = f", {f.at(Line(idle.ends.file, idle.ends.line, idle.ends.text))}" if idle.ends is not None else ""  # fmt: skip
         gpus = f.diagnosis.input.world_size
@@ -76,7 +79,13 @@ def _between(f: Facts) -> str:
     if not _SPAN.search(f.text) or fault is None or end is None or end < fault:
         return ""
     first = f.first_line
-    return f"{_span(end - fault)}: from the first fault at {say_moment(fault)}{f' ({f.at(first)})' if first is not None else ''} to the end of the job at {say_moment(end)} (UTC)."
+    what = (
+        "the first failure with a time (the line of the cause itself has none)"
+        if untimed
+        else "the first fault"
+    )
+    mark = f" ({f.at(first)})" if first is not None and not untimed else ""
+    return f"{_span(end - fault)}: from {what} at {say_moment(fault)}{mark} to the end of the job at {say_moment(end)} (UTC)."
 
 
 def _span(seconds: float) -> str:
@@ -112,3 +121,24 @@ def tell_duration(f: Facts) -> str:
             f"line ({say_moment(end)}); the logs span {(end - begin) / 60:.1f} minutes in all."
         )
     return f"{(end - begin) / 60:.1f} minutes lie between the first and the last line that was read, {window[0]} to {window[1]} (UTC)."
+
+
+def tell_started(f: Facts) -> str:
+    """Whether any step was trained, and how far it came."""
+    steps = f.record.steps
+    if not steps:
+        return f"No: no step line is in what was read, so it came while the run was starting up. {f.cause} {f.main}."
+    first, last = steps[0], max(steps, key=lambda s: s.step)
+    marks = [f.at(Line(x.file, x.line, x.text)) for x in (first, last)]
+    return f"Yes: the first logged step is {first.step} ({marks[0]}), the last {last.step} ({marks[1]})."
+
+
+def tell_by_itself(f: Facts) -> str:
+    """Whether waiting helps; '' for a run in which nothing failed."""
+    if f.diagnosis.verdict is not Verdict.FAULT:
+        return ""
+    fix = f.diagnosis.fixes[:1]
+    do = f" What helps: {fix[0].text} {f.sources.marks(fix[0].citations, f.diagnosis)}" if fix else ""  # fmt: skip
+    return (
+        f"No, not by waiting: nothing that was read takes the cause away. {f.cause} {f.main}.{do}"
+    )

@@ -23,7 +23,9 @@ _ASKS_PACE = expression(
     r"slow steps?|(?:steps?|iterations?|throughput|tps|speed)\b[^?\n]{0,24}\b(?:slow\w*|dip\w*|drop\w*|vary|varies|uneven|jitter\w*|fluctuat\w*))\b|"
     r"\b(?:step|iteration|iter) \d+\b[^?\n]{0,24}\b(?:slow\w*|long\w*|took|\d+(?:\.\d+)? ?s\b)"
 )
-_ASKS_LOSS = expression(r"(?i)\b(?:loss|grad\w*(?: norm)?)\b[^?\n]{0,16}\b(?:spikes?|jump\w*|bump\w*|peaks?|outlier)|\bspikes?\b[^?\n]{0,20}\b(?:loss|grad)")  # fmt: skip
+_ASKS_LOSS = expression(
+    r"(?i)\b(?:loss|grad\w*(?: norm)?)\b[^?\n]{0,16}\b(?:jump\w*|bump\w*|peaks?|outlier)|\bspikes?\b(?![^?\n]{0,20}\b(?:time|throughput|latency|memory))"
+)
 _SAVE = expression(r"(?i)\bsav(?:e|ed|ing)\b|\bcheckpoint|\bckpt|\bstaging\b")
 _EVAL = expression(r"(?i)\beval\w*|\bvalidation\b")
 _DATA = expression(r"(?i)\bdata\b|\bloader|\bbatch\b|\bfetch|\bs3\b|\bshard")

@@ -84,6 +84,26 @@ def tell_record(f: Facts) -> str:
     return " ".join(_say(f, c) for c in columns[:MOST_KEYS])
 
 
+_STEP = expression(r"(?i)\b(?:at|on|in|of|for) (?:the )?(?:step|iteration|iter) #?(\d{1,9})\b")
+
+
+def tell_at_step(f: Facts) -> str:
+    """A quantity at the step that is named; '' where none is, or the line of the step prints no such key."""
+    named = _STEP.search(f.text)
+    columns = find_columns(f) if named is not None else []
+    if named is None or not columns:
+        return ""
+    step, c = int(named[1]), columns[0]
+    stepped = [(x, v) for x, v in c.values if x.step is not None]
+    own = next(((x, v) for x, v in stepped if x.step == step), None)
+    if own is not None:
+        return f"{c.key} at step {step} is {own[1]}, {f.at(own[0])}."
+    if not stepped:
+        return ""
+    line, value = min(stepped, key=lambda p: abs((p[0].step or 0) - step))
+    return f"No line prints {c.key} at step {step}; the nearest is {value} at step {line.step}, {f.at(line)}."
+
+
 def find_columns(f: Facts) -> list[Column]:
     """Keys of the lines that the question names, the most closely named first."""
     asked = [n for n in _names() if n.say.search(f.text)]

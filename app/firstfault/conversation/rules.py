@@ -30,7 +30,7 @@ from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
-from firstfault.conversation.searches import knows_absent, tell_absent, tell_lines
+from firstfault.conversation.searches import is_of_incident, tell_absent, tell_lines
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.speech import find_speech, say_in
 from firstfault.conversation.statements import Moved, reply_to_statement
@@ -207,7 +207,7 @@ class RuleAnswerer:
         if question.diagnosis is None and _about_an_incident(asked):
             return decline(asked, None)
         if question.diagnosis is None and is_of_another_field(question.text):
-            return decline(asked, None)
+            return _define(asked) or decline(asked, None)
         if question.diagnosis is not None and _asks_why(asked):
             told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
             if told is not None:
@@ -233,7 +233,7 @@ class RuleAnswerer:
         if found is not None:
             return found
         if question.diagnosis is None:
-            return decline(asked, None)
+            return _define(asked) or decline(asked, None)
         return _say_what_is_known(question, question.diagnosis, asked, sources)
 
 
@@ -317,18 +317,25 @@ def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
     return replace(reply, text=lead + reply.text)
 
 
+_ASKS_TERM = re.compile(
+    r"(?i)^\W*(?:what(?:.?s| is| are| does)|explain|define|meaning of|was ist|qu.est-ce que|что такое|什么是)\b\W*(?:an? |the |ein |eine |le |la )?(?P<term>[\w./ -]{2,40})"
+)
+
+
+def _define(asked: Asked) -> Reply | None:
+    """One sentence of the glossary to a term that no page explains; None where it has none."""
+    found = _ASKS_TERM.search(asked.text)
+    said = explain_terms(found["term"]) if found is not None else []
+    return Reply(said[0], "knowledge.what_is", SUGGESTED) if said else None
+
+
 def _say_what_is_known(
     question: Question, diagnosis: Diagnosis, asked: Asked, sources: Sources
 ) -> Reply:
     """No tool answers it: the lines that hold nearly all it speaks of, else that the log does not show it."""
     facts = Facts(question, diagnosis, sources, asked)
     lines = answer_words(question, sources) or tell_lines(facts)
-    if (
-        not lines
-        and not names_field(question.text)
-        and not knows_absent(question.text)
-        and unknown_share(question.text) > 0
-    ):
+    if not lines and not is_of_incident(facts) and not names_field(question.text):
         return decline(asked, diagnosis)
     if not lines:
         return Reply(tell_absent(facts), "incident.absent", suggest(diagnosis, ""))
@@ -381,9 +388,13 @@ _OF_THE_RUN = re.compile(
 )
 
 
+_OF_A_NAME = re.compile(r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]*[a-z][\w.-]*-?\d")
+
+
 def _asks_why(asked: Asked) -> bool:
     """Why something of the run at hand is as it is: the verdict is the reason that is known."""
-    return asked.intent == "why_general" and _OF_THE_RUN.search(asked.text) is not None
+    named = _OF_THE_RUN.search(asked.text) or _OF_A_NAME.search(asked.text)
+    return asked.intent == "why_general" and named is not None
 
 
 def _names_the_run(asked: Asked) -> bool:

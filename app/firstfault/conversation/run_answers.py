@@ -74,6 +74,11 @@ def steps_lost(t: Telling) -> str:
     return f" ({last.step - saved.step:,} steps, {saved.step + 1} to {last.step})"
 
 
+_ASKS_BACK = expression(
+    r"(?i)\b(?:should|must|need|have to|do) (?:i|we)\b[^?\n]{0,20}\b(?:roll|go|rewind|resume|restart)"
+)
+
+
 def tell_checkpoint(t: Telling) -> str:
     """Which checkpoint to resume from, and why not the newest."""
     record = t.record
@@ -82,6 +87,9 @@ def tell_checkpoint(t: Telling) -> str:
     asked = _STEP.search(t.asked.text)
     named = int(asked[1] or asked[2]) if asked is not None else None
     best, spoiled, torn = record.resume_from, record.spoiled, record.checkpoints.unusable()
+    if t.diagnosis.verdict is Verdict.HEALTHY and _ASKS_BACK.search(t.asked.text):
+        newest = f" The newest whole checkpoint is {best.name}, {at_event(t, best)}." if best is not None else ""  # fmt: skip
+        return f"No: nothing is wrong in what was read, so there is nothing to go back from. {t.cause} {t.main}.{newest}"
     if named is not None and (said := _about_step(t, named, best)):
         return said
     if best is None:
@@ -187,7 +195,8 @@ def tell_restart(t: Telling) -> str:
 
 
 _AGAIN = expression(
-    r"(?i)\b(?:will|would|does|is) (?:it|this|that|the (?:run|job))\b[^?\n]{0,30}\bagain\b|\bagain\b[^?\n]{0,24}\bsame (?:place|step|point|way|spot)"
+    r"(?i)\b(?:will|would|does|is) (?:it|this|that|the (?:run|job))\b[^?\n]{0,30}\bagain\b|\bagain\b[^?\n]{0,24}\bsame (?:place|step|point|way|spot)|"
+    r"\balways (?:happen|fail|crash|die|at)|\bhappen\w* (?:always|every time)|\breproducib|\bdeterministic"
 )
 
 

@@ -36,8 +36,11 @@ _CHANGES = expression(
 _NO_CHANGE = expression(r"\.(?:cc|cpp|cu|h):\d+ -> \d|frame #")
 """NCCL's trace of an error going up, which also prints an arrow."""
 _EITHER = expression(
-    r"(?i)\b(?:is|was|are|were)\b[^?\n]{0,30}?\b(?:it|this|that)?\s?(?:an? |the |from |in |on )?(?P<one>[\w -]{2,30}?) or (?:rather |"
-    r"an? |the |from |in |on )?(?P<other>[\w -]{2,30})\b"
+    r"(?i)(?:\b(?:is|was|are|were|be)\b(?: (?:it|this|that|they|the \w+))?|[,:])\s+(?P<list>[^?\n,]{2,40}(?:, ?[^?\n,]{2,40}){0,3},? or [^?\n,]{2,40})"
+)
+_CUT = expression(r"(?i),? \bor\b |, ")
+_NO_OPTION = expression(
+    r"(?i)^(?:what|else|not|so|something(?: else)?|anything(?: else)?|both|neither|no|rather)\W*$"
 )
 _OOM = expression(r"(?i)\boom\b")
 _LEADING = expression(r"(?i)^(?:it|this|that|the|an?|from|in|on)\s+(?:the |an? )?")
@@ -69,9 +72,12 @@ def _absent() -> tuple[tuple[re.Pattern[str], str, str], ...]:
     return tuple((re.compile(r["say"], re.I), r["what"], r["where"]) for r in rows)
 
 
-def knows_absent(text: str) -> bool:
-    """The question is for a thing of which it is known that a log does not hold it."""
-    return any(say.search(text) for say, _, _ in _absent())
+def is_of_incident(f: Facts) -> bool:
+    """A word of the question stands in the evidence, or it is for a thing of which it is known that a log does not hold it."""
+    if any(say.search(f.text) for say, _, _ in _absent()):
+        return True
+    words = {w for w in tokenize(f.text) if len(w) > 2} - plain_words()
+    return any(words & set(tokenize(x.text)) for x in f.evidence.lines)
 
 
 def tell_absent(f: Facts) -> str:
@@ -96,26 +102,27 @@ def tell_changes(f: Facts) -> str:
 
 
 def tell_either(f: Facts) -> str:
-    """Which of two is meant by the verdict; '' where neither or both are."""
+    """Which of several options is meant by the verdict; '' where none or more than one is."""
     found = _EITHER.search(f.text)
     if found is None:
         return ""
-    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower().replace(
-        "network file system", "nfs"
-    )
+    options = [_LEADING.sub("", x.strip()) for x in _CUT.split(found["list"])]
+    options = [x for x in options if x and not _NO_OPTION.match(x)]
+    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower().replace("network file system", "nfs")  # fmt: skip
     fits = []
-    for option in (found["one"].strip(), found["other"].strip()):
+    for option in options:
         topics = topics_in(option)
         own = set(tokenize(_OOM.sub("memory", option))) - plain_words() - {"it"}
         named = bool(own) and own <= set(tokenize(said))
         kind = any(f.diagnosis.category is t.categories[0] for t in topics if t.categories)
         fits.append(2 * named + kind)
-    if fits[0] == fits[1]:
+    best = max(fits, default=0)
+    if not best or fits.count(best) > 1:
         return ""
-    best = 0 if fits[0] > fits[1] else 1
-    names = [_LEADING.sub("", found[k].strip()) for k in ("one", "other")]
-    name, not_it = names[best], names[1 - best]
-    return f"{name[:1].upper()}{name[1:]}, not {not_it}, by what was read: {f.cause}{f.where if f.diagnosis.place not in f.cause else ''} {f.main}."
+    name = options[fits.index(best)]
+    rest = [x for x in options if x is not name]
+    not_it = f", not {' or '.join(rest)}" if rest else ""
+    return f"{name[:1].upper()}{name[1:]}{not_it}, by what was read: {f.cause}{f.where if f.diagnosis.place not in f.cause else ''} {f.main}."
 
 
 _AMOUNTS = frozenset(

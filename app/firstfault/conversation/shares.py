@@ -14,7 +14,8 @@ from firstfault_tools.checkpoint.saves import SaveState
 from firstfault_tools.expressions import expression
 
 _WORK = (
-    ("checkpoints", expression(r"(?i)\bcheckpoint|\bckpt|\bsav(?:e|es|ing)\b"), expression(r"(?i)\b(?:checkpoint|ckpt)\b[^\n]{0,80}\b(?:saved|complete|written|done)\b")),
+    ("checkpoints", expression(r"(?i)\bcheckpoint|\bckpt|\bsav(?:e|es|ing)\b"), expression(r"(?i)\b(?:checkpoint|ckpt)\b[^\n]{0,80}\b(?:saved|complete|written|done)\b|"
+        r"\b(?:finished|took|done)\b[^\n]{0,24}\bsav(?:ing|e)\b|\bsav(?:ed|ing)\b[^\n]{0,60}\b(?:finished|took|done|in \d)")),
     ("evaluation", expression(r"(?i)\beval|\bvalidation"), expression(r"(?i)\b(?:eval\w*|validation)\b")),
     ("compilation", expression(r"(?i)\bcompil"), expression(r"(?i)\bcompil\w+")),
 )  # fmt: skip

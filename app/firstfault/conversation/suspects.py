@@ -57,6 +57,8 @@ def tell_suspect(f: Facts) -> str:
         return named
     what = f.asked.named.get("what", "")
     topics = topics_in(what) if what else topics_in(f.text)
+    if order := tell_order(f):
+        return order
     if d.verdict in (Verdict.HEALTHY, Verdict.WARNING):
         return _of_sound_run(f, topics)
     if d.verdict is not Verdict.FAULT or not d.hypotheses:
@@ -75,6 +77,32 @@ def tell_suspect(f: Facts) -> str:
     head = "Not shown, and not ruled out" if d.confidence is Confidence.POSSIBLE else "No, not by this evidence"  # fmt: skip
     told = "".join(_for_and_against(f, x, what) for x in topics[:2])
     return f"{head} ({d.confidence.value}): {_first_fault(f)}{told}{_kin(f, topics, None)}"
+
+
+_FIRST = expression(r"(?i)\bfirst\b|\bbefore\b|\bearlier\b|\bwho started\b|\bin which order\b")
+
+
+def tell_order(f: Facts) -> str:
+    """Which of two hosts or ranks that are named failed first; '' where fewer are named or no order is asked for."""
+    ranks = [f"rank {n}" for n in dict.fromkeys(_RANK.findall(f.text))]
+    names = ranks if len(ranks) > 1 else named_hosts(f)
+    if len(names) < 2 or _FIRST.search(f.text) is None or f.diagnosis.verdict is not Verdict.FAULT:
+        return ""
+    said = f"{f.place} {f.diagnosis.root_cause}".lower()
+    first = next((n for n in names if re.search(rf"(?<![\w-]){re.escape(n.lower())}(?![\w-])", said)), None)  # fmt: skip
+    rows = []
+    for name in names[:3]:
+        told = [x for x in _lines_of(f, name) if TROUBLE.search(x.text)]
+        rows.append(f"- {name}: {_told(f, told[0]) if told else 'wrote no line of trouble'}")
+    head = f"{first[:1].upper()}{first[1:]} first: {_first_fault(f)}" if first is not None else f"Neither is where it began: {_first_fault(f)}"  # fmt: skip
+    return f"{head} What each wrote first of trouble:\n\n" + "\n".join(rows)
+
+
+def _lines_of(f: Facts, name: str) -> list[Line]:
+    """Lines that a host or rank wrote."""
+    rank = _RANK.fullmatch(name)
+    mine = {int(rank[1])} if rank is not None else {r for r, h in f.rank_hosts.items() if h == name}
+    return [x for x in f.evidence.lines if x.place.rank in mine or x.place.host == name or (x.place.host is None and f" {name}:" in f" {x.text}")]  # fmt: skip
 
 
 def _first_fault(f: Facts) -> str:
@@ -205,8 +233,7 @@ def _no_hardware(f: Facts) -> str:
 
 def _own_trouble(f: Facts, name: str, ranks: Sequence[int]) -> str:
     """What the named rank or host wrote itself, and whether it is a consequence."""
-    mine = set(ranks) or {r for r, h in f.rank_hosts.items() if h == name}
-    own = [x for x in f.evidence.lines if x.place.rank in mine or x.place.host == name or (x.place.host is None and f" {name}:" in f" {x.text}")]  # fmt: skip
+    own = _lines_of(f, name)
     trouble = [x for x in own if TROUBLE.search(x.text)]
     hard = [x for x in trouble if _HARDWARE.search(x.text)]
     if not trouble:

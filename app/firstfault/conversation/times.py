@@ -9,10 +9,10 @@ from firstfault_tools.expressions import expression
 DAY, HOUR, MINUTE = 86_400.0, 3_600.0, 60.0
 
 _N = r"(?<![A-Za-z\d.])(\d{1,7}(?:[,.]\d{1,6})?)"
-_UNIT = r"(?:ms|s|sec|secs|second|seconds|m|min|mins|minute|minutes|h|hr|hrs|hour|hours|d|day|days|week|weeks|month|months)"
+_UNIT = r"(?:ms|s|sec|secs|second|seconds|m|min|mins|minute|minutes|h|hr|hrs|hour|hours|d|day|days|week|weeks|month|months|y|year|years)"
 _TIME = rf"{_N}\s?({_UNIT})\b"
 _SECONDS: tuple[tuple[str, float], ...] = (
-    ("ms", 1e-3), ("mo", 2_592_000.0), ("mi", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0), ("d", 86400.0), ("w", 604_800.0),
+    ("ms", 1e-3), ("mo", 2_592_000.0), ("mi", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0), ("d", 86400.0), ("w", 604_800.0), ("y", 31_557_600.0),
 )  # fmt: skip
 
 _SAVE = expression(
@@ -50,7 +50,8 @@ _NAMED_INTERVAL = expression(
 )
 _FAILS = expression(
     rf"(?i)\b(?:fail(?:s|ures?|ed)?|crash(?:es|ed)?|dies|los(?:e|es|ing) (?:a|one) (?:node|gpu|host|machine)|interrupt(?:s|ions?|ed)?|mtbf|breaks?)\b{_NO_SAVE}{{0,30}}\b(?:every|"
-    rf"each|about every|once (?:in|every)|of|is|=)\b{_NO_SAVE}{{0,10}}{_TIME}|\bmtbf\b{_NO_SAVE}{{0,12}}{_TIME}"
+    rf"each|about every|once (?:in|every)|of|is|=)\b{_NO_SAVE}{{0,10}}{_TIME}|\bmtbf\b{_NO_SAVE}{{0,12}}{_TIME}|"
+    rf"\bmtbf\b[^.?\n]{{0,40}}?\b(?:is|of|about|around)\s{{1,2}}{_TIME}"
 )
 _RATE = expression(
     rf"(?i){_N} (?:failures?|crash(?:es)?|interruptions?|faults?|(?:failed |dead |lost |bad )?(?:nodes?|gpus?|hosts?))\s?(?:a|per|each|every|/|in|over)\s?(?:{_N}\s?)?({_UNIT})\b"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import prod
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, StepRow, TimedLine
@@ -28,6 +29,8 @@ _PRICE = expression(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s
 _GPUS = expression(
     r"(?i)\b(\d{1,5}) ?x ?(?:NVIDIA |AMD )?(?:G?[ABH]\d00|GB\d00|MI\d{3}X?|V100|L40S?|A10G?|L4|T4)\b"
 )
+_MESH = expression(r"\b(dp_replicate|dp_shard|dp|tp|pp|cp)\s?[=:]\s?(\d{1,5})\b")
+"""Sizes whose product is the number of ranks, as torchtitan prints them; experts share these ranks."""
 _BOOKED = expression(r"(?i)\b\d[\d,.]*\s*GPU[- ]?h(?:ou)?rs?\b")
 
 
@@ -96,6 +99,13 @@ def _gpus(
         return given.gpus, []
     if got.world_size:
         return got.world_size, [f"{got.world_size} GPUs: one for each rank of the job"]
+    for line in artefacts.lines:
+        sizes = dict(_MESH.findall(line.text[:1_000]))
+        if len(sizes) >= 3 and {"tp", "pp"} <= set(sizes):
+            count = prod(int(v) for v in sizes.values())
+            return count, [
+                f"{count} GPUs: the product of the parallel sizes in {line.file}, line {line.line}"
+            ]
     seen = len(got.ranks_seen)
     least = max(got.ranks_seen, default=-1) + 1
     for line in artefacts.lines:

@@ -112,6 +112,13 @@ class RunRecord:
         said = self._said_before(first.file, first.line, first.text) if about else None
         return said or self.artefacts.begun_at(first.file, first.line, first.text)
 
+    @cached_property
+    def first_told(self) -> float | None:
+        """Time of the first failure that has one, where the line of the cause has none."""
+        links = [x for x in self.diagnosis.cascade if x.file and x.line]
+        times = [self.artefacts.time_at(x.file, x.line, x.text) for x in links if x.file and x.line]
+        return min((at for at, about in times if at is not None and not about), default=None)
+
     def _said_before(self, file: str, line: int, text: str) -> float | None:
         """Time of what the same rank wrote last before one of its lines without a time, such as those of a traceback."""
         rank = read_prefix(text)[0].rank
@@ -281,7 +288,7 @@ class RunRecord:
     @cached_property
     def _later(self) -> list[TimedLine]:
         """Lines with a time from the fault on, by time."""
-        start = self.fault_time
+        start = self.fault_time if self.fault_time is not None else self.first_told
         if start is None:
             return []
         kept = [x for x in self.artefacts.lines if x.time is not None and x.time >= start]

@@ -48,6 +48,10 @@ _WHOLE = expression(
 _BEGUN = expression(
     r"(?i)\bsav(?:e|ing)\b|\babout to be saved\b|\bwriting\b|\bstag(?:ed|ing)\b|\bconsolidating\b|\boffloading\b"
 )
+_BARE = expression(
+    r"(?i)\b(?:saving|saved|wrote|writing) (?:the |a )?(?:full |model |training )?(?:checkpoint|ckpt)\b"
+)
+"""A save told without step and path, as by torchtitan: it is of the step that was logged last."""
 _LOADED = expression(
     r"(?i)\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:ed|ing)|continuing)\b(?!.{0,20}\bshards:)"
 )
@@ -91,8 +95,10 @@ def read_event(file: str, line: int, text: str, time: float | None = None) -> Sa
         return None
     body = text[read_prefix(text)[1] :]
     step, path = _STEP.search(body), _PATH.search(body)
+    if path is not None and path["path"].endswith(".py"):
+        return None
     part = _PART.search(body)
-    if step is None and path is None and not (part is not None and part["have"]):
+    if step is None and path is None and not (part is not None and part["have"]) and not _BARE.search(body):  # fmt: skip
         return None
     state = _state_of(body)
     if state is None:
@@ -186,9 +192,24 @@ def read_checkpoints(
         if event is None:
             continue
         if event.step is None and not event.path:  # how far the save that was begun last has come
-            begun = next((e for e in reversed(out) if e.state is SaveState.BEGUN and e.step is not None), None)  # fmt: skip
-            if begun is None:
+            begun = _open_save(out)
+            if begun is None or (event.state is SaveState.BEGUN and _BARE.search(text)):
+                event = replace(event, step=_step_before(steps, file, number) if _BARE.search(text) else None)  # fmt: skip
+            else:
+                event = replace(event, step=begun.step, path=begun.path)
+            if event.step is None:
                 continue
-            event = replace(event, step=begun.step, path=begun.path)
         out.append(event)
     return Checkpoints(tuple(out), steps)
+
+
+def _open_save(events: Sequence[SaveEvent]) -> SaveEvent | None:
+    """The save that was begun last, unless a line already says that it is whole."""
+    begun = next((e for e in reversed(events) if e.state is SaveState.BEGUN and e.step is not None), None)  # fmt: skip
+    done = begun is not None and any(e.name == begun.name and e.state is SaveState.SAVED for e in events)  # fmt: skip
+    return None if done else begun
+
+
+def _step_before(steps: Sequence[tuple[str, int, int]], file: str, line: int) -> int | None:
+    """The step logged last before a line."""
+    return next((step for name, at, step in reversed(steps) if name == file and at < line), None)
