@@ -19,12 +19,15 @@ from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 LEAST_ROWS, SLOW, FAR, MOST = 12, 1.25, 8.0, 4
 """Rows that make a curve; how much longer than usual a step stands out; how many usual deviations a loss does; rows shown."""
 _ASKS_PACE = expression(
-    r"(?i)\b(?:dips?|pauses?|hiccups?|stutter\w*|periodic\w*|every (?:now and then|so often|few|couple|\d+)|once in a while|sometimes|some steps|"
+    r"(?i)\b(?:dips?|pauses?|hiccups?|stutter\w*|periodic\w*|every (?:now and then|so often|few|couple)|once in a while|sometimes|some steps|"
     r"slow steps?|(?:steps?|iterations?|throughput|tps|speed)\b[^?\n]{0,24}\b(?:slow\w*|dip\w*|drop\w*|vary|varies|uneven|jitter\w*|fluctuat\w*))\b|"
     r"\b(?:step|iteration|iter) \d+\b[^?\n]{0,24}\b(?:slow\w*|long\w*|took|\d+(?:\.\d+)? ?s\b)"
 )
 _ASKS_LOSS = expression(
     r"(?i)\b(?:loss|grad\w*(?: norm)?)\b[^?\n]{0,16}\b(?:jump\w*|bump\w*|peaks?|outlier)|\bspikes?\b(?![^?\n]{0,20}\b(?:time|throughput|latency|memory))"
+)
+_OF_A_PART = expression(
+    r"(?i)\b(?:bad|broken|faulty|dead|sick|defective) (?:gpu|node|card|host|nic|cable|disk)\b"
 )
 _SAVE = expression(r"(?i)\bsav(?:e|ed|ing)\b|\bcheckpoint|\bckpt|\bstaging\b")
 _EVAL = expression(r"(?i)\beval\w*|\bvalidation\b")
@@ -46,6 +49,8 @@ class OddRow:
 def tell_odd_steps(t: Telling) -> str:
     """The rows that stand out with what was written beside them; '' where the question is about none, or no curve is there."""
     text = t.asked.text
+    if not asks_odd_steps(text):
+        return ""
     if _ASKS_LOSS.search(text):
         return _tell_loss(t)
     return _tell_pace(t) if _ASKS_PACE.search(text) else ""
@@ -53,6 +58,8 @@ def tell_odd_steps(t: Telling) -> str:
 
 def asks_odd_steps(text: str) -> bool:
     """The question is about rows that stand out."""
+    if _OF_A_PART.search(text):
+        return False
     return _ASKS_LOSS.search(text) is not None or _ASKS_PACE.search(text) is not None
 
 
@@ -66,10 +73,10 @@ def _columns(series: StepSeries, names: Sequence[str]) -> tuple[str, list[tuple[
     return "", []
 
 
-def _beside(t: Telling, file: str, before: int, line: int) -> tuple[Line, ...]:
-    """Lines between the row before and this one that are no step lines, told ones first."""
+def _beside(t: Telling, file: str, before: int, after: int) -> tuple[Line, ...]:
+    """Lines between the row before and the one after that are no step lines and tell of work or trouble."""
     steps = {s.line for s in t.record.steps if s.file == file}
-    own = [x for x in t.evidence.lines if x.file == file and before <= x.number < line and x.number not in steps]  # fmt: skip
+    own = [x for x in t.evidence.lines if x.file == file and before <= x.number < after and x.number not in steps]  # fmt: skip
     return tuple(x for x in own if _SAVE.search(x.text) or _EVAL.search(x.text) or TROUBLE.search(x.text))  # fmt: skip
 
 
@@ -86,9 +93,9 @@ def _tell_pace(t: Telling) -> str:
         for n, (r, v) in enumerate(rows):
             ratio = v / usual if seconds else usual / v if v else float("inf")
             if n > 0 and ratio >= SLOW:
-                before = int(series.line[rows[n - 1][0]])
-                line = int(series.line[r])
-                odd.append(OddRow(int(series.step[r]), v, ratio, file, line, _beside(t, file, before, line)))  # fmt: skip
+                before, line = int(series.line[rows[n - 1][0]]), int(series.line[r])
+                after = int(series.line[rows[n + 1][0]]) if n + 1 < len(rows) else line + 1
+                odd.append(OddRow(int(series.step[r]), v, ratio, file, line, _beside(t, file, before, after)))  # fmt: skip
         return _say_pace(t, odd, len(rows), usual / 1000 if seconds else usual, seconds)
     return ""
 

@@ -41,7 +41,14 @@ def tell_proof(t: Telling) -> str:
     run = f"\n\n```bash\n{row['run']}\n```" if row["run"] and not own else ""
     first = d.first_line
     earlier = f" An earlier failure than line {first.line} of {first.file}, in a log that was not given, would overturn it too." if first is not None else ""  # fmt: skip
-    other = next((h for h in d.hypotheses[1:] if h.root_cause != d.root_cause), None)
+    other = next(
+        (
+            h
+            for h in d.hypotheses[1:]
+            if h.root_cause != d.root_cause and h.category is not d.category
+        ),
+        None,
+    )
     rival = f" The next explanation would then be: {other.root_cause} {t.sources.marks(other.for_[:2], d)}." if other is not None else ""  # fmt: skip
     return (
         f"By one experiment; the log alone makes it {d.confidence.value}: {row['test']}. It is proven where {row['shows']}; it is refuted where "

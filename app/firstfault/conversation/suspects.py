@@ -35,6 +35,7 @@ _NETWORK_PART = expression(
     r"(?i)\bnetwork|\bnic\b|\bhca\b|mlx\d|infiniband|\bib\b|\broce\b|\bcable|optic|transceiver|\befa\b|(?<!pcie )(?<!nvlink )\blink\b"
 )
 """A fault of hardware is one of the network only where the cause names a part of it."""
+_SETTING = expression(r"\b\w+=\S+")
 _WHY = expression(
     r"(?i)^\W*(?:and |but |so )?(?:why|how come)\b(?! (?:isn.?t|not|wasn.?t|is it not))"
 )
@@ -130,7 +131,8 @@ def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
     """What of the evidence looks like the part, by when it came, and what would exclude it."""
     words = [m[0] for m in topic.word.finditer(f.text)]
     name = what or (words[-1] if words else topic.id)
-    looks = [x for x in f.evidence.lines if topic.seen.search(x.text) and TROUBLE.search(x.text)]
+    own = expression(rf"(?i)(?<![a-z]){re.escape(words[-1])}(?![a-z])") if words else topic.seen
+    looks = [x for x in f.evidence.lines if (topic.seen.search(x.text) or own.search(x.text)) and TROUBLE.search(_SETTING.sub("", x.text))]  # fmt: skip
     relations = [r for x in looks if not (r := relate(f, f.evidence, x)).is_fault]
     after = [r for r in relations if (r.seconds or 0.0) >= 1 or (r.seconds is None and r.is_before is False)]  # fmt: skip
     before = [r for r in relations if (r.seconds or 0.0) <= -1 or (r.seconds is None and r.is_before)]  # fmt: skip
