@@ -15,13 +15,13 @@ LEAST = 5
 
 _PAIR = expression(
     r"(?<![\w/])(?P<name>[A-Za-z][\w/]{0,40}(?: (?:loss|norm|rate|memory|mem))?)['\"]?\s?(?:[:=]|(?<=[a-z]) )\s{0,4}"
-    r"['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d.]*[\w/])"
-    r"(?: ?(?P<unit>[KMGT]i?B|%))?"
+    r"['\"]?(?P<value>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?: ?(?P<unit>[KMGT]i?B|%))?(?![\d.]*[\w/])"
 )
 _NAMES = {
     "validation loss": r"(?i)(?:\w+[/_ ])?(?:val|valid|validation|eval|dev|test)\w*[_/ ]?(?:total_)?loss",
-    "loss": r"(?i)(?:train(?:ing)?[_/ ]|total_|avg_|avr_|running |step_|lm )?loss(?:/total|/train)?",
+    "loss": r"(?i)(?:train(?:ing)?[_/ ]|total_|avg_|avr_|running |step_|lm |local_)?loss(?:/total|/train)?",
     "memory": r"(?i)(?:cpu_|host_|gpu_|max_|peak_|used_)?(?:rss|ram|mem(?:ory)?)(?:_used|_alloc\w*|_reserved)?",
+    "peak memory": r"(?i)(?:\w+/)?(?:max_|peak_)?mem(?:ory)?_(?:peak|alloc\w*|reserved\w*)|allocated|reserved",
     "entropy": r"(?i)(?:\w+/)?(?:policy_)?entropy(?:_loss|/mean)?",
     "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",
     "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?/mean|train/reward)",

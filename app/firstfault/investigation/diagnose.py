@@ -168,7 +168,7 @@ def _answer_asked(examination: Examination, judgement: Judgement, question: str)
     if judgement.verdict is not Verdict.HEALTHY or not question:
         return judgement
     if finding is not None and finding.kind.startswith("question."):
-        return judgement
+        return _tell_measured(examination, judgement, finding)
     from firstfault.investigation.reassurance import find_asked, find_measured, find_quoted_warning
 
     asked = (
@@ -177,6 +177,15 @@ def _answer_asked(examination: Examination, judgement: Judgement, question: str)
         or find_quoted_warning(examination, question)
     )
     return judgement if asked is None else replace(judgement, finding=asked)
+
+
+def _tell_measured(examination: Examination, judgement: Judgement, finding: Finding) -> Judgement:
+    """The answer to one part of a question, and the judged curve that answers another part."""
+    judged = (f for f in examination.chain.benign if f.kind.startswith("metrics."))
+    other = next((f for f in judged if f.category is not finding.category), None)
+    if other is None:
+        return judgement
+    return replace(judgement, finding=replace(finding, title=f"{finding.title}; {other.title}"))
 
 
 def _log_check(

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
 
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.examination import Examination
+from firstfault.investigation.stated import (
+    TOLD_WAIT,
+    find_unexplained,
+    is_paused,
+    is_quantity_steady,
+)
 from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
@@ -31,11 +36,6 @@ LAGGING_STRIDES = 3.0
 
 NOTICE_SHARE = 3
 """Where at least one line in so many is a notice known to be harmless, the input is about the notice."""
-
-TOLD_WAIT = 0.5
-"""Share of the told duration that a pause in the log must have to be the one that is spoken of."""
-
-TIMES_READ = 20_000
 
 OF_NCCL = 0.95
 """Share of the lines of a log from which on it is NCCL's own."""
@@ -68,7 +68,7 @@ class Ground(StrEnum):
 class Check:
     """One condition: whether it holds, the lines that show it, and the reason where it does not.
 
-    complaint: what is complained of and was not seen to be fine.
+    complaint: what is complained of and was not seen to be fine; words: what is stated in other words.
     """
 
     condition: Condition
@@ -76,6 +76,7 @@ class Check:
     evidence: tuple[Evidence, ...] = ()
     reason: str = ""
     complaint: Complaint | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,9 @@ class HealthProof:
     @property
     def not_shown(self) -> str:
         """What the answer without this proof does not show, in words."""
-        asked = [c.complaint for c in self.missing if c.complaint is not None]
-        return not_shown(asked[0]) if asked else "that the run is well"
+        asked = [not_shown(c.complaint) for c in self.missing if c.complaint is not None]
+        stated = [f"what the question states: «{c.words}»" for c in self.missing if c.words]
+        return next(iter((*asked, *stated)), "that the run is well")
 
     @property
     def shown_by(self) -> tuple[Evidence, ...]:
@@ -314,11 +316,15 @@ def _check_quiet(examination: Examination, lines: Sequence[Line]) -> Check:
 def _check_answered(
     examination: Examination, said: Statement, ground: Ground, answer: Finding | None
 ) -> Iterator[Check]:
-    """What the person complains of was seen and is fine: one check a complaint."""
+    """What the person complains of was seen and is fine: one check a complaint, one for all else that is stated."""
     for complaint in said.complaints or (None,):
         fine = complaint is None or _is_fine(examination, complaint, said, ground, answer)
         reason = "" if fine else "what is complained of was not seen to be fine"
         yield Check(Condition.ANSWERED, fine, reason=reason, complaint=complaint)
+    left = find_unexplained(examination, said, answer)
+    if left:
+        reason = "nothing that was read explains what the question states"
+        yield Check(Condition.ANSWERED, False, reason=reason, words="; ".join(left[:2]))
 
 
 OF_CLASS: dict[Complaint, tuple[Category, ...]] = {
@@ -360,7 +366,9 @@ def _is_fine(
     if complaint is Complaint.WRONG:
         return False  # scores and outputs that were not read; a level loss says nothing of them
     if complaint is Complaint.STALLED:
-        return said.wait_s is not None and _paused(examination, TOLD_WAIT * said.wait_s)
+        return said.wait_s is not None and is_paused(examination, TOLD_WAIT * said.wait_s)
+    if complaint is Complaint.DIVERGED and is_quantity_steady(examination, said.text):
+        return True
     chain = examination.chain
     if complaint is Complaint.DIED:
         return any(f.category in classes for f in chain.survived)
@@ -379,14 +387,3 @@ def accounts_for(finding: Finding, complaint: Complaint) -> bool:
         return False
     measured = complaint in _MEASURED and finding.kind.startswith("metrics.")
     return measured or finding.category in OF_CLASS.get(complaint, ())
-
-
-def _paused(examination: Examination, least_s: float) -> bool:
-    """Some log is silent for so long and goes on after it: the pause that is spoken of is over."""
-    for digest in examination.logs.digests:
-        rows = digest.kept[:TIMES_READ]
-        stamped = (make_line(digest.file, n, t, digest.year) for n, t in rows)
-        times = [line.time for line in stamped if line.time is not None]
-        if any(b - a >= least_s for a, b in pairwise(times)):
-            return True
-    return False

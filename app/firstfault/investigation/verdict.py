@@ -52,7 +52,7 @@ def judge(
     if chain.first is not None and is_undecided(chain.first):
         return Judgement(Verdict.UNKNOWN, chain.first, Confidence.POSSIBLE)
     if chain.first is not None and _only_costs_speed(chain.first, question):
-        proof = prove_health(examination, question, None, skipped)
+        proof = prove_health(examination, question, chain.first, skipped)
         if proof.holds:
             return Judgement(Verdict.HEALTHY, None, Confidence.LIKELY, proof=proof)
     if chain.first is not None:

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from firstfault.investigation.complaint import LONGEST_QUESTION, read_complaint, tells_of_start
+from firstfault.investigation.complaint import (
+    LONGEST_QUESTION,
+    load_vocabulary,
+    read_complaint,
+    tells_of_start,
+)
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Complaint
 
@@ -26,22 +31,36 @@ _OF_STEADY = (Complaint.SLOW, Complaint.STALLED)
 _QUOTED = expression(
     r"\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|„[^“”\n]{1,300}[“”]|«[^»\n]{1,300}»|「[^」\n]{1,300}」|`[^`\n]{1,300}`|(?<!\w)'[^'\n]{2,300}'(?!\w)"
 )
-_SENTENCE = expression(
-    r"(?<=[.!;。！；])(?!(?<=\d\.)\d)\s*(?=\S)|(?<=[?？])\s*(?=\S)|\n+|\s[–—-]\s"
-)
+_SENTENCE = expression(r"(?<=[.!;?])[\"'”»)]?\s+(?=\S)|(?<=[。！；？])\s*(?=\S)|\n+|\s[–—-]\s")
 _CLAUSE = expression(
     r"[,:，：、]\s*|\s\(|\)\s|\s(?:but|and then|yet|aber|sondern|mais|pero|mas|ma|но)\s"
 )
+_CLAIM = expression(
+    r"[,，、](?![^()]{0,40}\))\s*|\s(?:but|and then|yet|aber|sondern|mais|pero|mas|ma|но)\s|\sand (?=(?:the|it|its|our|my|all|now|every|each|one|this|that|there)\b)"
+)
+"""A claim keeps what explains it: what stands after its colon or in brackets."""
+_UNSURE = expression(
+    r"(?i)\bI (?:have )?(?:read|heard) that\b[^.?!]*|\b(?:may|might|could(?! not)|possibl[ey]|potential(?:ly)?|can (?:cause|lead|result))\b[^,;.?!]*"
+)
+"""Hearsay, and what only might be."""
+
+_OR = expression(r"(?i)\s*(?:or|oder|ou|o|или|还是|それとも)\b")
 _AT_END = expression(
     r"(?i)\b(?:at the (?:very )?end|after (?:the )?(?:training|last (?:step|epoch))|(?:on|at) exit|does(?: not|n't) (?:exit|return|terminate)|never (?:exits|returns|ends)|"
     r"after (?:it )?(?:finish\w*|complet\w*)|nach dem (?:training|ende)|am ende|à la fin|al final|in the end)\b|"
     r"结束后|終了後|最后"
 )
 _TOLD_WAIT = expression(
-    r"(?i)\b(?<![\d.])(?P<n>\d{1,4}(?:\.\d{1,3})?|a|an|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)\b"
+    r"(?i)\b(?<![\d.])(?P<n>\d{1,4}(?:\.\d{1,3})?|an?|une?|una|eine|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?"
+    r"(?P<unit>s|sec|seconds?|m|min|minut\w{1,2}|h|hours?|stunden?|heures?|ore|horas?)\b"
+    r"|(?P<count>\d{1,4}|半|一|两|二|三|四|五|十)\s?个?(?P<unspaced>秒|分钟|分間|分|小时|時間|분|시간)"
 )
 _NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-_WORDS = {w: i for i, w in enumerate(_NUMBERS)} | {"a": 1, "an": 1, "twenty": 20, "thirty": 30}
+_WORDS = {w: float(i) for i, w in enumerate(_NUMBERS)} | {
+    **dict.fromkeys(("a", "an", "un", "une", "una", "eine", "一"), 1.0), "半": 0.5, "两": 2.0, "二": 2.0, "三": 3.0,
+    "四": 4.0, "五": 5.0, "十": 10.0, "twenty": 20.0, "thirty": 30.0,
+}  # fmt: skip
+_UNITS = ((("m", "分", "분"), 60.0), (("h", "stunde", "ore", "小时", "時間", "시간"), 3600.0), (("s", "秒"), 1.0))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +84,25 @@ class _Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """A clause that states something. rest: without a known complaint; asks: it presumes what it asks about."""
+
+    text: str
+    rest: str
+    asks: bool
+    wait_s: float
+    sentence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """What a person states. at_end: after the work was done; wait_s: how long it stood still, where they say it."""
 
     complaints: tuple[Complaint, ...] = ()
     at_end: bool = False
     wait_s: float | None = None
+    claims: tuple[Claim, ...] = ()
+    text: str = ""
 
 
 @cache
@@ -92,14 +124,11 @@ def read_statement(question: str) -> Statement:
     """What the question states to be wrong, gravest first; empty where it only asks, fears or denies."""
     if not question.strip():
         return Statement()
-    text = _QUOTED.sub(" ", question[:LONGEST_QUESTION])
+    whole = question[:LONGEST_QUESTION]
+    text = _QUOTED.sub(" ", whole)
     stated: dict[Complaint, None] = {}
-    for clause in _stating_clauses(text):
-        for veto in _words().vetoes:
-            if veto.complaint in _OF_STEADY and tells_of_start(clause):
-                continue
-            if any(_holds(clause, match) for match in veto.pattern.finditer(clause)):
-                stated[veto.complaint] = None
+    for clause, _, _ in _stating_clauses(text):
+        stated |= dict.fromkeys(_read_complaints(clause))
     if _words().goes_on.search(text):
         # who says that it still runs does not say that it ended; what else they complain of stands
         stated.pop(Complaint.DIED, None)
@@ -107,7 +136,41 @@ def read_statement(question: str) -> Statement:
     waits = complaint is Complaint.SLOW and Complaint.STALLED in stated
     if complaint is not None and complaint is not Complaint.STALLED and not waits:
         stated[complaint] = None
-    return Statement(tuple(stated), _AT_END.search(text) is not None, _read_wait(text))
+    claims = tuple(
+        Claim(clause, _cut_complaints(clause), asks, _read_wait(clause) or 0.0, sentence)
+        for clause, asks, sentence in _stating_clauses(_UNSURE.sub(" ", whole), _CLAIM)
+    )
+    return Statement(
+        tuple(stated), _AT_END.search(text) is not None, _read_wait(text), claims, whole
+    )
+
+
+def _cut_complaints(clause: str) -> str:
+    """The clause without the words of a complaint that is known: it is judged as such, or denied."""
+    known = [v.pattern for v in _words().vetoes]
+    if (complaint := read_complaint(clause)) is not None:
+        known.append(load_vocabulary().of(complaint).pattern)
+    if tells_of_start(clause):
+        known = []
+    for pattern in known:
+        while (match := pattern.search(clause)) is not None and match[0].strip():
+            before = _words().denied.search(clause[: match.start()])
+            after = _words().denied_after.match(clause[match.end() :])
+            begin = before.start() if before else match.start()
+            end = match.end() + (after.end() if after else 0)
+            clause = f"{clause[:begin]} {clause[end:]}"
+    return clause
+
+
+def _read_complaints(clause: str) -> list[Complaint]:
+    """Complaints that the clause states and does not deny or fear."""
+    start = tells_of_start(clause)
+    return [
+        veto.complaint
+        for veto in _words().vetoes
+        if not (start and veto.complaint in _OF_STEADY)
+        and any(_holds(clause, match) for match in veto.pattern.finditer(clause))
+    ]
 
 
 def not_shown(complaint: Complaint) -> str:
@@ -115,19 +178,18 @@ def not_shown(complaint: Complaint) -> str:
     return next((v.not_shown for v in _words().vetoes if v.complaint is complaint), "that the run is well")  # fmt: skip
 
 
-def _stating_clauses(text: str) -> list[str]:
+def _stating_clauses(text: str, border: re.Pattern[str] = _CLAUSE) -> list[tuple[str, bool, int]]:
+    """Clauses that state something, whether they ask with a question word, which presumes, and their sentence."""
     out = []
-    for sentence in _SENTENCE.split(text):
+    for number, sentence in enumerate(_SENTENCE.split(text)):
         asks = sentence.rstrip().endswith(("?", "？"))
-        clauses = [c for c in _CLAUSE.split(sentence) if c.strip()]
+        clauses = [c for c in border.split(sentence) if c.strip()]
         for place, clause in enumerate(clauses):
             assumes = _words().why.search(clause) is not None
-            last = place == len(clauses) - 1
-            if _words().first.search(clause) and not assumes:
+            last = place == len(clauses) - 1 or _OR.match(clauses[place + 1]) is not None
+            if not assumes and (_words().first.search(clause) or (asks and last)):
                 continue
-            if asks and last and not assumes:
-                continue
-            out.append(clause)
+            out.append((clause, asks and (last or assumes), number))
     return out
 
 
@@ -147,7 +209,7 @@ def _read_wait(text: str) -> float | None:
     told = _TOLD_WAIT.search(text)
     if told is None:
         return None
-    count = _WORDS.get(told["n"].lower())
-    number = float(count) if count is not None else float(told["n"])
-    unit = told["unit"].lower()
-    return number * (3600.0 if unit.startswith("h") else 60.0 if unit in ("m", "min") or unit.startswith("minute") else 1.0)  # fmt: skip
+    count, unit = (told["n"] or told["count"]).lower(), (told["unit"] or told["unspaced"]).lower()
+    number = _WORDS.get(count)
+    seconds = next(s for signs, s in _UNITS if unit.startswith(signs))
+    return (float(count) if number is None else number) * seconds
