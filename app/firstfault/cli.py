@@ -121,7 +121,7 @@ def root(verbose: bool) -> None:
 def main() -> None:
     """Entry of the `firstfault` command."""
     # what is imported stays: looking through it again and again takes a tenth of a short command
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
         # a terminal that cannot show a character gets `?`: the answer matters more than its quotes
         if isinstance(stream, io.TextIOWrapper):

@@ -17,9 +17,16 @@ from firstfault.ui.model_dialog import show_model_button
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.theme import write_brand
 from firstfault.ui.visitor import show_visitor
-from firstfault.ui.words import STATES, VERDICTS
+from firstfault.ui.words import VERDICTS, Look
 
 MAX_LISTED = 60
+STATES = {
+    IncidentState.QUEUED: Look("schedule", "Waiting", "plain"),
+    IncidentState.RUNNING: Look("progress_activity", "Reading", "plain"),
+    IncidentState.DONE: Look("chat", "Answered", "plain"),
+    IncidentState.FAILED: Look("report", "Could not analyse", "warn"),
+    IncidentState.STOPPED: Look("stop_circle", "Stopped", "plain"),
+}
 
 
 def show_sidebar(place: Place) -> None:

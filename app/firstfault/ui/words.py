@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firstfault.incidents.records import IncidentState
 from firstfault.investigation.diagnosis import ChainRole, PhaseName, PhaseStatus
 from firstfault_tools.findings import Category, Confidence, Verdict
 
@@ -23,13 +22,6 @@ VERDICTS = {
     Verdict.WARNING: Look("warning", "Warning", "warn"),
     Verdict.HEALTHY: Look("check_circle", "Healthy", "ok"),
     Verdict.UNKNOWN: Look("help", "Not enough evidence", "unknown"),
-}
-STATES = {
-    IncidentState.QUEUED: Look("schedule", "Waiting", "plain"),
-    IncidentState.RUNNING: Look("progress_activity", "Reading", "plain"),
-    IncidentState.DONE: Look("chat", "Answered", "plain"),
-    IncidentState.FAILED: Look("report", "Could not analyse", "warn"),
-    IncidentState.STOPPED: Look("stop_circle", "Stopped", "plain"),
 }
 PHASES = {
     PhaseName.TRIAGE: "Triage",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from firstfault.ui import theme
-from firstfault.ui.words import PHASE_STATES, ROLES, STATES, VERDICTS
+from firstfault.ui.sidebar import STATES
+from firstfault.ui.words import PHASE_STATES, ROLES, VERDICTS
 
 CSS = (Path(theme.__file__).with_name("style.css")).read_text(encoding="utf-8")
 PAIRS = {

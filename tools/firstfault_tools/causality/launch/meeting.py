@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.launch.extra_pods import find_extra_pods
-from firstfault_tools.causality.launch.late_node import find_late, find_restarted, find_waiting_pod
-from firstfault_tools.causality.launch.master_address import find_odd_address
-from firstfault_tools.causality.launch.store_host import find_unhosted, find_unrecognised
 from firstfault_tools.causality.launch.unmet import find_unmet
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -37,6 +33,16 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
             return [*counted, small]
     if not failed:
         return counted
+    # most jobs meet: what explains that one did not is loaded where it is needed
+    from firstfault_tools.causality.launch.extra_pods import find_extra_pods
+    from firstfault_tools.causality.launch.late_node import (
+        find_late,
+        find_restarted,
+        find_waiting_pod,
+    )
+    from firstfault_tools.causality.launch.master_address import find_odd_address
+    from firstfault_tools.causality.launch.store_host import find_unhosted, find_unrecognised
+
     found = find_extra_pods(
         incident, [f for f in findings if f.has(FindingRole.CLIENTS_MISSING)]
     ) or (
