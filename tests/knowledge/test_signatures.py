@@ -24,7 +24,7 @@ FILES = sorted((KNOWLEDGE / "signatures").rglob("*.yaml"))
 HEALTHY = KNOWLEDGE.parents[1] / "shared" / "cases" / "lab" / "healthy" / "log.txt"
 
 REQUIRED = {"id", "title", "category", "level", "patterns", "root_cause", "page", "source", "samples"}
-OPTIONAL = {"rank", "roles", "versions", "unless", "needs", "without", "next", "fix", "at_least", "explains"}
+OPTIONAL = {"rank", "roles", "versions", "unless", "needs", "without", "next", "fix", "opening", "at_least", "explains"}
 GIVEN = {"rank", "host", "gpu", "who", "odd", "odd_value", "others"}
 """Template values the scanner knows without a capture."""
 

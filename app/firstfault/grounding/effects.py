@@ -48,7 +48,7 @@ _CHANGES = expression(
 _CODE = expression(
     r"^\s*(?:import |from \w+ import |\w+ = |@|def |with |if |for |dist\.|torch\.|model\.)"
 )
-_SETTING = expression(r"(?:\s*#[^\n]*\n)*\s*--[\w-]+")
+_SETTING = expression(r"(?:\s*#[^\n]*\n)*\s*(?:--[\w-]+|(?:export|unset) [A-Z_]+[^;|&]*$)")
 _READING_PYTHON = expression(r"^python3?\s+-(?:c|m)\s")
 
 

@@ -50,7 +50,7 @@ def choose_artefacts(
                 False,
                 *(
                     _fill(str(rule.get(k, "")), names)
-                    for k in ("run_on", "supports_if", "refutes_if")
+                    for k in ("run_on", "supports_if", "refutes_if", "then")
                 ),
             )
             if artefact.what not in {a.what for a in out}:

@@ -69,7 +69,7 @@ class Action:
             rows.append((shown, self.then or "the explanation above holds"))
         if self.refutes_if:
             shown, _, follows = self.refutes_if.partition(": ")
-            rows.append((f"If {shown}", follows or "it is not this"))
+            rows.append((f"If {shown}", follows.removeprefix("then ") or "it is not this"))
         return tuple(rows)
 
 

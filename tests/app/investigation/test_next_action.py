@@ -110,6 +110,17 @@ def test_the_fix_of_the_mechanism_comes_before_a_check_and_that_of_a_class_after
     assert write_action(first).endswith("The rows: why.")
 
 
+def test_what_is_collected_of_an_open_verdict_says_what_follows() -> None:
+    diagnosis = WORKSPACE.diagnose_paths([find_case("abstain-sigkill-no-host-log") / "log.txt"])
+    action = choose_action(diagnosis, PAGES)
+    assert action is not None
+    assert action.kind is ActionKind.CHECK
+    assert [follows for _, follows in action.reading] == [
+        "raise the memory limit, or lower what the host holds",
+        "ask the scheduler who ended it",
+    ]
+
+
 def test_every_door_for_machines_gives_it_by_the_schema(fault: Diagnosis) -> None:
     path = knowledge_folder().parent / "app/firstfault/investigation/diagnosis.schema.json"
     answer = describe_answer(fault, PAGES)

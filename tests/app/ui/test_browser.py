@@ -102,6 +102,28 @@ def test_second_tab_follows_and_asks_from_the_same_evidence(open_page: Open) -> 
     assert other.locator(".ff-answer a.ff-mark").count() > 0
 
 
+def test_the_next_action_says_where_it_is_done_and_how_its_output_is_read(
+    open_page: Open,
+) -> None:
+    page = open_page()
+    paste(page, (find_case("lab-missing_collective") / "log.txt").read_text())
+    page.locator(".ff-verdict").wait_for()
+    action = page.locator(".ff-action")
+    assert action.locator("b").inner_text() == "In the job script, for the next start:"
+    assert "settings to change" in action.inner_text()
+    command = page.locator(".st-key-action-command")
+    command.get_by_text("TORCH_DISTRIBUTED_DEBUG").first.wait_for()
+    rows = page.locator(".ff-then p")
+    rows.nth(1).wait_for()
+    assert rows.first.inner_text().startswith("If it shows the stack of the odd rank")
+    # on a phone the whole command stands on the first screen
+    page.set_viewport_size({"width": 450, "height": 900})
+    page.wait_for_function(
+        "() => { const box = document.querySelector('.st-key-action-command').getBoundingClientRect();"
+        " return box.right <= 450 && box.bottom <= 900; }"
+    )
+
+
 def test_uploaded_files_are_one_incident(open_page: Open) -> None:
     page = open_page()
     case = find_case("lab-missing_collective")

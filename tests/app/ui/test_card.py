@@ -130,7 +130,9 @@ def test_idle_time_names_what_it_assumes(
 def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagnosis) -> None:
     pages = WORKSPACE.knowledge.pages
     sure = make_card(replace(eight, confidence=Confidence.CONFIRMED), pages).action
-    likely = make_card(replace(eight, confidence=Confidence.LIKELY), pages).action
+    of_class = tuple(replace(fix, own=False) for fix in eight.fixes)
+    unsure = replace(eight, confidence=Confidence.LIKELY, fixes=of_class)
+    likely = make_card(unsure, pages).action
     open_ = make_card(replace(eight, confidence=Confidence.POSSIBLE), pages).action
     assert sure is not None
     assert likely is not None
@@ -146,7 +148,8 @@ def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diag
     general = NextArtefact(
         "the logs of the ranks that are not here", "one may tell more", "torchrun --log-dir logs"
     )
-    likely = replace(eight, confidence=Confidence.LIKELY, next_artefacts=(general,))
+    of_class = tuple(replace(fix, own=False) for fix in eight.fixes)
+    likely = replace(eight, confidence=Confidence.LIKELY, next_artefacts=(general,), fixes=of_class)
     fix = choose_action(likely, {})
     own = replace(general, of_fault=True)
     check = choose_action(replace(likely, next_artefacts=(own,)), {})
