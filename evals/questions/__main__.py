@@ -2,6 +2,7 @@
 
 python -m evals.questions [FILE] [--vectors] [--misses]
 python -m evals.questions FOLDER [--out ANSWERS.json]    a set of questions.jsonl and logs, for a reader to judge
+python -m evals.questions FOLDER --desk DESK [--reader NAME]    the same with a model, which a reader plays (evals.relay)
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.cases import find_case
-from evals.questions.sets import answer_set, write_answers
+from evals.questions.sets import answer_by_reader, answer_set, write_answers
+from evals.relay.desk import open_desk
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.pages import PassageSearch
@@ -111,9 +113,18 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("answers.json"), help="of a folder's answers"
     )
+    parser.add_argument("--desk", type=Path, help="folder of requests and replies")
+    parser.add_argument("--reader", default="strong")
     given = parser.parse_args()
     if given.file.is_dir():
-        answers = answer_set(given.file)
+        if given.desk is None:
+            answers = answer_set(given.file)
+        else:
+            desk = open_desk(given.desk, given.reader)
+            answers = answer_by_reader(given.file, desk)
+            print(f"{len(desk.open)} request(s) wait for a reply in {desk.requests}")
+        if not answers:
+            return
         write_answers(answers, given.out)
         slowest = sorted(a.seconds for a in answers)[int(0.95 * len(answers))]
         print(f"{len(answers)} answers in {given.out}, 95 % of them within {slowest:.2f} s")

@@ -7,19 +7,29 @@ previous: messages of the same person before it), and the logs.
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evals.relay.arms import LIMITS
+from evals.relay.desk import Desk, serve
+
+from firstfault.agent.answerer import AgentAnswerer
+from firstfault.agent.endpoint import Endpoint
+from firstfault.agent.model import EndpointModel
+from firstfault.agent.store import open_store
 from firstfault.conversation.answerer import Exchange, Question
 from firstfault.conversation.pages import PassageSearch
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.errors import CannotAnalyse
+from firstfault.incidents.events import AnswerPart
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.warm import WarmSearch
+from firstfault.settings import Settings
 from firstfault.workspace import Workspace
 
 QUESTIONS = "questions.jsonl"
@@ -86,11 +96,50 @@ def _answer(
         part = next(answerer.answer(asked))
         earlier.append(Exchange(text, part.text))
     assert part is not None, "a row has a question"
-    cited = (f"[{c.n}] {c.file or c.page or c.url or ''}{f':{c.line}' if c.line else ''} {c.quote[:200]}" for c in part.citations)  # fmt: skip
+    return _row(row, [part], started)
+
+
+def _row(row: Mapping[str, Any], parts: Sequence[AnswerPart], started: float) -> Answered:
+    cited = (
+        f"[{c.n}] {c.file or c.page or c.url or ''}{f':{c.line}' if c.line else ''} {c.quote[:200]}"
+        for part in parts
+        for c in part.citations
+    )
     return Answered(
-        row["id"], row.get("kind", ""), row["question"], row.get("log"), tuple(row.get("previous", ())), part.text,
-        part.kind, tuple(cited), row.get("good", ""), round(time.perf_counter() - started, 3),
+        row["id"], row.get("kind", ""), row["question"], row.get("log"), tuple(row.get("previous", ())),
+        "\n\n".join(p.text for p in parts), parts[0].kind, tuple(cited), row.get("good", ""),
+        round(time.perf_counter() - started, 3),
     )  # fmt: skip
+
+
+def answer_by_reader(folder: Path, desk: Desk) -> list[Answered]:
+    """The same with a model that has passed, played by a reader; only the questions whose replies are there."""
+    search = WarmSearch(at_once=True)
+    search.load()
+    workspace = Workspace()
+    answered = []
+    # a turn that stands in the record would be gone on with
+    with serve(desk) as address, tempfile.TemporaryDirectory() as spool:
+        settings = Settings(data=Path(spool))
+        for number, row in enumerate(_read_rows(folder), 1):
+            log = folder / row["log"] if row.get("log") else None
+            files = {log.name: log} if log is not None else {}
+            diagnosis = workspace.diagnose_paths([log]) if log is not None else None
+            endpoint = Endpoint("reader", f"{address}/{number:02d}/v1", limits=LIMITS, ask_first=False)  # fmt: skip
+            answerer = _Passed(settings, open_store(settings), EndpointModel(endpoint), search=search, rules=RuleAnswerer(search))  # fmt: skip
+            earlier = tuple(Exchange(text, "") for text in row.get("previous", ()))
+            asked = Question(f"q{number}", 2, row["question"], diagnosis, files, earlier, workspace.knowledge)  # fmt: skip
+            waiting, started = len(desk.open), time.perf_counter()
+            parts = [p for p in answerer.answer(asked) if isinstance(p, AnswerPart)]
+            if len(desk.open) == waiting:
+                answered.append(_row(row, parts, started))
+    return answered
+
+
+class _Passed(AgentAnswerer):
+    """With a model that has passed its exam."""
+
+    earned = True
 
 
 def write_answers(answers: list[Answered], file: Path) -> None:

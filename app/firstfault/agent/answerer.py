@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from firstfault.agent.approval import HOW, read_decision
@@ -22,10 +22,11 @@ from firstfault.agent.graph import Conversation, Outcome
 from firstfault.agent.memo import digest_of, recall, remember
 from firstfault.agent.model import Model
 from firstfault.agent.preview import Preview, make_preview, say_preview
+from firstfault.agent.probe import NAME as PROBE
 from firstfault.agent.probe import OnceOnly, ProbeRunner, describe_request
 from firstfault.agent.store import AgentStore, Decision, PendingProbe, open_checkpoints
 from firstfault.agent.verdict import apply, decide, say
-from firstfault.agent.view import read_prompt, write_view
+from firstfault.agent.view import read_prompt, write_told, write_view
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.rules import RuleAnswerer, search_lexically
 from firstfault.conversation.walk import ORDER, Said, Walk, follow, phase_question
@@ -95,9 +96,26 @@ class AgentAnswerer:
         if word in ("/preview", "/send") and self.model is not None:
             yield from self._handle_consent(question, word)
             return
-        yield from self.rules.answer(question)
-        if self.model is not None and self._may_send(question.incident):
-            yield from self._ask_model(question, "answer")
+        told = tuple(self.rules.answer(question))
+        if self.model is None or not self._may_send(question.incident):
+            yield from told
+        elif self.earned and not any(part.tool for part in told):
+            yield from self._answer_first(question, told)
+        else:
+            # what a calculator said stands, and whoever has not passed speaks second
+            yield from told
+            yield from self._ask_model(question, "answer", told)
+
+    def _answer_first(self, question: Question, told: Sequence[AnswerPart]) -> Iterator[Part]:
+        """The model's answer in the place of the one by rule, which it has seen; without one the rule's."""
+        answered = False
+        for part in self._ask_model(question, "answer", told):
+            if isinstance(part, AnswerPart) and part.source == "model" and part.kind != PROBE:
+                answered = True
+                part = replace(told[0], text=part.text, citations=part.citations, source="model")
+            yield part
+        if not answered:
+            yield from told
 
     def preview(self, question: Question) -> Preview:
         """Exactly what the first request of a turn would hold."""
@@ -144,9 +162,11 @@ class AgentAnswerer:
         write_message(context, walk_of(question), "answer")
         yield from self._converse(question, context, lambda c: c.resume(decision, reason))
 
-    def _ask_model(self, question: Question, task: str) -> Iterator[Part]:
+    def _ask_model(
+        self, question: Question, task: str, told: Sequence[AnswerPart] = ()
+    ) -> Iterator[Part]:
         context = self._context(question, self._thread(question))
-        message = write_message(context, walk_of(question), task)
+        message = write_message(context, walk_of(question), task, told)
         digest = digest_of(context, message)
         known = recall(self.store, question.incident, digest, context)
         if known is not None:
@@ -183,6 +203,7 @@ class AgentAnswerer:
             yield AnswerPart(
                 f"The model asks to measure this node: {describe_request(outcome.waiting['args'])}. {HOW}",
                 source="model",
+                kind=PROBE,
             )
             return
         if digest:
@@ -211,8 +232,11 @@ class AgentAnswerer:
         if removed:
             yield Progress("grounding", removed)
         ruling = decide(context, assessment, earned=earned)
-        text, citations = say(assessment, ruling, context)
         before = question.diagnosis
+        # once a model has led, its answers do not say so again
+        text, citations = say(
+            assessment, ruling, context, briefly=before is None or before.led_by is LedBy.MODEL
+        )
         # what a model has led once is no longer the tools' reading, so it is not judged against again
         if before is not None and before.led_by is LedBy.RULE and not before.disputed:
             judged = apply(ruling, assessment, before, context)
@@ -278,9 +302,13 @@ def describe(walk: Walk) -> str:
     return "\n".join(f"- {p.name.value}: {p.status.value}. {p.summary}" for p in walk.phases)
 
 
-def write_message(context: TurnContext, walk: Walk, task: str) -> str:
-    """First message of a turn: the view, the task, and the person's words, which are evidence too."""
+def write_message(
+    context: TurnContext, walk: Walk, task: str, told: Sequence[AnswerPart] = ()
+) -> str:
+    """First message of a turn: the view, what rules answer, the task, and the person's words, which are evidence too."""
     parts = [write_view(context, walk)]
+    if told:
+        parts.append(write_told(context, [p.text for p in told], stands=any(p.tool for p in told)))
     text = context.question.text.strip()
     if text and not text.startswith("/"):
         said = context.book.add_said(text[:4_000])

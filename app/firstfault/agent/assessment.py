@@ -111,18 +111,23 @@ class _Sieve:
         self.kept += not named
         return not named
 
-    def block(self, paragraph: Paragraph, otherwise: Sequence[str] = ()) -> Block | None:
+    def block(
+        self, paragraph: Paragraph, otherwise: Sequence[str] = (), number: int = 0
+    ) -> Block | None:
         """The paragraph with its lines, or nothing. Without lines of its own it stands on `otherwise`."""
         claim = lift_ids(paragraph.text, paragraph.lines, self.ground)
         if not claim.evidence:
             claim = replace(claim, evidence=tuple(otherwise))
         faults = check_basis(claim, self.ground)
         beyond = check_wording(claim, self.ground)
+        if self.earned and self.context.question.diagnosis is None:
+            # a question without an incident: what no page says is the model's own knowledge, and marked
+            faults = tuple(f for f in faults if f.fault is not Fault.NO_EVIDENCE)
         if not self.earned:
             # who has not passed may repeat what lines say, and no more
             faults = (*faults, *beyond)
         if not self.passes(faults):
-            self.left_out.append(LeftOut("answer", tuple(faults)))
+            self.left_out.append(LeftOut(f"answer[{number}]", tuple(faults), is_lead=number == 0))
             return None
         return Block(claim, not beyond)
 
@@ -230,7 +235,7 @@ def assess(
         if (e := sieve.explanation(account, number))
     )
     stand = explanations[0].lines if explanations else ()
-    answer = tuple(b for p in reply.answer if (b := sieve.block(p, stand)))
+    answer = tuple(b for n, p in enumerate(reply.answer) if (b := sieve.block(p, stand, n)))
     weighed = stands_on(context, diagnosis)
     doubts = tuple(b for p in reply.doubts if (b := sieve.doubt(p, weighed)))
     return Assessment(

@@ -45,7 +45,7 @@ def correct(
     assessment = assess(first, context, earned=True)
     if not lost_its_lead(assessment):
         return
-    yield Progress("model", "its leading explanation did not hold; it is asked once more")
+    yield Progress("model", "what it led with did not hold; it is asked once more")
     try:
         yield from conversation.start(write_correction(assessment, context))
     except TurnStopped:
@@ -60,7 +60,7 @@ def correct(
 
 
 def lost_its_lead(assessment: Assessment) -> bool:
-    """The first explanation was left out."""
+    """The first explanation, or the paragraph that answers, was left out."""
     return any(part.is_lead for part in assessment.left_out)
 
 

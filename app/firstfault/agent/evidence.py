@@ -1,7 +1,7 @@
 """Which pieces of evidence has the model been shown, and under which ids?
 
 An id names its place: `F1:34` is line 34 of the first file, `page#section` a section of a page, `T` and
-five hex digits a tool's result, `Q` what the person said. So the same id means the same thing whatever
+five hex digits a tool's result, `Q` what the person said, `R` what rules answered. So the same id means the same thing whatever
 order tools answer in, in a later turn, and in a process that takes the turn over.
 """
 
@@ -17,7 +17,7 @@ from firstfault.grounding.items import Item, ItemKind
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault_tools.log.prefix import read_prefix
 
-SAID = "Q"
+SAID, RULES = "Q", "R"
 
 
 @dataclass
@@ -64,6 +64,10 @@ class EvidenceBook:
     def add_said(self, text: str) -> Item:
         """What the person said: evidence of what they saw and want, none about machines."""
         return self._add(Item(SAID, ItemKind.USER, text))
+
+    def add_rules(self, text: str) -> Item:
+        """What rules answered: its numbers and names are real, and it proves nothing by itself."""
+        return self._add(Item(RULES, ItemKind.USER, text))
 
     def show(self, items: Iterable[Item]) -> None:
         """Note that these stand in a message to the model."""

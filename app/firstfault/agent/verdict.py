@@ -276,14 +276,21 @@ def _next(leader: Explanation, diagnosis: Diagnosis) -> tuple[NextArtefact, ...]
     return (own, *diagnosis.next_artefacts)
 
 
+REASONED = "*Reasoned from the cited lines, not word for word in them.*"
+OWN_KNOWLEDGE = "*The model's own knowledge, on no page of the knowledge base.*"
+
+
 def say(
-    assessment: Assessment, ruling: Ruling, context: TurnContext
+    assessment: Assessment, ruling: Ruling, context: TurnContext, *, briefly: bool = False
 ) -> tuple[str, tuple[Citation, ...]]:
-    """The model's part as Markdown with [n] marks, and the citations behind them."""
+    """The model's part as Markdown with [n] marks, and the citations behind them. briefly: the answer alone."""
     book = Numbers((), context)
     blocks = [say_block(b, book) for b in assessment.answer]
     if any(not b.said for b in assessment.answer):
-        blocks.append("*Reasoned from the cited lines, not word for word in them.*")
+        cited = any(b.claim.evidence for b in assessment.answer)
+        blocks.append(REASONED if cited else OWN_KNOWLEDGE)
+    if briefly and blocks:
+        return "\n\n".join(blocks), tuple(book.citations)
     leader = ruling.leader
     if leader.proposer is LedBy.MODEL:
         head = "**Leads, by the model's reasoning**" + (", **disputed**" if ruling.disputed else "")

@@ -6,12 +6,13 @@ the tools read it on demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from firstfault.agent.context import CHARS_PER_TOKEN, TurnContext
 from firstfault.agent.selection import choose_lines
+from firstfault.agent.tools.knowledge import search
 from firstfault.agent.untrusted import make_plain, make_plain_block
 from firstfault.conversation.walk import Walk
 from firstfault.grounding.items import Item
@@ -26,6 +27,8 @@ SHARE = 0.4
 """Share of the context that the lines of the logs may take."""
 MAX_FILES, LEAST_ROOM = 40, 500
 MAX_PAGES, MAX_FIXES = 4, 7
+MOST_TOLD = 2_400
+"""Characters of an answer by rule that the model sees."""
 _CARETS = expression(r"^(?:\[[^\]]{1,20}\]:?)?[\s^~=_*#-]{1,400}$")
 """Rulers and the marks below a line of source: they say nothing that the lines do not."""
 _MARKS = expression(r"\s?\[\d{1,3}\]")
@@ -52,6 +55,22 @@ def write_view(context: TurnContext, walk: Walk) -> str:
     """The incident as the first message, fenced as data."""
     blocks = [b for b in _blocks(context, walk) if b]
     return "<data>\n" + "\n\n".join(blocks) + "\n</data>"
+
+
+def write_told(context: TurnContext, texts: Sequence[str], *, stands: bool) -> str:
+    """What rules answer, and where there is no incident the passages that may hold the answer.
+
+    stands: it is read above the model's answer; else only where the model gives none.
+    """
+    item = context.book.add_rules(_MARKS.sub("", "\n".join(texts))[:MOST_TOLD])
+    context.book.show([item])
+    text = context.veil.hide(make_plain_block(item.text))
+    blocks = [
+        f"{read_prompt('beside' if stands else 'instead')}\n<data>\n{item.id} | {text}\n</data>"
+    ]
+    if context.question.diagnosis is None:
+        blocks.append(search(context, context.question.text[:300])[0])
+    return "\n\n".join(blocks)
 
 
 def _room(context: TurnContext) -> int:
