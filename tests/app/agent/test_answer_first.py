@@ -1,0 +1,114 @@
+"""Who answers a message where a model is connected? One that has passed, in the place of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from evals.fakes.scripted_model import ScriptedModel, in_order, reply
+from langchain_core.messages import AIMessage
+from tests.app.agent.conftest import MakeQuestion
+
+from firstfault.agent import answerer as answering
+from firstfault.agent.answerer import AgentAnswerer
+from firstfault.agent.endpoint import Endpoint, Limits
+from firstfault.agent.exam.standing import Standing
+from firstfault.agent.store import open_store
+from firstfault.agent.verdict import OWN_KNOWLEDGE
+from firstfault.conversation.answerer import Question
+from firstfault.conversation.rules import RuleAnswerer
+from firstfault.errors import ModelUnavailable
+from firstfault.incidents.events import AnswerPart
+from firstfault.settings import Settings
+
+HERE = Endpoint("scripted", "http://127.0.0.1:1/v1", limits=Limits(silence_s=10, turn_s=60))
+SAYS = "Rank 1 ran out of memory."
+GOOD = reply(answer=[{"text": SAYS, "lines": ["F1:8"]}])
+BUBBLE = "4 stages, 8 micro-batches: how large is the bubble?"
+TERM = "what is gradient clipping for?"
+
+
+@pytest.fixture(params=[True, False], ids=["passed", "not passed"])
+def earned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(answering, "read_standing", lambda *_: Standing(request.param, "by the test"))  # fmt: skip
+    return bool(request.param)
+
+
+def answer(
+    settings: Settings, question: Question, *messages: AIMessage | Exception
+) -> tuple[Sequence[AnswerPart], ScriptedModel]:
+    def script(seen: Any, tools: Any) -> AIMessage:
+        said = in_order(*messages)(seen, tools)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    model, store = ScriptedModel(script, HERE), open_store(settings)
+    try:
+        parts = list(AgentAnswerer(settings, store, model).answer(question))
+    finally:
+        store.close()
+    return [p for p in parts if isinstance(p, AnswerPart)], model
+
+
+def only(question: Question) -> AnswerPart:
+    return next(RuleAnswerer().answer(question))
+
+
+def test_one_that_passed_takes_the_place_of_the_rule(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(ask("Which rank is it?"), incident="a", turn=2)
+    by_rule = only(question)
+    parts, model = answer(settings, question, GOOD)
+    first = parts[0]
+    assert by_rule.text.split(" [")[0] in str(model.seen[0][-1].content), (
+        "it has seen the rule's answer"
+    )
+    assert (by_rule.text in [p.text for p in parts]) is not earned
+    assert (first.source == "model") is earned
+    assert SAYS.rstrip(".") in "".join(p.text for p in parts)
+    # buttons and the kind of the question stay those of the rules
+    assert (first.kind, first.suggestions) == (by_rule.kind, by_rule.suggestions)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [ModelUnavailable("the server went away"), reply(answer=[{"text": "Rank 977 did it.", "lines": ["F1:8"]}])],
+    ids=["no answer", "nothing holds"],
+)  # fmt: skip
+def test_without_an_answer_of_the_model_the_rules_answer(
+    ask: MakeQuestion, settings: Settings, earned: bool, said: Any
+) -> None:
+    question = replace(ask("Which rank is it?"), incident="a", turn=2)
+    parts, _ = answer(settings, question, said)
+    assert only(question).text in [p.text for p in parts]
+
+
+def test_a_calculators_result_stays_first(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(ask(BUBBLE), incident="a", turn=2)
+    parts, model = answer(settings, question, GOOD)
+    assert parts[0].text == only(question).text
+    assert parts[0].tool is not None
+    assert "read above yours" in str(model.seen[0][-1].content)
+
+
+def test_own_knowledge_is_marked_and_only_for_one_that_passed(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(ask(TERM), diagnosis=None, artefacts={}, incident="a", turn=1)
+    says = "Gradient clipping bounds the norm of the gradient before the optimizer step."
+    parts, _ = answer(settings, question, reply(answer=[{"text": says, "lines": []}]))
+    text = "\n".join(p.text for p in parts)
+    assert (says in text) is earned
+    assert (OWN_KNOWLEDGE in text) is earned
+
+
+def test_the_rules_words_prove_nothing(ask: MakeQuestion, settings: Settings, earned: bool) -> None:
+    question = replace(ask("Which rank is it?"), incident="a", turn=2)
+    parts, _ = answer(settings, question, reply(answer=[{"text": SAYS, "lines": ["R"]}]))
+    assert parts[0].text == only(question).text
