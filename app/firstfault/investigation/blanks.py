@@ -15,6 +15,7 @@ from pathlib import Path
 
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Category
 
 MOST_READ = 60
 """Quoted lines that are looked at for a name: those of the verdict come first."""
@@ -71,9 +72,13 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
 
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
-    """What a person is asked for: the node of the failing rank where only the rank is known."""
-    rank = diagnosis.first_failing_rank
-    return f"the node of rank {rank}" if blank.field == "host" and rank is not None else blank.say
+    """What a person is asked for. A node without a name is that of the failing rank, else of the deciding file."""
+    if blank.field != "host":
+        return blank.say
+    if diagnosis.first_failing_rank is not None:
+        return f"the node of rank {diagnosis.first_failing_rank}"
+    file = _log(diagnosis) if diagnosis.category is Category.HARDWARE else ""
+    return f"the node that {file} comes from" if file else blank.say
 
 
 def fill_commands(diagnosis: Diagnosis) -> Diagnosis:

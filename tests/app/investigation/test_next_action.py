@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from evals.cases import find_case
 
+from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import Diagnosis, Fix, NextArtefact
 from firstfault.investigation.next_action import (
     ActionKind,
@@ -119,6 +120,21 @@ def test_what_is_collected_of_an_open_verdict_says_what_follows() -> None:
         "raise the memory limit, or lower what the host holds",
         "ask the scheduler who ended it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rank", "category", "asked"),
+    [
+        (11, Category.HARDWARE, "NODE, the node of rank 11"),
+        (None, Category.HARDWARE, "NODE, the node that log.txt comes from"),
+        (None, Category.COMMUNICATION, "NODE, the name of the node"),
+    ],
+)
+def test_a_node_without_a_name_is_named_in_words(
+    fault: Diagnosis, rank: int | None, category: Category, asked: str
+) -> None:
+    told = replace(fault, host=None, first_failing_rank=rank, category=category)
+    assert fill_command("kubectl cordon NODE", told) == ("kubectl cordon NODE", (asked,))
 
 
 def test_every_door_for_machines_gives_it_by_the_schema(fault: Diagnosis) -> None:
