@@ -20,6 +20,7 @@ from firstfault_tools.findings import (
 )
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.metrics.sources.rank_table import RANK
 
 GATE = ("nan", "NaN", "NAN")
 LOOK_BACK = 64
@@ -35,7 +36,6 @@ _COUNT = expression(
 _LIST = expression(
     rf"(?i)(?<![\w./-])(?P<name>[\w./-]{{0,80}}(?:{_UNITS})[\w./-]{{0,80}})['\"]?\s?[=:]\s?\[(?P<values>\d+(?:,\s?\d+){{1,4095}})\]"
 )
-_RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
 _CUT = expression(r"(?i)\btruncat\w+|\blonger than\b|> ?max_(?:seq_)?len")
 _PER_STEP = expression(r"(?i)per_second|/s\b|seen|total|cumul|consumed|skipped|dropped|pad")
 
@@ -52,7 +52,7 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
 def _rank_of(text: str) -> int | None:
     rank = read_prefix(text)[0].rank
     if rank is None:
-        told = _RANK.search(text)
+        told = RANK.search(text)
         rank = int(told[1]) if told is not None else None
     return rank
 

@@ -21,6 +21,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.metrics.sources.rank_table import RANK
 
 BESIDE = ("kind:metrics.grad_norm_zero", "kind:zero.")
 
@@ -79,7 +80,6 @@ _STEP = expression(
 _PRINTED_CODE = expression(
     r"\blen\([^)]*\) ?(?:[<>!]|==)|\bdef |\bassert |\braise |^\s*File \"|f\"|f'|\bif \w"
 )
-_RANK = expression(r"(?i)(?:^|[\s(\[,])rank[ \t:=_#]{0,3}(\d{1,6})(?![\d.])")
 _CHECKPOINTING = (
     "gradient_checkpointing = True",
     "gradient_checkpointing=True",
@@ -169,7 +169,7 @@ def _read(
 
 def _rank_of(text: str) -> int | None:
     rank = read_prefix(text)[0].rank
-    told = _RANK.search(text) if rank is None and "ank" in text else None
+    told = RANK.search(text) if rank is None and "ank" in text else None
     return rank if told is None else int(told[1])
 
 

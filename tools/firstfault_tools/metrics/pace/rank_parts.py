@@ -31,6 +31,7 @@ from firstfault_tools.metrics.sources.rank_table import (
     find_host,
     is_ruled,
     read_heading,
+    read_values,
 )
 
 MAX_RANKS, MAX_LINES, MAX_LINE = 65_536, 8_192, 1_000
@@ -63,10 +64,6 @@ _FOR_DATA = expression(
 _COMPUTE = expression(r"(?i)(?<![a-z])(?:compute|fwd|bwd|forward|backward|gemm|kernels?)(?![a-z])")
 _HOST = expression(r"(?i)(?<![a-z])(?:host(?:name)?|node)[ =:]{1,2}([a-z][\w.-]{0,62})")
 _STEP = expression(r"(?i)\b(?:step|iter(?:ation)?)s?[ :=#]{0,3}(\d{1,9})\b")
-_PAIR = expression(
-    r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]{0,9}(?:\((?:ms|s|us)\))?[ \t]{0,9}[:=]?[ \t]{0,9}"
-    r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])"
-)
 _ROW = expression(r"(?i)\brank\s{0,3}(\d{1,6})\s?[:=]\s{0,4}(\d+(?:\.\d+)?)(?![\w.:])")
 _TIMED = expression(r"(?i)\b(?:ms|sec(?:onds?)?|time)\b")
 
@@ -202,11 +199,7 @@ def _read_pairs(number: int, text: str, found: dict[int, RankParts]) -> None:
     named = RANK.search(text)
     if named is None:
         return
-    pairs = [
-        (" ".join(p["name"].replace("_", " ").lower().split()), float(p["value"]))
-        for p in _PAIR.finditer(text, named.end())
-    ]
-    kept = [(n, v) for n, v in pairs if names_part(n)]
+    kept = [(n, v) for n, v in read_values(text, named) if names_part(n)]
     if len(kept) < 2 or len(found) >= MAX_RANKS:
         return
     one = found.setdefault(int(named[1]), RankParts(int(named[1])))

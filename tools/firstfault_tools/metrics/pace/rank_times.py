@@ -22,6 +22,7 @@ from firstfault_tools.metrics.sources.rank_table import (
     find_host,
     is_ruled,
     read_heading,
+    read_values,
 )
 
 GATE = (
@@ -43,10 +44,6 @@ _WAIT = expression(
     r"wait|waiting|waited|sync|barrier|collective)(?![a-z])"
 )
 _GPU = expression(r"(?i)(?<![a-z])(?:gpu|device|cuda)[ \t]{0,9}[-_=:#]?[ \t]{0,9}(\d{1,3})(?!\d)")
-_PAIR = expression(
-    r"(?P<name>[A-Za-z][A-Za-z_ /+-]{0,40}?)[ \t]{0,9}(?:\((?P<unit>ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]{0,9}[:=]?[ \t]{0,9}"
-    r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])(?:[ \t]*(?P<after>ms|us|s)\b)?"
-)
 _OWN_HOST = expression(r"\[?(?P<host>[A-Za-z][\w.-]{0,60}\d)(?:\]:?|:| \|)\s")
 OF_HOSTS = 1 << 30
 """Numbers from which on a row is that of a host, which tells no rank."""
@@ -184,25 +181,15 @@ def _read_line(number: int, text: str, found: dict[int, RankTimes]) -> None:
         rank = known.get(place, OF_HOSTS + len(found))
     else:
         rank = int(named[1])
-    compute = wait = 0.0
-    seen = [False, False]
-    for pair in _PAIR.finditer(text, named.end()):
-        name = pair["name"].replace("_", " ")
-        # "loss", "tokens/s" and the like carry numbers of their own between the times.
-        waits = _WAIT.search(name) is not None
-        if not waits and not _COMPUTE.search(name):
-            continue
-        value = float(pair["value"])
-        seen[waits] = True
-        if waits:
-            wait += value
-        else:
-            compute += value
-    if not all(seen):
+    # "loss", "tokens/s" and the like carry numbers of their own between the times
+    values = read_values(text, named)
+    wait = [v for name, v in values if _WAIT.search(name)]
+    compute = [v for name, v in values if _COMPUTE.search(name) and not _WAIT.search(name)]
+    if not wait or not compute:
         return
     host = place or find_host(text, named)
     gpu = _GPU.search(text)
-    _add(found, rank, number, text, compute, wait, host, int(gpu[1]) if gpu else None)
+    _add(found, rank, number, text, sum(compute), sum(wait), host, int(gpu[1]) if gpu else None)
 
 
 def _add(

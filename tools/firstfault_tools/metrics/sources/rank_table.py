@@ -30,6 +30,20 @@ _RULED = " |+-=:\t\r"
 _RANKS, _HOSTS = ("rank", "global_rank"), ("node", "host", "hostname")
 
 
+_VALUE = expression(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_+/ -]{0,40}?)[ \t]{0,9}(?:\((?:ms|s|us)\)|\[(?:ms|s|us)\])?[ \t]{0,9}[:=]?[ \t]{0,9}"
+    r"(?<![\w.-])(?P<value>\d{1,12}(?:\.\d{1,9})?)(?![\w.-]*[\d:])"
+)
+
+
+def read_values(text: str, named: re.Match[str]) -> list[tuple[str, float]]:
+    """(name in small letters, value) of what stands behind the name of a rank or host."""
+    found = _VALUE.finditer(text, named.end())
+    return [
+        (" ".join(m["name"].replace("_", " ").lower().split()), float(m["value"])) for m in found
+    ]
+
+
 def find_host(text: str, named: re.Match[str]) -> str | None:
     """Host that a line tells, or that stands right behind its rank. named: where RANK was found."""
     if told := _HOST_TOLD.search(text):
