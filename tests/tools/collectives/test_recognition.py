@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.collectives.recorder_builder import world
 
+from firstfault_tools.artefact import HEAD_BYTES, Artefact
 from firstfault_tools.collectives import environment, flight_recorder, ras
 from firstfault_tools.collectives.recorder_dump import rank_of_name
 from firstfault_tools.errors import ToolError
 from firstfault_tools.profile import memory_snapshot, profiler
-from firstfault_tools.registry import HEAD_BYTES, Artefact, Reader, readers
+from firstfault_tools.registry import Reader, readers
 from firstfault_tools.stacks import comparison
 
 MODULES = (flight_recorder, ras, environment, comparison, profiler, memory_snapshot)
