@@ -5,7 +5,7 @@ from __future__ import annotations
 from firstfault.investigation.examination import Examination
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
-from firstfault_tools.log.digest import Line
+from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.roles import Role
 
@@ -20,7 +20,7 @@ _HARMLESS = expression(
     r"on_error|ignore_errors|(?:log|loss|mean|std|rel|abs)[_ ]error|error ?[:=] ?\d{1,6}\.\d+(?:e[-+]?\d+)?|"
     r"FutureWarning|DeprecationWarning|UserWarning|Exception ignored (?:in|while)|"
     r"attempt \d+ ?(?:/|of) ?\d+|retrying in|panic=-?\d+|oops=panic)\b|"
-    r"severity[:=] ?corrected|\b(?:has|have|was|were) been corrected\b|requires? no (?:further )?action|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
+    r"(?:severity|type)[:=] ?corrected|\b(?:has|have|was|were) been corrected\b|requires? no (?:further )?action|[:=]\s*(?:0|no|none|n/a|not active|disabled)\s*$"
 )
 _INFO = expression(r"(?:^|[\s\]:])I(?:\d{4} |\s+[\w./-]+:\d+\])|\bINFO\b|\b[Ii]nfo\b ?[\]|:]")
 _NAMED_ERROR = expression(
@@ -30,6 +30,9 @@ _PART = expression(
     r"^.{0,60}?\b(?:Exception raised from \S+ at .{1,200}\(most recent call first\):|frame #\d+: )"
 )
 """Lines that carry on the message of the C++ library before them."""
+
+_RECORD = expression(r"(?P<record>\{\d+\}\[Hardware Error\]):(?P<corrected>.*\bcorrected\b)?")
+"""One line of a record of the kernel, which tells on another line whether it was corrected."""
 
 _AT_EXIT = expression(r"^.{0,80}?\bException ignored (?:in|while)\b")
 _RAISED = expression(r"^(?:\[?\w+\]?:? )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
@@ -46,6 +49,7 @@ def suspicious_lines(examination: Examination) -> list[Line]:
     out: list[Line] = []
     for digest in examination.logs.digests:
         told = at_exit = False
+        corrected = _corrected_records(digest)
         for number, text in digest.kept:
             if told and _PART.search(text):
                 continue
@@ -53,7 +57,7 @@ def suspicious_lines(examination: Examination) -> list[Line]:
             told = (digest.file, number) in explained
             if told or not _SUSPICIOUS.search(text) or (ignored and _RAISED.search(text)):
                 continue
-            if _HARMLESS.search(text):
+            if _HARMLESS.search(text) or _record_of(text) in corrected:
                 continue
             line = make_line(digest.file, number, text, digest.year)
             if _only_informs(text) or _is_outlived(examination.logs, line):
@@ -62,6 +66,19 @@ def suspicious_lines(examination: Examination) -> list[Line]:
             if len(out) >= MAX_SUSPICIOUS:
                 return out
     return out
+
+
+def _corrected_records(digest: FileDigest) -> frozenset[str]:
+    """Records of the kernel that say of themselves that the hardware corrected the error."""
+    told = (
+        m for _, text in digest.kept if "[Hardware Error]" in text and (m := _RECORD.search(text))
+    )
+    return frozenset(m["record"] for m in told if m["corrected"])
+
+
+def _record_of(text: str) -> str | None:
+    record = _RECORD.search(text) if "[Hardware Error]" in text else None
+    return record["record"] if record is not None else None
 
 
 def _only_informs(text: str) -> bool:

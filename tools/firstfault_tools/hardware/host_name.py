@@ -17,7 +17,7 @@ _ENDINGS = expression(
 )
 _TOOL = (
     r"dmesg|kern(?:el)?|kmsg|syslog|messages|journal(?:ctl)?|nvidia[-_]?smi|nvsmi|smi|dmon|topo|nvlink|"
-    r"dcgmi?|diag|ibstatu?s?|ibdiagnet|ethtool|perfquery|query|gpus?|health|log|logs|boot|k|m|q|t|x|qx"
+    r"dcgmi?|diag|ipmi(?:tool)?|sel|bmc|lspci|mcelog|ibstatu?s?|ibdiagnet|ethtool|perfquery|query|gpus?|health|log|logs|boot|k|m|q|t|x|qx"
 )
 _TOOL_AT_START = expression(rf"(?i)^(?:{_TOOL})(?=[-_.]|$)[-_.]*")
 _TOOL_AT_END = expression(rf"(?i)[-_.]+(?:{_TOOL})$")
