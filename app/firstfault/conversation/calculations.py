@@ -8,10 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firstfault.conversation.asked import Asked
-from firstfault.conversation.calculator_reply import load_shapes, reply_calculated, run_calculator
+from firstfault.conversation.calculator_reply import (
+    load_shapes,
+    reply_calculated,
+    run_calculator,
+    time_of_bytes,
+)
 from firstfault.conversation.divisions import find_divisions, say_divisions
 from firstfault.conversation.formula_answers import CAN_GIVE, answer_formula
-from firstfault.conversation.formulas import find_rate, read_amounts
+from firstfault.conversation.formulas import find_rate
 from firstfault.conversation.memory_questions import answer_memory
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
@@ -19,9 +24,7 @@ from firstfault.conversation.times import HOUR, say_time
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 
-_ASKS_LOSS = expression(
-    r"(?i)\b(?:fraction|share|percent\w*|%|how much)\b[^?\n]{0,30}\b(?:los[te]\w*|wast\w*|overhead)|\bhow much (?:time )?(?:do|would|will) we lose\b"
-)
+_ASKS_LOSS = expression(r"(?i)\b(?:fraction|share|percent\w*|%|how much)\b[^?\n]{0,30}\b(?:los[te]\w*|wast\w*|overhead)|\bhow much do we lose\b")  # fmt: skip
 _ASKS_GOODPUT = re.compile(r"(?i)\bgoodput|\beffective|\buseful|\bavailab")
 FAILURES_PER_GPU_HOUR = 2.0e-5
 """419 unexpected interruptions in 54 days on 16,384 H100s (arXiv 2407.21783, section 3.3.4)."""
@@ -144,7 +147,7 @@ def _interval(q: Quantities, asked: Asked) -> Reply:
                      ("A save takes 60 s and the job fails every 12 hours: how often should we save?",))  # fmt: skip
     assumed: list[str] = []
     gpus = q.gpus or 1
-    save = q.save_seconds or _time_of_bytes(q, asked)
+    save = q.save_seconds or time_of_bytes(q, asked)
     failure = _time_between_failures(q)
     if save is None:
         save = SAVE_SECONDS
@@ -187,28 +190,21 @@ f"% of the time goes into saves, lost work and restarts."),
             0,
             f"- Goodput is then {100 * (1 - float(_f(result, 'waste_share_at_best'))):.1f} % at the best.",
         )
-    if q.interval_seconds is not None and _ASKS_LOSS.search(asked.text) and not _ASKS_GOODPUT.search(asked.text):  # fmt: skip
+    goodput = _ASKS_GOODPUT.search(asked.text) is not None
+    if q.interval_seconds is not None and (goodput or _ASKS_LOSS.search(asked.text)):
         lines.insert(0, f"- {first}")
-        first = (
-            f"{100 * float(_f(result, 'waste_share')):.1f} % of the time is lost as set up: a save of {say_time(save)} every "
-            f"{say_time(q.interval_seconds)}, a failure every {say_time(mtbf * HOUR)}."
+        lost = float(_f(result, "waste_share"))
+        head = (
+            f"Goodput is {100 * (1 - lost):.1f} %"
+            if goodput
+            else f"{100 * lost:.1f} % of the time is lost"
         )
-    if q.interval_seconds is not None and _ASKS_GOODPUT.search(asked.text):
-        share = 100 * (1 - float(_f(result, "waste_share")))
-        lines.insert(0, f"- {first}")
         first = (
-            f"Goodput is {share:.1f} % as set up: a save of {say_time(save)} every {say_time(q.interval_seconds)}, a failure every "
+            f"{head} as set up: a save of {say_time(save)} every {say_time(q.interval_seconds)}, a failure every "
             f"{say_time(mtbf * HOUR)}, {say_time(inputs['restart_seconds'])} to restart."
         )
     return reply_calculated(asked, first, lines, "checkpoint_interval", inputs, result, assumed,
                   ("How do I make checkpoints faster?", "What should be in a checkpoint to resume exactly?"))  # fmt: skip
-
-
-def _time_of_bytes(q: Quantities, asked: Asked) -> float | None:
-    """Seconds of a save whose size and rate are told instead."""
-    text = asked.numbers or asked.text
-    rate, size = find_rate(text), read_amounts(text, q).get("size")
-    return size.value / rate if rate and size is not None else None
 
 
 _SPEAKS_OF_FAILURES = re.compile(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.formulas import find_rate, read_amounts
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply, link_what_if
 from firstfault.incidents.events import ToolUse
@@ -70,3 +71,10 @@ def reply_calculated(
     return Reply(
         "\n\n".join(b for b in blocks if b), f"calculator.{asked.intent}", suggestions, use
     )
+
+
+def time_of_bytes(q: Quantities, asked: Asked) -> float | None:
+    """Seconds of a save whose size and rate are told instead."""
+    text = asked.numbers or asked.text
+    rate, size = find_rate(text), read_amounts(text, q).get("size")
+    return size.value / rate if rate and size is not None else None

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -105,7 +106,8 @@ def asks_figure(text: str) -> bool:
 
 
 _SINCE = expression(
-    r"(?i)\b(?:since when|when did|when has|from when|(?:which|what) (?:step|time|moment))\b[^?\n]{0,40}\b(?:slow\w*|drop\w*|throughput|speed|degrad\w*|halv\w*|fall|fell)\b"
+    r"(?i)\bsince when\W*$|\bsince when (?:is|was|are) (?:it|this|that|the run|training)\b|"
+    r"\b(?:since when|when did|when has|from when|(?:which|what) (?:step|time|moment))\b[^?\n]{0,40}\b(?:slow\w*|drop\w*|throughput|speed|degrad\w*|halv\w*|fall|fell)\b"
 )
 
 
@@ -156,11 +158,54 @@ def tell_figure(t: Telling) -> str:
         return _say_eta(t)
     if _SINCE.search(t.asked.text) and (since := _since(t)):
         return since
-    if not asks_figure(t.asked.text):
+    if not asks_figure(t.asked.text) and not _SKIPPED.search(t.asked.text):
         return ""
+    if _SKIPPED.search(t.asked.text) and (skipped := _say_skipped(t)):
+        return skipped
+    if [f.name for f in _asked_for(t.asked.text)] == ["MFU"] and (derived := _derived_mfu(t)):
+        return derived
     curves = [c for f in _asked_for(t.asked.text) if (c := _curve(t, f)) is not None]
     once = list({(c.unit, c.rows[0].line, c.rows[0].value): c for c in curves}.values())
     return " ".join(_say(t, c) for c in once)
+
+
+_SKIPPED = expression(
+    r"(?i)\bhow many (?:\w+ )?(?:steps|iterations|updates)\b[^?\n]{0,20}\bskipped\b|\bhow many skipped\b"
+)
+
+
+def _say_skipped(t: Telling) -> str:
+    """How many steps the optimizer skipped, summed over the rows that count them; '' where none does."""
+    for file, series in t.record.artefacts.steps.items():
+        rows = _rows(series, "skipped")
+        if not rows:
+            continue
+        told = [r for r in rows if r.value > 0]
+        c = _Curve("skipped steps", "", file, rows, None)
+        counts_on = all(
+            b.value >= a.value for a, b in pairwise(rows)
+        )  # DeepSpeed counts on, Megatron by interval
+        total = rows[-1].value if counts_on else sum(r.value for r in told)
+        where = f": first told at step {told[0].step} ({_at(t, c, told[0])}), last at step {told[-1].step} ({_at(t, c, told[-1])})" if told else ""  # fmt: skip
+        return f"{total:,.0f} steps were skipped, by the logged rows{where}. {t.cause} {t.main}."
+    return ""
+
+
+def _derived_mfu(t: Telling) -> str:
+    """MFU of a log that prints none, from its TFLOP/s or tokens a second; '' where it prints one or neither."""
+    figures = {f.name: f for f in _figures()}
+    if _curve(t, figures["MFU"]) is not None:
+        return ""
+    speed = _curve(t, figures["TFLOP/s per GPU"]) or _curve(t, figures["throughput"])
+    if speed is None or not speed.unit.startswith((" TFLOP", " tokens")):
+        return ""
+    share, how = _share_of_peak(t, speed, _usual(speed.rows))
+    marks = f"{_at(t, speed, speed.rows[0])}, {_at(t, speed, speed.rows[-1])}"
+    return (
+        f"MFU is about {share:.0f} %: {how} ({marks}). 35 to 50 % is usual for dense models on well-connected nodes."
+        if share is not None
+        else ""
+    )
 
 
 def _curve(t: Telling, figure: _Figure) -> _Curve | None:
@@ -294,16 +339,24 @@ def _judged(t: Telling, c: _Curve, usual: float) -> str:
     if share is None:
         printed = _curve(t, next(f for f in _figures() if f.name == "MFU"))
         share = _usual(printed.rows) if printed is not None else None
-    if share is None and c.unit.startswith(" TFLOP"):
-        card = next((m for x in t.evidence.lines[:400] if (m := _GPU.search(x.text)) is not None), None)  # fmt: skip
-        name = card[1].upper() if card is not None else "H100"
-        share, how = 100 * usual / _PEAKS[name], f"{usual:,.0f} of {_PEAKS[name]} TFLOP/s{'' if card is not None else ', H100 assumed since no line names the card'}"  # fmt: skip
-    if share is None and c.unit == " tokens/s":
-        share, how = _mfu_of(t, usual)
+    if share is None:
+        share, how = _share_of_peak(t, c, usual)
     if share is None:
         return " Whether that is good takes the MFU: size of the model, kind of GPU and tokens a second and GPU; 35 to 50 % is usual for dense models."
     word = "good" if share >= 40 else "usual" if share >= 33 else "low"
     return f" That is {word}: MFU {share:.0f} % ({how}), and 35 to 50 % is usual for dense models on well-connected nodes."
+
+
+def _share_of_peak(t: Telling, c: _Curve, usual: float) -> tuple[float | None, str]:
+    """MFU from a speed, with how it was counted."""
+    if c.unit == " tokens/s":
+        return _mfu_of(t, usual)
+    if not c.unit.startswith(" TFLOP"):
+        return None, ""
+    card = next((m for x in t.evidence.lines[:400] if (m := _GPU.search(x.text)) is not None), None)
+    name = card[1].upper() if card is not None else "H100"
+    assumed = "" if card is not None else ", H100 assumed since no line names the card"
+    return 100 * usual / _PEAKS[name], f"{usual:,.0f} of {_PEAKS[name]} TFLOP/s{assumed}"
 
 
 def _mfu_of(t: Telling, tokens: float) -> tuple[float | None, str]:

@@ -28,3 +28,15 @@ def define_each(names: tuple[str, ...]) -> list[str]:
 def explain_terms(text: str) -> list[str]:
     """Plain sentences for the terms that `text` uses."""
     return [say for word, say in load_glossary() if word.search(text)][:MAX_TERMS]
+
+
+_ASKS_TERM = re.compile(
+    r"(?i)^\W*(?:what(?:.?s| is| are| does)|explain|define|meaning of|was ist|qu.est-ce que|что такое|什么是)\b\W*"
+    r"(?:an? |the |ein |eine |le |la )?(?P<term>[\w./ -]{2,40})"
+)
+
+
+def define_asked(text: str) -> str:
+    """The sentence on the term that a question asks for ("what is MIG"); '' where none is asked for or known."""
+    found = _ASKS_TERM.search(text)
+    return next(iter(explain_terms(found["term"])), "") if found is not None else ""

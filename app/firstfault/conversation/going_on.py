@@ -136,6 +136,25 @@ def tell_leave_alone(f: Facts) -> str:
     return f"No, not before the cause is removed: nothing that was read says that it is. {f.cause} {f.main}.{_next_time(f)}{fix}"
 
 
+def tell_stop_now(f: Facts) -> str:
+    """Whether a run that goes on is to be stopped, by what it still gains."""
+    d = f.diagnosis
+    if d.verdict is Verdict.HEALTHY:
+        return f"No, let it run: nothing is wrong in what was read. {f.cause} {f.main}."
+    if d.verdict is not Verdict.FAULT:
+        return f"Not yet: the cause is open, so save stacks and logs of all ranks first. {f.cause} {f.main}."
+    fix = f" Then: {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
+    if d.category is Category.NUMERICAL:
+        return f"Yes, now: steps after the numbers went wrong are lost, and each save may take the place of a sound one. {f.cause} {f.main}.{fix}"
+    if (
+        d.category is Category.PERFORMANCE
+        or steps_after(f)
+        or f.record.last_trained != f.record.last_step
+    ):
+        return f"Yes, but right after the next save, so that nothing has to be repeated: it still trains, and goes on losing time until the cause is gone. {f.cause} {f.main}.{fix}"
+    return f"Yes, once stacks and logs of all ranks are saved: it makes no progress, and waiting costs GPU-hours. {f.cause} {f.main}.{fix}"
+
+
 def _names_again(f: Facts) -> bool:
     """The host at fault is among those of the run that started again."""
     steps, host = steps_after(f), f.diagnosis.host

@@ -51,7 +51,7 @@ from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.suspects import tell_suspect, which_memory
 from firstfault.conversation.telling import SURE, Telling
-from firstfault.conversation.topics import team_of
+from firstfault.conversation.topics import team_of, topics_in
 from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.investigation.next_action import choose_action, write_action
@@ -265,6 +265,8 @@ def _disproof(t: Telling) -> str:
 
 def _others(t: Telling) -> str:
     d = t.diagnosis
+    if topics_in(t.asked.text) and (told := _suspect(t)):
+        return told
     if len(d.hypotheses) < 2:
         return f"No other cause fits the evidence that was given. It shows: {t.cause} {t.main}."
     rows = [

@@ -21,6 +21,7 @@ from firstfault.conversation.going_on import (
     tell_back,
     tell_leave_alone,
     tell_notice,
+    tell_stop_now,
     tell_well_again,
 )
 from firstfault.conversation.growth import tell_last_long
@@ -135,6 +136,7 @@ _BY_CURVES = (("odd_steps", tell_odd_steps), ("figure", tell_figure), ("value", 
 """What the step series tell comes before any wording that a single fact shares."""
 _FIRST = frozenset(
     [
+        "stop_now",
         "started",
         "by_itself",
         "attempts",
@@ -443,6 +445,7 @@ _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_co
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "stop_now": tell_stop_now,
     "started": tell_started,
     "by_itself": tell_by_itself,
     "attempts": tell_attempts,

@@ -49,3 +49,16 @@ def say_missing(text: str) -> str:
         if not any(p.search(text) for p in row.unless):
             return row.say
     return ""
+
+
+_EVIDENCE = (
+    ("slow", "the step times of the whole log (when it began), what changed then (code, image, data, nodes, settings), and `nvidia-smi -q -d PERFORMANCE,CLOCK` of every node"),
+    ("hang|hung|stuck|stop", "the last 200 lines of every rank and, before anything is killed, `py-spy dump --pid PID` of every process"),
+    ("", "the last 200 lines of every rank, with the first error, and `dmesg -T` of its host"),
+)  # fmt: skip
+
+
+def say_evidence(text: str) -> str:
+    """A complaint without a log: what would show its cause."""
+    wanted = next(w for words, w in _EVIDENCE if re.search(words, text, re.IGNORECASE))
+    return f"There is no incident here yet, so no cause can be told. Paste or drop {wanted}."

@@ -114,7 +114,9 @@ def tell_duration(f: Facts) -> str:
         line = f.first_line
         at = f.evidence.time_of(line, f.year) if line is not None else None
         until = at if at is not None and begin < at <= end else last or end
-        return f"{(until - begin) / 60:.1f} minutes of it are in what was read: from {say_moment(begin)} to the fault at {say_moment(until)} (UTC)."
+        end_of = "the fault at" if f.diagnosis.verdict is Verdict.FAULT else "the last line at"
+        until = until if f.diagnosis.verdict is Verdict.FAULT else end
+        return f"{(until - begin) / 60:.1f} minutes of it are in what was read: from {say_moment(begin)} to {end_of} {say_moment(until)} (UTC)."
     if last is not None and end - last > 1:
         return (
             f"{(end - last) / 60:.1f} minutes passed between the last reported step ({say_moment(last)}) and the last "

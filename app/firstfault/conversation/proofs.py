@@ -6,12 +6,16 @@ from functools import cache
 from pathlib import Path
 
 from firstfault.conversation.growth import say_growth
+from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.telling import Telling
+from firstfault.conversation.words import plain_words
 from firstfault.investigation.next_action import choose_action, write_action
+from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("proofs.yaml")
+LEAST_LETTERS = 3
 
 
 def _check(t: Telling) -> str:
@@ -21,6 +25,20 @@ def _check(t: Telling) -> str:
         return ""
     reading = "".join(f"\n- {shown}: {follows}" for shown, follows in action.reading)
     return f"\n\nThe check for this cause itself: {write_action(action)} {t.sources.marks(action.citations, t.diagnosis)}\n\n```bash\n{action.command}\n```\n{reading}"
+
+
+RARE = 3
+"""Lines that may hold a word for it to name one thing."""
+
+
+def _named_lines(t: Telling) -> str:
+    """The lines that name what the question suspects; '' where no rare word of it is in the log."""
+    words = {w for w in tokenize(t.asked.text) if len(w) > LEAST_LETTERS} - plain_words()
+    held = {w: [x for x in t.evidence.lines if w in set(tokenize(x.text))] for w in words}
+    found = [x for lines in held.values() if 0 < len(lines) <= RARE for x in lines]
+    once = list({(x.file, x.number): x for x in found}.values())[:2]
+    told = "; ".join(f"`{x.text.strip()[:160]}` ({at_line(t, x.file, x.number, x.text)})" for x in once)  # fmt: skip
+    return f" Lines that name what you suspect: {told}." if told else ""
 
 
 @cache
@@ -50,7 +68,8 @@ def tell_proof(t: Telling) -> str:
         None,
     )
     rival = f" The next explanation would then be: {other.root_cause} {t.sources.marks(other.for_[:2], d)}." if other is not None else ""  # fmt: skip
+    named = _named_lines(t)
     return (
         f"By one experiment; the log alone makes it {d.confidence.value}: {row['test']}. It is proven where {row['shows']}; it is refuted where "
-        f"{row['else']}.{rival}{run}{own}\n\nWhat the log shows already: {t.cause}{where} {t.main}.{f' {grown}' if grown else ''}{earlier}"
+        f"{row['else']}.{rival}{run}{own}\n\nWhat the log shows already: {t.cause}{where} {t.main}.{f' {grown}' if grown else ''}{named}{earlier}"
     )

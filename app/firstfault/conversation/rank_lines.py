@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from firstfault.conversation.evidence import Line
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.scan import make_line
+from firstfault_tools.log.work import read_work_line
 
-_ENQUEUED = expression(
-    r"(?i)last enqueued(?: NCCL)? work: (?P<enq>-?\d+), last completed(?: NCCL)? work: (?P<comp>-?\d+)"
-)
-_RANK = expression(r"\bRank (?P<rank>\d{1,6})\b")
+LEAST_RANKS, NO_YEAR = 3, 1970
+
 _RANKS_OF = expression(
     r"(?i)\b(?P<host>[a-z][\w.-]*\d[\w.-]*|[a-z]+\d*)\b[ :=]{0,2}(?:8x \w+ )?[\[(]?ranks? (?P<first>\d{1,6})-(?P<last>\d{1,6})|"
     r"\branks? (?P<first2>\d{1,6})-(?P<last2>\d{1,6}) (?:on|at|@) (?P<host2>[\w.-]{2,60})|"
@@ -36,16 +36,15 @@ class Straggler:
 
 def find_straggler(lines: Sequence[Line]) -> Straggler | None:
     """The one rank that had not entered the collective that the others wait in; None where several or none lag."""
-    last: dict[int, tuple[int, Line]] = {}
+    groups: dict[str, dict[int, tuple[int, Line]]] = {}
     for line in lines:
-        found = _ENQUEUED.search(line.text)
-        if found is None:
+        if "last enqueued" not in line.text:
             continue
-        named = _RANK.search(line.text)
-        rank = line.place.rank if line.place.rank is not None else int(named["rank"]) if named is not None else None  # fmt: skip
-        if rank is not None:
-            last[rank] = int(found["enq"]), line
-    if len(last) < 3:
+        report = read_work_line(make_line(line.file, line.number, line.text, NO_YEAR))
+        if report is not None and report.enqueued is not None:
+            groups.setdefault(report.group, {})[report.rank] = report.enqueued, line
+    last = max(groups.values(), key=len, default={})  # counters of one process group alone compare
+    if len(last) < LEAST_RANKS:
         return None
     least = min(enq for enq, _ in last.values())
     behind = [r for r, (enq, _) in last.items() if enq == least]

@@ -44,6 +44,10 @@ _TRENDS = expression(
     r"went|trend|converg\w*|get(?:ting)? (?:better|worse)|stable|over time|develop\w*)\b"
 )
 _BEGINS = expression(r"(?i)\b(?:at the (?:start|beginning)|in the beginning|initial\w*|first)\b")
+_JUDGES = expression(
+    r"(?i)\b(?:symptoms?|causes?|reason|blame|matter|related|culprit|harmless|dangerous)\b"
+)
+"""What a value means is asked, and not the value."""
 _PER_STEP = expression(r"(?i)\b(?:per|a|each) (?:step|iteration)\b|\bhow (?:fast|quickly)\b")
 
 
@@ -77,6 +81,8 @@ class Column:
 
 def tell_record(f: Facts) -> str:
     """The values of the keys that the question names; '' where it names none that is printed."""
+    if _JUDGES.search(f.text):
+        return ""
     columns = find_columns(f)
     words = {w for w in tokenize(f.text) if w.isalpha()} - _no_keys()
     if columns and len(words - {w for c in columns for w in _words_of(c.key)}) > MOST_LEFT:

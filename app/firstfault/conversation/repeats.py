@@ -156,7 +156,6 @@ def _say_window(f: Facts) -> str:
     )
 
 
-_ASKS_COUNT = expression(r"(?i)\bhow (?:many|often)\b")
 _WORD = expression(r"[A-Za-z]{4,}")
 STEM = 5
 """Letters that two forms of a word share ("skipped", "Skipping")."""

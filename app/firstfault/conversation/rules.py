@@ -18,11 +18,11 @@ from firstfault.conversation.board import Board, lay_board, say_board
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.evidence_lines import answer_words
 from firstfault.conversation.facts import Facts
-from firstfault.conversation.glossary import explain_terms
+from firstfault.conversation.glossary import define_asked, explain_terms
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, asks_first
-from firstfault.conversation.missing import say_missing
+from firstfault.conversation.missing import say_evidence, say_missing
 from firstfault.conversation.page_search import is_of_another_field, names_field, unknown_share
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
@@ -30,7 +30,7 @@ from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
-from firstfault.conversation.searches import is_of_incident, tell_absent, tell_lines
+from firstfault.conversation.searches import is_of_incident, tell_absent, tell_lines, tell_normal
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.speech import find_speech, say_in
 from firstfault.conversation.statements import Moved, reply_to_statement
@@ -178,8 +178,10 @@ class RuleAnswerer:
             fact = answer_fact(question, question.diagnosis, asked, sources)
             if fact is not None:
                 return Reply(fact[1], f"incident.{fact[0]}", suggest(question.diagnosis, fact[0]))
-        if question.diagnosis is not None and asked.intent not in _OF_ADVICE:
+        if question.diagnosis is not None and asked.intent not in _OF_ADVICE | {"how_much"}:
             asked = self._means(asked, of_run=True)
+        if question.diagnosis is not None and asked.intent == "how_to" and _HOW_TO_IT.match(asked.text):  # fmt: skip
+            asked = replace(asked, intent="fix", family=Family.INCIDENT)
         if asked.family is Family.INCIDENT and question.diagnosis is not None:
             if asked.intent == "board":
                 return Reply(
@@ -201,14 +203,14 @@ class RuleAnswerer:
         if asked.intent == "other_job":
             return Reply(OTHER_JOB, "none.evidence", _chips(question.diagnosis))
         if question.diagnosis is None and asked.intent == "complaint":
-            return ask_for_evidence(asked)
+            return Reply(say_evidence(asked.text), "none.evidence", SUGGESTED)
         if question.diagnosis is None and (lacks := say_missing(asked.text)):
             return Reply(lacks, "none.missing", SUGGESTED)
         if question.diagnosis is None and _about_an_incident(asked):
             return decline(asked, None)
         if question.diagnosis is None and is_of_another_field(question.text):
             return _define(asked) or decline(asked, None)
-        if question.diagnosis is not None and _asks_why(asked):
+        if question.diagnosis is not None and (_asks_why(asked) or _asks_why_slow(asked, question.diagnosis)):  # fmt: skip
             told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
             if told is not None:
                 return told
@@ -317,16 +319,10 @@ def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
     return replace(reply, text=lead + reply.text)
 
 
-_ASKS_TERM = re.compile(
-    r"(?i)^\W*(?:what(?:.?s| is| are| does)|explain|define|meaning of|was ist|qu.est-ce que|что такое|什么是)\b\W*(?:an? |the |ein |eine |le |la )?(?P<term>[\w./ -]{2,40})"
-)
-
-
 def _define(asked: Asked) -> Reply | None:
     """One sentence of the glossary to a term that no page explains; None where it has none."""
-    found = _ASKS_TERM.search(asked.text)
-    said = explain_terms(found["term"]) if found is not None else []
-    return Reply(said[0], "knowledge.what_is", SUGGESTED) if said else None
+    said = define_asked(asked.text)
+    return Reply(said, "knowledge.what_is", SUGGESTED) if said else None
 
 
 def _say_what_is_known(
@@ -335,6 +331,12 @@ def _say_what_is_known(
     """No tool answers it: the lines that hold nearly all it speaks of, else that the log does not show it."""
     facts = Facts(question, diagnosis, sources, asked)
     lines = answer_words(question, sources) or tell_lines(facts)
+    if not lines and asked.intent == "normal":
+        return Reply(tell_normal(facts), "incident.normal", suggest(diagnosis, ""))
+    if not lines and re.match(r"(?i)\W*(?:and |but |so )?why\b", asked.text):
+        told = answer_from_incident(question, diagnosis, replace(asked, intent="why"), sources)
+        if told is not None:
+            return told
     if not lines and not is_of_incident(facts) and not names_field(question.text):
         return decline(asked, diagnosis)
     if not lines:
@@ -343,6 +345,10 @@ def _say_what_is_known(
     return Reply(text, "incident.lines", suggest(diagnosis, ""))
 
 
+_HOW_TO_IT = re.compile(
+    r"(?i)\W*(?:and |so |ok,? )?how (?:do|can|should|to)\b(?: (?:i|we))?\s(?:\w+ ){1,3}(?:it|this|that)\W*$"
+)
+"""How to do something about what the incident shows."""
 _OF_ADVICE = frozenset(["should", "how_to", "what_do"])
 """Ways of asking for practice, which a page answers also where an incident is at hand."""
 _TOLD_BY_LINES = frozenset(["how_much", "find", "which", "what_is", "should", "normal"])
@@ -397,22 +403,19 @@ def _asks_why(asked: Asked) -> bool:
     return asked.intent == "why_general" and named is not None
 
 
+_SLOW = re.compile(
+    r"(?i)^\W*(?:and |so )?why\b.*\b(?:slow\w*|low|tflops?|mfu|throughput|utili[sz]ation|tokens?|only \d)"
+)
+
+
+def _asks_why_slow(asked: Asked, diagnosis: Diagnosis) -> bool:
+    """Why it is slow, where the verdict is what makes it slow."""
+    return diagnosis.category is Category.PERFORMANCE and _SLOW.search(asked.text) is not None
+
+
 def _names_the_run(asked: Asked) -> bool:
     """A short "which" of the run at hand: the verdict names the thing."""
     return asked.intent == "which" and len(asked.text.split()) <= SHORT and re.match(r"(?i)\W{0,8}(?:and |so |but )?which\b", asked.text) is not None  # fmt: skip
-
-
-_EVIDENCE = (
-    ("slow", "the step times of the whole log (when it began), what changed then (code, image, data, nodes, settings), and `nvidia-smi -q -d PERFORMANCE,CLOCK` of every node"),
-    ("hang|hung|stuck|stop", "the last 200 lines of every rank and, before anything is killed, `py-spy dump --pid PID` of every process"),
-    ("", "the last 200 lines of every rank, with the first error, and `dmesg -T` of its host"),
-)  # fmt: skip
-
-
-def ask_for_evidence(asked: Asked) -> Reply:
-    """A complaint without a log: what would show its cause."""
-    wanted = next(w for words, w in _EVIDENCE if re.search(words, asked.text, re.IGNORECASE))
-    return Reply(f"There is no incident here yet, so no cause can be told. Paste or drop {wanted}.", "none.evidence", SUGGESTED)  # fmt: skip
 
 
 def decline(asked: Asked, diagnosis: Diagnosis | None) -> Reply:

@@ -74,6 +74,7 @@ def steps_lost(t: Telling) -> str:
     return f" ({last.step - saved.step:,} steps, {saved.step + 1} to {last.step})"
 
 
+_SAVE_FAILS = expression(r"(?i)error|exception|fail|no space|quota|denied|incomplete|corrupt")
 _ASKS_BACK = expression(
     r"(?i)\b(?:should|must|need|have to|do) (?:i|we)\b[^?\n]{0,20}\b(?:roll|go|rewind|resume|restart)"
 )
@@ -153,6 +154,12 @@ def _about_step(t: Telling, step: int, best: SaveEvent | None) -> str:
     if _says_unusable(t, step):
         return f"No: {t.whole_cause} {t.main}.{instead}"
     if not own:
+        name = expression(
+            rf"(?i)\b(?:step|iter|iteration|checkpoint|ckpt|global_step)[-_ ]?0*{step}\b"
+        )
+        told = next((x for x in t.evidence.lines if name.search(x.text) and _SAVE_FAILS.search(x.text)), None)  # fmt: skip
+        if told is not None:
+            return f"No: {at_line(t, told.file, told.number, told.text)} tells of trouble with it: `{told.text.strip()[:200]}`.{instead} {t.cause} {t.main}."
         if not record.checkpoints.events and best is None:
             return ""
         return f"No line tells of a checkpoint of step {step}.{instead}"
@@ -181,7 +188,7 @@ def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:
             f"None that is known to be whole: the save of {torn.name} was begun and no line says that it was finished, "
             + f"{at_event(t, torn)}. Look for the newest complete one in the folder."
         )
-    return f"No: no line that was read tells of a saved checkpoint{until}. Look into the output folder; without one there, that work is lost. The fault: {t.cause} {t.main}."
+    return f"Not shown: no line that was read tells of a saved checkpoint{until}. Look into the output folder; without one there, that work is lost. The fault: {t.cause} {t.main}."
 
 
 def tell_restart(t: Telling) -> str:

@@ -12,6 +12,7 @@ from firstfault.conversation.topics import topics_in
 from firstfault.conversation.words import TABLE, plain_words
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 
 MOST = 4
@@ -36,7 +37,7 @@ _CHANGES = expression(
 _NO_CHANGE = expression(r"\.(?:cc|cpp|cu|h):\d+ -> \d|frame #")
 """NCCL's trace of an error going up, which also prints an arrow."""
 _EITHER = expression(
-    r"(?i)(?:\b(?:is|was|are|were|be)\b(?: (?:it|this|that|they|the \w+))?|[,:])\s+(?P<list>[^?\n,]{2,40}(?:, ?[^?\n,]{2,40}){0,3},? or [^?\n,]{2,40})"
+    r"(?i)(?:\b(?:is|was|are|were|be)\b(?: (?:it|this|that|they|the \w+))?|[,:]|^)\s*(?P<list>[^?\n,]{2,40}(?:, ?[^?\n,]{2,40}){0,3},? or [^?\n,]{2,40})"
 )
 _CUT = expression(r"(?i),? \bor\b |, ")
 _NO_OPTION = expression(
@@ -77,6 +78,8 @@ def is_of_incident(f: Facts) -> bool:
     if any(say.search(f.text) for say, _, _ in _absent()):
         return True
     words = {w for w in tokenize(f.text) if len(w) > 2} - plain_words()
+    if words & set(tokenize(f.diagnosis.root_cause)):
+        return True
     return any(words & set(tokenize(x.text)) for x in f.evidence.lines)
 
 
@@ -87,6 +90,13 @@ def tell_absent(f: Facts) -> str:
     if where is None:
         return f"The log does not show that: none of the {len(f.evidence.lines):,} lines read answers it. {shows}"
     return f"The log does not show that: no line that was read gives {where[0]}. It would stand in {where[1]}. {shows}"
+
+
+def tell_normal(f: Facts) -> str:
+    """Whether what is seen is normal, by the verdict."""
+    sound = f.diagnosis.verdict is Verdict.HEALTHY
+    head = "Yes, by what was read" if sound else "No" if f.diagnosis.verdict is Verdict.FAULT else "Not shown"  # fmt: skip
+    return f"{head}: {f.cause} {f.main}."
 
 
 def tell_changes(f: Facts) -> str:

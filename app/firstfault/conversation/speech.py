@@ -22,7 +22,10 @@ _ENGLISH = expression(
 )
 _VERDICTS = (
     ("only_if", expression(r"(?i)^only\b")),
-    ("not_shown", expression(r"(?i)^(?:not (?:shown|proven)|the evidence does not say)\b")),
+    (
+        "not_shown",
+        expression(r"(?i)^(?:not (?:shown|proven)|the (?:evidence|log) does not (?:say|show))\b"),
+    ),
     ("yes", expression(r"(?i)^yes\b")),
     ("no", expression(r"(?i)^no\b")),
 )

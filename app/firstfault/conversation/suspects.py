@@ -35,6 +35,10 @@ _NETWORK_PART = expression(
     r"(?i)\bnetwork|\bnic\b|\bhca\b|mlx\d|infiniband|\bib\b|\broce\b|\bcable|optic|transceiver|\befa\b|(?<!pcie )(?<!nvlink )\blink\b"
 )
 """A fault of hardware is one of the network only where the cause names a part of it."""
+_BLAMES = expression(
+    r"(?i)\b(?:blame|guilty|culprit|broken|bad|faulty|defective|dead|at fault|first)\b"
+)
+_SYMPTOM = expression(r"(?i)\b(?:symptom|consequence)\b")
 _SETTING = expression(r"\b\w+=\S+")
 _WHY = expression(
     r"(?i)^\W*(?:and |but |so )?(?:why|how come)\b(?! (?:isn.?t|not|wasn.?t|is it not))"
@@ -54,7 +58,8 @@ def tell_suspect(f: Facts) -> str:
     d = f.diagnosis
     if _WHY.search(f.text):
         return ""
-    if named := answer_named(f, f.evidence):
+    blamed = _BLAMES.search(f.text) is not None and d.verdict is Verdict.FAULT
+    if not blamed and (named := answer_named(f, f.evidence)):
         return named
     what = f.asked.named.get("what", "")
     topics = topics_in(what) if what else topics_in(f.text)
@@ -67,14 +72,21 @@ def tell_suspect(f: Facts) -> str:
     if other := which_memory(f):
         flat = say_flat(f, _GPU_COLUMN)
         return f"No. {other}{f.cause} {f.main}. {flat} {say_growth(f)}".replace("  ", " ").strip()
-    hard = any(x.id == "hardware" for x in topics)
-    if place := _of_place(f, hard):
+    if topics and _SYMPTOM.search(f.text):
+        in_cause = any(x.word.search(f.whole_cause) for x in topics)
+        return f"{'The cause' if in_cause else 'A symptom, not the cause'}, by this evidence ({d.confidence.value}): {_first_fault(f)}"
+    of_hardware = any(x.id == "hardware" for x in topics)
+    if place := _of_place(f, of_hardware):
         return place
     accused = next((x for x in topics if _is_accused(f, x, what)), None)
     if accused is not None:
         return f"Yes, that is where the evidence points ({d.confidence.value}): {_first_fault(f)}{_kin(f, topics, accused)}"
     if not topics:
-        return ""
+        return answer_named(f, f.evidence) if blamed else ""
+    cause = f.whole_cause.replace("network file system", "NFS")
+    part = next((x for x in topics if x.named_in_causes and x.word.search(cause)), None)
+    if part is not None:
+        return f"In part: the cause is of another kind and names it ({d.confidence.value}): {f.whole_cause} {f.main}.{_kin(f, topics, part)}"
     head = "Not shown, and not ruled out" if d.confidence is Confidence.POSSIBLE else "No, not by this evidence"  # fmt: skip
     told = "".join(_for_and_against(f, x, what) for x in topics[:2])
     return f"{head} ({d.confidence.value}): {_first_fault(f)}{told}{_kin(f, topics, None)}"
@@ -123,6 +135,8 @@ def _is_accused(f: Facts, topic: Topic, what: str) -> bool:
         return _NETWORK_PART.search(d.root_cause) is not None
     if d.category is topic.categories[0]:
         return True
+    if d.category is Category.PERFORMANCE:  # it has no part of its own: the cause names one
+        return topic.seen.search(d.root_cause) is not None
     own = topic.word.search(said) or topic.seen.search(said)
     return d.category in topic.categories and own is not None
 

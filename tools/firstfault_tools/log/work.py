@@ -58,13 +58,16 @@ def read_work(digest: FileDigest) -> tuple[WorkReport, ...]:
         position = digest.position(number)
         if position < 0 or digest.kept[position][0] != number:
             continue
-        report = _read_line(make_line(digest.file, number, digest.kept[position][1], digest.year))
+        report = read_work_line(
+            make_line(digest.file, number, digest.kept[position][1], digest.year)
+        )
         if report is not None:
             out.append(report)
     return tuple(out)
 
 
-def _read_line(line: Line) -> WorkReport | None:
+def read_work_line(line: Line) -> WorkReport | None:
+    """What one line says of a rank's collective; None for lines of other kinds."""
     text = line.text
     work = _WORK.search(text)
     status = _STATUS.search(text)
