@@ -300,7 +300,7 @@ def _wording(
         text, cause = explain_unknown(examination, judgement, book)
         return text, name_open(cause, artefacts), None
     if judgement.verdict is Verdict.UNKNOWN:
-        text = explain_open(examination, finding, knowledge, book, main)
+        text = explain_open(examination, finding, book, main)
         return text, name_open(f"Not decided: {finding.title}", artefacts), category
     activity = name_activity(examination, finding)
     cause = name_cause(finding, find_companions(examination, finding), activity)

@@ -165,11 +165,7 @@ def _say_place(examination: Examination, finding: Finding, book: CitationBook) -
 
 
 def explain_open(
-    examination: Examination,
-    finding: Finding,
-    knowledge: Knowledge,
-    book: CitationBook,
-    main: Sequence[int],
+    examination: Examination, finding: Finding, book: CitationBook, main: Sequence[int]
 ) -> str:
     """What was seen of an end or a wait whose reason is not in what was read, and what else was seen."""
     parts = [_say_deciding(finding, main).replace(" decides", " is what is known")]

@@ -39,7 +39,7 @@ def place_named(incident: LogIncident, finding: Finding) -> Place:
     if not pod and FindingRole.POD_REMOVED in finding.roles:
         pod = _pod_described(incident, finding)
     return Place(
-        host=finding.host or (_host_in_front(incident, finding) if bus else None),
+        host=finding.host or (_host_in_front(finding) if bus else None),
         pid=finding.pid,
         gpu=finding.gpu_index,
         pci=bus,
@@ -79,7 +79,7 @@ def _pod_in_front(finding: Finding) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _host_in_front(incident: LogIncident, finding: Finding) -> str | None:
+def _host_in_front(finding: Finding) -> str | None:
     """Host that a launcher or a collector put in front of the lines."""
     hosts = {read_prefix(e.text)[0].host for e in finding.evidence[:3]}
     return next(iter(hosts)) if len(hosts) == 1 else None

@@ -72,7 +72,7 @@ def explain(dumps: Mapping[int, Dump]) -> Blame:
     """Verdict over the dumps of one incident, by rank. Never raises on dumps that were read."""
     steps = align_collectives(dumps)
     transfers = pair_transfers(dumps)
-    waiting = _waits(dumps, steps, transfers)
+    waiting = _waits(steps, transfers)
 
     mismatch = _first_mismatch(steps)
     if mismatch is not None:
@@ -116,9 +116,7 @@ def _first_mismatch(steps: tuple[Step, ...]) -> Step | None:
     return next((s for s in steps if s.match in MISMATCHES), None)
 
 
-def _waits(
-    dumps: Mapping[int, Dump], steps: tuple[Step, ...], transfers: tuple[Transfer, ...]
-) -> dict[int, Wait]:
+def _waits(steps: tuple[Step, ...], transfers: tuple[Transfer, ...]) -> dict[int, Wait]:
     """Per rank its first unfinished operation that lacks somebody, else its first unfinished one."""
     found: dict[int, list[Wait]] = {}
     for step in steps:

@@ -103,7 +103,7 @@ def redact_field(name: str, text: str) -> str:
     text = make_encodable(text)
     strength = judge_name(name)
     if strength >= Strength.MEDIUM and is_secret(strength, text, Value(0, len(text), True)):
-        return f"<redacted:{_kind_of(name, text)}>"
+        return f"<redacted:{_kind_of(name)}>"
     return redact(text)
 
 
@@ -198,7 +198,7 @@ def _find_named(text: str) -> Iterator[_Found]:
                 continue
             if "token" in name.lower() and strength is Strength.STRONG and said.isdigit():
                 continue
-            yield _Found(value.start, value.end, _kind_of(name, said))
+            yield _Found(value.start, value.end, _kind_of(name))
 
 
 def _find_netrc(text: str) -> Iterator[_Found]:
@@ -224,7 +224,7 @@ _FINDERS: tuple[Callable[[str], Iterator[_Found]], ...] = (
 )
 
 
-def _kind_of(name: str, said: str) -> str:
+def _kind_of(name: str) -> str:
     lower = name.lower()
     if any(t in lower for t in _TRACKERS):
         return "tracker_key"

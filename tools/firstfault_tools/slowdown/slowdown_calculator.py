@@ -92,7 +92,7 @@ def run_slowdown(
     ]
     return {
         "schema": "firstfault.slowdown/1",
-        "sentence": _say(rows, count, hours_left, price),
+        "sentence": _say(rows, hours_left, price),
         "assumptions": [
             f"{count} GPUs" + ("" if gpus else ", as many as times were given: state them with --gpus"),
             f"{hours_left:g} h left to run: state them with --hours-left",
@@ -132,7 +132,7 @@ def _worker(row: Mapping[str, Any], number: int) -> Any:
     )
 
 
-def _say(rows: Sequence[Any], gpus: int, hours: float, price: float | None) -> str:
+def _say(rows: Sequence[Any], hours: float, price: float | None) -> str:
     if not rows:
         return "No rank, host or stage makes the step longer than the others would: nothing to gain by replacing one."
     first = rows[0]

@@ -137,7 +137,7 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     out = []
     for check in CHECKS:
         if check.name in said:
-            found = _judge(incident, check, said[check.name], findings)
+            found = _judge(incident, check, said[check.name])
             out += [found] if found is not None else []
     return out
 
@@ -176,9 +176,7 @@ def _note(said: Statements, check: Check, match: re.Match[str], line: Line) -> N
         said.values.setdefault(0, "")
 
 
-def _judge(
-    incident: LogIncident, check: Check, said: Statements, findings: Sequence[Finding]
-) -> Finding | None:
+def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | None:
     votes = Counter(said.values.values())
     quiet = 0
     if check.silent:

@@ -84,11 +84,11 @@ def last_words(incident: LogIncident, rank: int, before: Line) -> list[Line]:
     Looked for in the log that holds `before`, else in the rank's own log. A debugger's prompt after its
     last line has no label and belongs to it.
     """
-    own = list(_spoken_in(incident, incident.digest_of(before.file), rank, before))
+    own = list(_spoken_in(incident.digest_of(before.file), rank, before))
     if not own:
         for digest in incident.digests:
             if digest.name_rank == rank or (digest.file != before.file and rank in digest.ranks):
-                own = list(_spoken_in(incident, digest, rank, before))
+                own = list(_spoken_in(digest, rank, before))
                 if own:
                     break
     if not own:
@@ -106,9 +106,7 @@ def _tells(line: Line, last: Line) -> bool:
     return _TELLING.search(_SETTING.sub("", line.message)) is not None
 
 
-def _spoken_in(
-    incident: LogIncident, digest: FileDigest, rank: int, before: Line
-) -> Iterator[Line]:
+def _spoken_in(digest: FileDigest, rank: int, before: Line) -> Iterator[Line]:
     same = digest.file == before.file
     end = digest.position(before.number - 1) + 1 if same else len(digest.kept)
     found = 0

@@ -108,7 +108,7 @@ def _describe_silent(
     incident: LogIncident, rank: int, chorus: Chorus, choruses: Sequence[Chorus]
 ) -> Finding:
     line = chorus.voices[0].line()
-    last = _last_of(incident, rank, choruses)
+    last = _last_of(rank, choruses)
     said = " ".join(line.message.split())[:120]
     category, page = Category.CODE_BUG, "collective-divergence"
     for words, about, its_page in _SUBJECTS:
@@ -137,7 +137,7 @@ def _describe_silent(
     )
 
 
-def _last_of(incident: LogIncident, rank: int, choruses: Sequence[Chorus]) -> Voice | None:
+def _last_of(rank: int, choruses: Sequence[Chorus]) -> Voice | None:
     """The last line of a shape that others say too, by this rank."""
     own = [v for c in choruses for v in c.voices if v.rank == rank]
     return max(own, key=lambda v: v.number) if own else None
