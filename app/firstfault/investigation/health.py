@@ -1,8 +1,8 @@
 """Is it proven that nothing is wrong? Healthy is an explanation like any other and needs evidence.
 
-Four conditions, all of them needed: the run's own end is clean or its progress goes on to the last line;
-every file was understood; nothing that reads like an error stands unexplained; what the person complains
-of was seen and is fine. Where one fails the answer is `unknown`, with what is missing.
+All of its conditions are needed: the run's own end is clean or its progress goes on to the last line, and what it
+prints beside it does not end worse than it began; every file was understood; nothing that reads like an error
+stands unexplained; what the person complains of or states in any other words was seen and is fine. Where one fails the answer is `unknown`, with what is missing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from firstfault.investigation.stated import (
     is_paused,
     is_quantity_steady,
 )
+from firstfault.investigation.steadiness import tell_worse
 from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
@@ -50,6 +51,7 @@ class Condition(StrEnum):
     END = "end"
     UNDERSTOOD = "understood"
     QUIET = "quiet"
+    STEADY = "steady"
     ANSWERED = "answered"
 
 
@@ -147,6 +149,7 @@ def prove_health(
         end,
         _check_understood(examination, skipped),
         _check_quiet(examination, suspicious),
+        *_check_steady(examination, ground),
         *_check_answered(examination, said, ground, answer),
     )
     return HealthProof(checks, ground, step, suspicious)
@@ -311,6 +314,12 @@ def _check_quiet(examination: Examination, lines: Sequence[Line]) -> Check:
     evidence = (*left, *(line.evidence() for line in lines))[:3]
     reason = "a line that reads like an error is not explained" if evidence else ""
     return Check(Condition.QUIET, not evidence, evidence, reason)
+
+
+def _check_steady(examination: Examination, ground: Ground) -> Iterator[Check]:
+    """Steps that go on show health only where what they print does not end worse than it began."""
+    if ground is Ground.GOES_ON and (reason := tell_worse(examination)):
+        yield Check(Condition.STEADY, False, reason=reason)
 
 
 def _check_answered(

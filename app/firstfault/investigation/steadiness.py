@@ -18,6 +18,36 @@ LEVEL = 1.05
 USUAL_NORM = 2.0
 """Gradient norms vary from batch to batch; a run that is about to diverge leaves twice its middle."""
 
+LEAST_VALUES = 8
+RISEN, NORM_RISEN, FALLEN = 1.05, 2.5, 0.8
+"""Shares of its first values from which the end of a loss, a gradient norm or a reward is plainly worse."""
+
+LEAST_LOSS = 0.05
+"""A loss about zero is that of a policy gradient, whose level tells nothing."""
+
+
+def tell_worse(examination: Examination) -> str:
+    """A quantity that plainly ends worse than it began, in words; empty where none that was read does."""
+    for quantity in ("loss", "gradient norm", "reward", "accuracy"):
+        curve = read_curve(examination, quantity)
+        if curve is not None and len(curve.values) >= LEAST_VALUES and is_worse(quantity, curve):
+            return f"the {quantity} ends at {curve.end:.4g}, where it began at {curve.start:.4g}"
+    return ""
+
+
+def is_worse(quantity: str, curve: Curve) -> bool:
+    """Worse by more than runs that are well vary."""
+    if curve.start <= 0:
+        return False
+    share = curve.end / curve.start
+    match quantity:
+        case "loss":
+            return curve.start > LEAST_LOSS and share > RISEN
+        case "gradient norm":
+            return share > NORM_RISEN
+        case _:
+            return share < FALLEN
+
 
 def is_steady(examination: Examination, quantity: str) -> bool:
     """The quantity was read and ends as it does in a run that is well; False where it was not read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstfault.investigation.curves import Curve
-from firstfault.investigation.steadiness import ends_well
+from firstfault.investigation.steadiness import ends_well, is_worse
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,19 @@ from firstfault.investigation.steadiness import ends_well
 def test_ends_well(quantity: str, values: tuple[float, ...], fine: bool) -> None:
     places = tuple((n, str(v)) for n, v in enumerate(values))
     assert ends_well(quantity, Curve(quantity, "run.log", "", values, places)) is fine
+
+
+@pytest.mark.parametrize(
+    ("quantity", "values", "worse"),
+    [
+        ("loss", (2.0, 2.0, 2.0, 2.5, 2.5, 2.5), True),
+        ("loss", (2.0, 2.0, 2.0, 2.01, 2.0, 2.02), False),
+        ("loss", (0.01, 0.01, 0.02, 0.03, 0.03, 0.03), False),
+        ("gradient norm", (0.3, 0.3, 0.4, 1.1, 1.2, 1.2), True),
+        ("reward", (0.5, 0.5, 0.4, 0.3, 0.3, 0.3), True),
+        ("reward", (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), False),
+    ],
+)
+def test_plainly_worse(quantity: str, values: tuple[float, ...], worse: bool) -> None:
+    places = tuple((n, str(v)) for n, v in enumerate(values))
+    assert is_worse(quantity, Curve(quantity, "run.log", "", values, places)) is worse
