@@ -321,9 +321,11 @@ def _how_many(f: Facts) -> str:
     ranks = sorted({line.place.rank for line in lines if line.place.rank is not None})
     if not ranks:
         return ""
-    what = "report a timeout" if wanted is _TIMED_OUT else "report an error"
+    one = "s" if len(ranks) == 1 else ""
+    what = f"report{one} a timeout" if wanted is _TIMED_OUT else f"report{one} an error"
     shown = ", ".join(map(str, ranks[:16])) + (" ..." if len(ranks) > 16 else "")
-    return f"{len(ranks)}{world} ranks {what} in what was read: {shown}; first at {f.at(lines[0])}. That they report it does not make them the cause: {f.cause} {f.main}."
+    noun = "rank" if one and not world else "ranks"
+    return f"{len(ranks)}{world} {noun} {what} in what was read: {shown}; first at {f.at(lines[0])}. That they report it does not make them the cause: {f.cause} {f.main}."
 
 
 _OF_COUNTING = frozenset(

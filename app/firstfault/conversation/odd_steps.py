@@ -19,7 +19,7 @@ from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 LEAST_ROWS, SLOW, FAR, MOST = 12, 1.25, 8.0, 4
 """Rows that make a curve; how much longer than usual a step stands out; how many usual deviations a loss does; rows shown."""
 _ASKS_PACE = expression(
-    r"(?i)\b(?:dips?|pauses?|hiccups?|stutter\w*|periodic\w*|every (?:now and then|so often|few|couple)|once in a while|sometimes|some steps|"
+    r"(?i)\b(?:dips?|pauses?|stutter\w*|periodic\w*|every (?:now and then|so often|few|couple)|once in a while|sometimes|some steps|"
     r"slow steps?|costs? (?:us |me )?(?:any |much )?time|"
     r"(?:steps?|iterations?|throughput|tps|speed)\b[^?\n]{0,24}\b(?:slow\w*|dip\w*|drop\w*|vary|varies|uneven|jitter\w*|fluctuat\w*))\b|"
     r"\b(?:step|iteration|iter) \d+\b[^?\n]{0,24}\b(?:slow\w*|long\w*|took|\d+(?:\.\d+)? ?s\b)"

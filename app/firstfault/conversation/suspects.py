@@ -18,6 +18,7 @@ from firstfault.conversation.named_events import (
 from firstfault.conversation.places import say_straggler
 from firstfault.conversation.run_answers import clock
 from firstfault.conversation.soundness import tell_no_bad_part
+from firstfault.conversation.telling import start_sentence
 from firstfault.conversation.topics import Topic, topics_in
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
@@ -39,6 +40,7 @@ _BLAMES = expression(
     r"(?i)\b(?:blame|guilty|culprit|broken|bad|faulty|defective|dead|at fault|first)\b"
 )
 _SYMPTOM = expression(r"(?i)\b(?:symptom|consequence)\b")
+_COMPLETION = expression(r"\bstatus=(?:[1-9]|\w*ERR)")
 _SETTING = expression(r"\b\w+=\S+")
 _WHY = expression(
     r"(?i)^\W*(?:and |but |so )?(?:why|how come)\b(?! (?:isn.?t|not|wasn.?t|is it not))"
@@ -107,7 +109,7 @@ def tell_order(f: Facts) -> str:
     for name in names[:3]:
         told = [x for x in _lines_of(f, name) if TROUBLE.search(x.text)]
         rows.append(f"- {name}: {_told(f, told[0]) if told else 'wrote no line of trouble'}")
-    head = f"{first[:1].upper()}{first[1:]} first: {_first_fault(f)}" if first is not None else f"Neither is where it began: {_first_fault(f)}"  # fmt: skip
+    head = f"{start_sentence(first)} first: {_first_fault(f)}" if first is not None else f"Neither is where it began: {_first_fault(f)}"  # fmt: skip
     return f"{head} What each wrote first of trouble:\n\n" + "\n".join(rows)
 
 
@@ -146,7 +148,7 @@ def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
     words = [m[0] for m in topic.word.finditer(f.text)]
     name = what or (words[-1] if words else topic.id)
     own = expression(rf"(?i)(?<![a-z]){re.escape(words[-1])}(?![a-z])") if words else topic.seen
-    looks = [x for x in f.evidence.lines if (topic.seen.search(x.text) or own.search(x.text)) and TROUBLE.search(_SETTING.sub("", x.text))]  # fmt: skip
+    looks = [x for x in f.evidence.lines if (topic.seen.search(x.text) or own.search(x.text)) and _is_trouble(x.text)]  # fmt: skip
     relations = [r for x in looks if not (r := relate(f, f.evidence, x)).is_fault]
     after = [r for r in relations if (r.seconds or 0.0) >= 1 or (r.seconds is None and r.is_before is False)]  # fmt: skip
     before = [r for r in relations if (r.seconds or 0.0) <= -1 or (r.seconds is None and r.is_before)]  # fmt: skip
@@ -157,7 +159,10 @@ def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
     if before:
         went = progress_after(f, before[0])
         out += f" Earlier, {say_relation(f, before[0])}{f', and training went on after it ({went})' if went else ''}."
-    if not after and not before:
+    if relations and not after and not before:
+        first = relations[0].line
+        out += f" {len(relations)} lines look like it ({name}), first `{first.text.strip()[:140]}` ({f.at(first)}); nothing tells their order against the first fault."  # fmt: skip
+    elif not after and not before:
         out += (
             f" None of the {len(f.evidence.lines):,} lines read tells of trouble with the {name}."
         )
@@ -167,6 +172,10 @@ def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
     elif topic.check:
         out += f" To exclude it for good: `{topic.check}`."
     return out
+
+
+def _is_trouble(text: str) -> bool:
+    return TROUBLE.search(_SETTING.sub("", text)) is not None or _COMPLETION.search(text) is not None  # fmt: skip
 
 
 def _kin(f: Facts, topics: Sequence[Topic], accused: Topic | None) -> str:
@@ -254,7 +263,7 @@ def _own_trouble(f: Facts, name: str, ranks: Sequence[int]) -> str:
     hard = [x for x in trouble if _HARDWARE.search(x.text)]
     if not trouble:
         peers = any(name in x.text for x in f.evidence.lines)
-        return f" {name[:1].upper()}{name[1:]} itself wrote no line of trouble{'; others name it' if peers else ''}."
+        return f" {start_sentence(name)} itself wrote no line of trouble{'; others name it' if peers else ''}."
     if hard and not ranks:
         return f" Of its own hardware {name} wrote: {_told(f, hard[0])}; test it before you trust it."  # fmt: skip
     word = "a consequence" if _SUFFERS.search(trouble[0].text) else "what it wrote itself"

@@ -153,6 +153,8 @@ LONG_CAUSE, LEAST_CAUSE = 240, 40
 def shorten_cause(cause: str) -> str:
     """What a cause says first: without the quote, the companions and the advice that the verdict adds."""
     head = _REST.split(cause)[0]
+    if head.count("(") > head.count(")"):  # cut inside a quote of the line
+        head += " ...)"
     if len(head) <= LONG_CAUSE:
         return head
     cut = max(head.rfind("; ", 0, LONG_CAUSE), head.rfind(": ", 0, LONG_CAUSE))
