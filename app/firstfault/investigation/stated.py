@@ -19,7 +19,7 @@ from pathlib import Path
 from firstfault.investigation.complaint import tells_of_start
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.steadiness import is_steady
-from firstfault.investigation.vetoes import Claim, Statement
+from firstfault.investigation.vetoes import Claim, Statement, is_complaint
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.scan import make_line
@@ -193,7 +193,10 @@ def _is_understood(
         w
         for place, w in enumerate(rest)
         if w not in named
-        and not _is_logged(examination, *(rest[place : place + 2] if w in curves else [w]))
+        and (
+            is_complaint(w)
+            or not _is_logged(examination, *(rest[place : place + 2] if w in curves else [w]))
+        )
     ]
     return not left or len(explained) + len(named) >= len(left)
 

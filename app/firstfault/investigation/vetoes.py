@@ -51,7 +51,7 @@ _AT_END = expression(
     r"结束后|終了後|最后"
 )
 _TOLD_WAIT = expression(
-    r"(?i)\b(?<![\d.])(?P<n>\d{1,4}(?:\.\d{1,3})?|an?|une?|una|eine|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?"
+    r"(?i)\b(?<![\d.])(?!\d{4}s\b)(?P<n>\d{1,4}(?:\.\d{1,3})?|an?|une?|una|eine|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?"
     r"(?P<unit>s|sec|seconds?|m|min|minut\w{1,2}|h|hours?|stunden?|heures?|ore|horas?)\b"
     r"|(?P<count>\d{1,4}|半|一|两|二|三|四|五|十)\s?个?(?P<unspaced>秒|分钟|分間|分|小时|時間|분|시간)"
 )
@@ -143,6 +143,11 @@ def read_statement(question: str) -> Statement:
     return Statement(
         tuple(stated), _AT_END.search(text) is not None, _read_wait(text), claims, whole
     )
+
+
+def is_complaint(word: str) -> bool:
+    """The word alone complains: that a log holds it, too, explains nothing."""
+    return any(veto.pattern.fullmatch(word) for veto in _words().vetoes)
 
 
 def _cut_complaints(clause: str) -> str:
