@@ -45,6 +45,7 @@ class Fact(StrEnum):
     LIMITED = "limited"
     LIMIT_KIB = "limit_kib"
     MEMS = "mems"
+    MOUNTS = "mounts"
     NODE = "node"
     NODES = "nodes"
     PATH = "path"

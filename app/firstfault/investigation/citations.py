@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault_tools.findings import Evidence
+from firstfault_tools.hardware.host.tables import is_heading
 from firstfault_tools.knowledge.page import Page
 
 LogCheck = Callable[[str, int, str], bool]
@@ -28,8 +29,10 @@ class CitationBook:
         return tuple(self._citations)
 
     def cite_log(self, evidence: Evidence) -> int | None:
-        """Number of a log or artefact quote; None when it does not stand there."""
+        """Number of a log or artefact quote; None when it does not stand there, or is a table's heading or ruler."""
         quote = evidence.text[:MAX_QUOTE]
+        if is_heading(quote):
+            return None
         if evidence.line == 0:
             key = ("tool", evidence.file, evidence.line, quote)
             return self._add(key, CitationKind.TOOL, quote, file=evidence.file, line=0)

@@ -17,6 +17,7 @@ from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.finders import choose_finders
 from firstfault_tools.causality.assignment import assign_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
+from firstfault_tools.causality.full_mounts import join_full_mounts
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
 from firstfault_tools.causality.odd_ranks.alignment import align_ranks
@@ -267,6 +268,7 @@ _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("straggler-on-a-slow-gpu", Relation.EXPLAINS, "the GPU that was slowed down is that of the rank for which all wait"), lambda _, f, __: join_stragglers(f)),
     (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
     (Rule("write-refused-by-a-full-target", Relation.EXPLAINS, "the write met the one storage target that has no room"), lambda _, f, __: join_full_target(f)),
+    (Rule("write-beside-a-full-file-system", Relation.EXPLAINS, "a listing shows which file systems are full"), join_full_mounts),
     (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
     (Rule("memory-beside-its-surroundings", Relation.REFINES, "phase, holders of the memory and peers stand around the error"), lambda logs, f, _: weigh_memory(logs, f)),

@@ -22,6 +22,7 @@ from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Complaint, Finding, Level, Verdict
 from firstfault_tools.hardware.bus import call_gpu
+from firstfault_tools.hardware.host.tables import is_heading
 from firstfault_tools.knowledge.page import bullets
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.place import name_ranks
@@ -112,7 +113,8 @@ def _say_before(examination: Examination, finding: Finding, book: CitationBook) 
         if number is not None:
             words = " ".join(line.message.split())[:MOST_QUOTED]
             parts.append(f"A warning stood before it: «{words}» [{number}].")
-    for command, output in pasted_checks(examination):
+    for command, shown in pasted_checks(examination):
+        output = [line for line in shown if not is_heading(line.text)]
         numbers = [n for line in output if (n := book.cite_log(line.evidence())) is not None]
         words = "; ".join(" ".join(line.text.split())[:MOST_SHOWN] for line in output)
         if numbers:

@@ -37,6 +37,11 @@ _NETWORK = expression(
 _ITEM = expression(r"/[\w.-]+/\S*\d|\d+ of \d+|\b\d{2,}\b")
 _INODES = expression(r"\s(?P<share>9[89]|100)%\s+/")
 _LIMIT = expression(r"ulimit -(?:S|H)?(?P<flag>[nu])\b|(?P<pids>pids\.max)\b")
+_LIMIT_ROW = expression(
+    r"^(?:\S+: )?(?:open files|max user processes|max locked memory)\s+\((?:kbytes, )?(?P<option>-(?P<flag>[nul]))\)\s+(?P<value>\d{2,9})\s*$"
+)
+"""A row of `ulimit -a`."""
+_LIMITED = {"n": "files", "u": "process", "l": "memlock"}
 _VALUE = expression(r"^\s*(?P<value>\d{2,9})\s*$")
 _QUOTA = expression(
     r"(?<!\S)(?P<used>\d[\d.]*[kKMGT]?)\*\s+(?P<soft>\d[\d.]*[kKMGT]?)\s+(?P<hard>\d[\d.]*[kKMGT]?)(?!\S)"
@@ -132,6 +137,9 @@ def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
         for (_, asked), row in pairwise(rows) if not words else ():
             if "IUse%" in asked and (used := _INODES.search(row[1])) and full:
                 words = f"; the inodes of the file system are used up (df -i: {used['share']}%), its bytes are not: too many small files"
+            elif (shown := _LIMIT_ROW.match(row[1])) and _LIMITED[shown["flag"]] in finding.kind:
+                unit = " kB" if shown["flag"] == "l" else ""
+                words = f"; the limit there is {shown['value']}{unit}, as `ulimit {shown['option']}` shows"
             elif (limit := _LIMIT.search(asked)) and (value := _VALUE.match(row[1])):
                 fits = (
                     "files" in finding.kind if limit["flag"] == "n" else "process" in finding.kind

@@ -145,14 +145,23 @@ def _name_circumstances(around: _Surroundings, finding: Finding) -> Finding:
         if finding.has(role):
             return name(incident, finding)
     if finding.kind == KERNEL:
-        return _place_kill(incident, finding)
+        return _name_consumer(incident, _place_kill(incident, finding))
     if finding.kind == GROWTH or finding.has(FindingRole.HOST_MEMORY_KILL):
         return _name_growth(around, finding)
     if finding.kind == KILLED and finding.category is None and around.alone:
         from firstfault_tools.causality.memory.killed_work import explain_kill
 
-        return explain_kill(incident, finding)
+        told = _name_consumer(incident, finding)
+        return told if told is not finding else explain_kill(incident, finding)
+    if finding.has(FindingRole.MEMORY_KILL):
+        return _name_consumer(incident, finding)
     return finding
+
+
+def _name_consumer(incident: LogIncident, finding: Finding) -> Finding:
+    from firstfault_tools.causality.memory.consumers import name_consumer
+
+    return name_consumer(incident, finding)
 
 
 def _name_growth(around: _Surroundings, finding: Finding) -> Finding:
