@@ -48,7 +48,7 @@ def clock(values: list[float]) -> str:
 
 def speeds(values: list[float], above: str = "") -> str:
     return above + "".join(
-        f"Epoch[0] Batch [{10 * n}]\tSpeed: {v:.2f} samples/sec\tloss=2.{n}\n"
+        f"Epoch[0] Batch [{10 * n}]\tSpeed: {v:.2f} samples/sec\tloss=2.{99 - n}\n"
         for n, v in enumerate(values, 1)
     )
 
@@ -69,7 +69,7 @@ def evaluation(differ: bool) -> str:
         f"[rank{r}] Test: [{n}/62] Loss 2.1{r if differ else 0} Acc@1 31.25\n"
         for n in (0, 60)
         for r in (0, 1)
-    ) + "".join(f"[rank{r}] step {n} loss 2.{n}{r}1\n" for n in (1, 2, 3, 4) for r in (0, 1))
+    ) + "".join(f"[rank{r}] step {n} loss 2.{9 - n}{r}1\n" for n in (1, 2, 3, 4) for r in (0, 1))
 
 
 STARTED = "".join(f"step {n} loss {6 - n / 10:.2f} 0.41 s\n" for n in range(1, 9))

@@ -49,7 +49,7 @@ def test_verdict(row: dict[str, Any], workspace: Workspace, tmp_path: Path) -> N
 
 def test_a_slow_down_without_a_baseline_stays_open(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    path.write_text("".join(f"step {i} loss 1.{i}\n" for i in range(10, 30)), encoding="utf-8")
+    path.write_text("".join(f"step {i} loss 1.{99 - i}\n" for i in range(10, 30)), encoding="utf-8")
     even = workspace.diagnose_paths([path], "Is this run still fine?")
     asked = workspace.diagnose_paths([path], "The run is slower than yesterday. Why?")
     assert (even.verdict, asked.verdict) == (Verdict.HEALTHY, Verdict.UNKNOWN)

@@ -30,7 +30,7 @@ def test_an_unknown_error_is_not_called_no_failure(workspace: Workspace) -> None
 def test_what_would_disprove_is_a_sentence_without_commands(workspace: Workspace) -> None:
     log = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
     said = workspace.diagnose_paths([log]).disproof
-    assert said.startswith("Another outcome of this check: read which two operations differ")
+    assert said.startswith("Another outcome of this check: start again so that each rank prints")
     assert "torchrun" not in said
     assert " )" not in said
 
