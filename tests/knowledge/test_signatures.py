@@ -130,7 +130,8 @@ def _break_schema(row: Row) -> Problems:
     elif not row["samples"]["match"] or not row["samples"]["no_match"]:
         yield "at least one line that is a hit, and one that looks alike and is none"
     for step in row.get("next") or []:
-        if set(step) != {"what", "why", "command"}:
+        read = {"run_on", "supports_if", "refutes_if", "then"}
+        if set(step) - read != {"what", "why", "command"}:
             yield f"next has what, why and command: {sorted(step)}"
         if not all(isinstance(v, str) and v for v in step.values()):
             yield f"next holds texts: {step}"

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis
+from firstfault.investigation.scheduler import keep_lines
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
@@ -54,7 +55,9 @@ def _blanks() -> tuple[Blank, ...]:
 
 
 def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ...]]:
-    """(the command with what the evidence names, what is left to be put in: `NODE, the name of the node`)."""
+    """(the lines for the job's scheduler with what the evidence names, what is left to be put in: `NODE, the name of
+    the node`)."""
+    command = keep_lines(command, diagnosis.schedulers)
     if not command:
         return command, ()
     left = []
@@ -75,10 +78,15 @@ def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
     """What a person is asked for. A node without a name is that of the failing rank, else of the deciding file."""
     if blank.field != "host":
         return blank.say
+    return name_node(diagnosis) or blank.say
+
+
+def name_node(diagnosis: Diagnosis) -> str:
+    """A node without a name, in words; '' where nothing tells which it is."""
     if diagnosis.first_failing_rank is not None:
         return f"the node of rank {diagnosis.first_failing_rank}"
     file = _log(diagnosis) if diagnosis.category is Category.HARDWARE else ""
-    return f"the node that {file} comes from" if file else blank.say
+    return f"the node that {file} comes from" if file else ""
 
 
 def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
@@ -86,7 +94,7 @@ def fill_commands(diagnosis: Diagnosis) -> Diagnosis:
     return replace(
         diagnosis,
         fixes=tuple(
-            replace(f, command=fill_command(f.command, diagnosis)[0]) if f.command else f for f in diagnosis.fixes
+            replace(f, command=fill_command(f.command, diagnosis)[0] or None) if f.command else f for f in diagnosis.fixes
         ),
         next_artefacts=tuple(
             replace(a, command=fill_command(a.command, diagnosis)[0]) for a in diagnosis.next_artefacts

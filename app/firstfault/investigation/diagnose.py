@@ -12,6 +12,7 @@ from firstfault.investigation.artefacts import choose_artefacts
 from firstfault.investigation.blanks import fill_commands
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
+from firstfault.investigation.deciding import drop_frames
 from firstfault.investigation.diagnosis import (
     ChainLink,
     ChainRole,
@@ -32,6 +33,8 @@ from firstfault.investigation.plain_words import put_plainly
 from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
+from firstfault.investigation.scheduler import find_schedulers
+from firstfault.investigation.stack import read_lines
 from firstfault.investigation.told_causes import believe_warning
 from firstfault.investigation.told_layout import place_as_told
 from firstfault.investigation.verdict import (
@@ -233,6 +236,8 @@ def _assemble(
     book: CitationBook,
     skipped: Sequence[SkippedInput],
 ) -> Diagnosis:
+    if judgement.finding is not None:
+        judgement = replace(judgement, finding=drop_frames(judgement.finding))
     finding = judgement.finding
     main = evidence_numbers(book, finding.evidence) if finding is not None else []
     if finding is not None and not main and finding.evidence:
@@ -249,8 +254,10 @@ def _assemble(
     if judgement.verdict is Verdict.UNKNOWN:
         text = " ".join([text, *name_standouts(examination, book)])
     text = " ".join([text, *describe_calculations(calculations)])
+    lines = read_lines(examination, finding.evidence if finding is not None else ())
+    schedulers = find_schedulers("\n".join([lines, *(d.file for d in examination.logs.digests)]))
     fixes = (
-        choose_fixes(examination, finding, knowledge, book, main)
+        choose_fixes(examination, finding, knowledge, book, main, schedulers)
         if finding is not None and helped
         else ()
     )
@@ -277,6 +284,7 @@ def _assemble(
         next_artefacts=artefacts,
         input=write_receipt(examination, skipped),
         local_rank=place.process.local_rank if place is not None and placed else None,
+        schedulers=schedulers,
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )

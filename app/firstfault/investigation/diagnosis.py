@@ -95,6 +95,9 @@ class Fix:
     own: bool = False
     """It mends the mechanism that was found, not only the class of fault that its page is about."""
 
+    worked_if: str = ""
+    """What is seen where it has helped, where the page says it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -196,6 +199,9 @@ class Diagnosis:
     tools: Mapping[str, Any] = field(default_factory=dict)
     """Structured results of readers and calculators, by tool name."""
     led_by: LedBy = LedBy.RULE
+    schedulers: tuple[str, ...] = ()
+    """What the job runs on, as far as the evidence shows it: slurm, kubernetes."""
+
     disputed: bool = False
     """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
 

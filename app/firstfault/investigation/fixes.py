@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.investigation.citations import CitationBook
@@ -12,8 +12,10 @@ from firstfault.investigation.diagnosis import Fix
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.headline import STEM
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.scheduler import advised_for, suits
 from firstfault.investigation.stack import FrameworkTable, read_frameworks
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.kind_pages import fix_of_kind
 from firstfault_tools.knowledge.page import Fix as PageFix
@@ -28,6 +30,11 @@ LEAST_SHARED, MUCH_MORE = 4, 4
 1,099 dev cases the first fix changes in 23: in 19 for the better, in 3 for the worse."""
 
 MOST_COMPARED = 300
+KIB_PER_GIB = 1 << 20
+HEADROOM = 1.25
+"""By how much a limit that was met is raised: what more would have been needed was never measured."""
+
+_CAPTURE = expression(r"(?<![$\w])\{([a-z_]+)\}")
 _LABEL = expression(r"([A-Z][A-Za-z0-9 -]{3,40}): ")
 """Words before a fix that say for which of the page's causes it is: `Evicted for storage: ...`."""
 
@@ -45,6 +52,7 @@ def choose_fixes(
     knowledge: Knowledge,
     book: CitationBook,
     log_citations: Sequence[int],
+    schedulers: Sequence[str] = (),
 ) -> tuple[Fix, ...]:
     """Fixes for one finding, none of another framework. Without a log citation or a page there are none."""
     page = knowledge.pages.get(finding.page or "")
@@ -53,11 +61,19 @@ def choose_fixes(
     out: list[Fix] = []
     counts = {FixKind.IMMEDIATE: 0, FixKind.STRUCTURAL: 0}
     limits = {FixKind.IMMEDIATE: MAX_IMMEDIATE, FixKind.STRUCTURAL: MAX_STRUCTURAL}
-    fitting = list(_fitting(page.fixes, examination, finding, knowledge.frameworks))
+    known = _values(finding)
+    usable = [f for f in page.fixes if _values_known(f, known) and suits(f.text, schedulers)]
+    # what holds anywhere comes before what is for a scheduler that nothing shows
+    usable.sort(key=lambda f: not schedulers and bool(advised_for(f.text)))
+    fitting = list(_fitting(usable, examination, finding, knowledge.frameworks))
     ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
     if named is None and page.settled:
         named = ordered[0] if ordered else None
+    labels: set[str] = set()
     for fix in ordered:
+        label = _LABEL.match(fix.text)
+        if label is not None and label[1] in labels:
+            continue
         if counts[fix.kind] >= limits[fix.kind]:
             continue
         if objections(fix.text, fix.command, knowledge.variables):
@@ -66,14 +82,16 @@ def choose_fixes(
         if number is None:
             continue
         counts[fix.kind] += 1
+        labels |= {label[1]} if label is not None else set()
         out.append(
             Fix(
-                text=_fill(fix.text, finding),
+                text=_fill(fix.text, known),
                 kind=fix.kind.value,
                 changes_state=fix.changes_state,
                 citations=(log_citations[0], number),
-                command=_fill(fix.command, finding) if fix.command else None,
+                command=_fill(fix.command, known) if fix.command else None,
                 own=fix is named,
+                worked_if=_fill(fix.worked_if, known),
             )
         )
     out.sort(key=lambda f: (f.kind == FixKind.STRUCTURAL.value, raises_timeout(f.text)))
@@ -154,10 +172,24 @@ def _quotable(quote: str, page: Page, heading: str) -> str:
     return quote if page.section(heading) is not None else ""
 
 
-def _fill(text: str, finding: Finding) -> str:
+def _values(finding: Finding) -> dict[str, str]:
+    """What the incident says for {captures} of a page, with what follows from a limit that was met."""
+    values = {k: str(v) for k, v in finding.facts.items() if isinstance(v, (str, int)) and v != ""}
+    limit = finding.whole(Fact.LIMIT_KIB)
+    if limit:
+        gib = limit / KIB_PER_GIB
+        values |= {"limit_gib": f"{gib:g}", "more_gib": f"{math.ceil(gib * HEADROOM)}"}
+    return values
+
+
+def _values_known(fix: PageFix, values: Mapping[str, str]) -> bool:
+    """Every value that the fix names is known: one with a blank in it is no advice."""
+    return set(_CAPTURE.findall(f"{fix.text}\n{fix.command or ''}")) <= values.keys()
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
     """{captures} in a page's fix become the incident's values."""
-    values = {k: v for k, v in finding.facts.items() if isinstance(v, (str, int)) and v != ""}
-    return re.sub(r"\{(\w+)\}", lambda m: str(values.get(m[1], m[0])), text)
+    return _CAPTURE.sub(lambda m: values.get(m[1], m[0]), text)
 
 
 def evidence_numbers(book: CitationBook, evidence: Sequence[Evidence]) -> list[int]:

@@ -6,15 +6,19 @@ that tells them apart. Page, terminal, alert, report, MCP and conversation give 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
 from firstfault.investigation.fixes import has_label
-from firstfault.investigation.run_place import RunPlace, find_fix_place, find_run_place
+from firstfault.investigation.run_place import EITHER, RunPlace, find_fix_place, find_run_place
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.knowledge.page import Page
 
@@ -24,6 +28,14 @@ NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 GONE = frozenset({Category.OOM})
 """Kinds whose process is gone with what it held: its memory can be looked at in the next run only, which should have
 the fix in it."""
+
+
+_STEP = expression(r"\b([Ss]tep|[Ii]teration|[Ee]poch)[ :=]{1,3}(\d{1,9})\b(?!\.\d)")
+
+
+_BESIDE = expression(r"; (?:together with it|the line says): .*|`[^`]*`|'[^']*'|\([^()]*\)")
+_EITHER = expression(r", or |\bor (?:an?|the|by|its?) ")
+"""Two mechanisms in one sentence; `inf or NaN` names one."""
 
 
 class ActionKind(StrEnum):
@@ -52,6 +64,8 @@ class Action:
     """What the person has to put into the command: `NODE, the name of the node`."""
     changes_state: bool = False
     citations: tuple[int, ...] = ()
+    worked_if: str = ""
+    """What is seen where a fix has helped."""
 
     @property
     def title(self) -> str:
@@ -61,7 +75,7 @@ class Action:
     @property
     def reading(self) -> tuple[tuple[str, str], ...]:
         """How the output is read: (condition, what follows), the supporting one first."""
-        rows = []
+        rows = [("Worked if", self.worked_if)] if self.worked_if else []
         if self.then or self.supports_if:
             shown = (
                 f"If it shows {self.supports_if}" if self.supports_if else "If it bears that out"
@@ -82,6 +96,9 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
         (f for f in diagnosis.fixes if f.kind == "immediate"), key=lambda f: bool(f.condition)
     )
     fixes = fixes or list(diagnosis.fixes)
+    check = _find_check(diagnosis, pages, fixes) if fixes and _is_open(diagnosis) else None
+    if check is not None and check.supports_if:
+        return check
     if fixes and (diagnosis.confidence is Confidence.CONFIRMED or _is_at_hand(fixes[0], diagnosis)):
         return _fix(fixes[0], diagnosis)
     return (
@@ -109,6 +126,12 @@ def describe_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str
 def describe_answer(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str, Any]:
     """The diagnosis as every door gives it to a machine: schema `firstfault.diagnosis/1` with its next action."""
     return {**diagnosis.to_json(), "next_action": describe_action(diagnosis, pages)}
+
+
+def _is_open(diagnosis: Diagnosis) -> bool:
+    """The cause is one of several: its sentence names two, or another explanation is not clearly behind."""
+    cause = _BESIDE.sub("", diagnosis.root_cause)
+    return diagnosis.disputed or _EITHER.search(cause) is not None
 
 
 def _is_at_hand(fix: Fix, diagnosis: Diagnosis) -> bool:
@@ -148,7 +171,7 @@ def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Act
         first.what[:1].upper() + first.what[1:],
         first.why,
         command,
-        find_run_place(diagnosis, command, first.run_on) if command else None,
+        find_run_place(diagnosis, command, first.run_on, first.what) if command else None,
         first.supports_if,
         first.refutes_if,
         first.then or then,
@@ -171,7 +194,7 @@ def _check_of_page(diagnosis: Diagnosis, pages: Mapping[str, Page], then: str) -
         if not found:
             return None
         *_, check, command, blanks = max(found, key=lambda f: f[:2])
-        place = find_run_place(diagnosis, command, check.run_on)
+        place = find_run_place(diagnosis, command, check.run_on, check.text)
         return Action(
             ActionKind.CHECK,
             check.text,
@@ -191,8 +214,25 @@ def _lines_at(place: RunPlace, command: str, diagnosis: Diagnosis, run_on: str) 
     """The lines that are run at one place: a page may add what is asked elsewhere."""
     if run_on:
         return command
+    if place.kind == EITHER:
+        return command
     lines = [x for x in command.split("\n") if find_run_place(diagnosis, x).kind == place.kind]
     return "\n".join(lines) or command
+
+
+@lru_cache(maxsize=1)
+def _worked() -> dict[str, str]:
+    told = Path(__file__).with_name("worked_if.json").read_text(encoding="utf-8")
+    return {str(k): str(v) for k, v in json.loads(told).items()}
+
+
+def _say_worked(diagnosis: Diagnosis) -> str:
+    """What shows for any fix of its category that it has helped: that what failed is passed."""
+    line = diagnosis.first_line.text if diagnosis.first_line is not None else ""
+    found = _STEP.search(diagnosis.root_cause) or _STEP.search(line)
+    failed = f"{found[1].lower()} {found[2]}" if found is not None else _worked()["failed"]
+    of_category = _worked().get(diagnosis.category.value if diagnosis.category else "", "")
+    return (of_category or _worked()["any"]).format(failed=failed)
 
 
 def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
@@ -206,5 +246,6 @@ def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
         find_fix_place(diagnosis, fix.text, command),
         blanks=blanks,
         changes_state=fix.changes_state,
+        worked_if=fix.worked_if or _say_worked(diagnosis),
         citations=fix.citations,
     )

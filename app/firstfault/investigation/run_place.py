@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from firstfault.investigation.blanks import find_value
+from firstfault.investigation.blanks import find_value, name_node
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
 NODE, POD, CODE, ENVIRONMENT, STORAGE = "node", "pod", "code", "environment", "storage"
+EVERY_NODE, EITHER = "every_node", "either"
 _PER_NODE = frozenset({NODE, ENVIRONMENT, STORAGE})
 """Places that are one host's, so that a pod or the node of the fault may stand for them."""
 
@@ -47,6 +48,7 @@ class _Table:
     kinds: dict[str, dict[str, str]]
     commands: Patterns
     words: Patterns
+    every_node: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +58,9 @@ def _table() -> _Table:
         tuple((row["kind"], expression(row["pattern"])) for row in told[part])
         for part in ("commands", "words")
     )
-    return _Table({k["kind"]: k for k in told["kinds"]}, commands, words)
+    return _Table(
+        {k["kind"]: k for k in told["kinds"]}, commands, words, expression(told["every_node"])
+    )
 
 
 def kinds() -> frozenset[str]:
@@ -64,31 +68,40 @@ def kinds() -> frozenset[str]:
     return frozenset(_table().kinds)
 
 
-def find_run_place(diagnosis: Diagnosis, command: str, run_on: str = "") -> RunPlace:
-    """Where a command is run. run_on: what the data of the check says: a kind, or a place in words."""
+def find_run_place(
+    diagnosis: Diagnosis, command: str, run_on: str = "", text: str = ""
+) -> RunPlace:
+    """Where a command is run. run_on: what the data of the check says: a kind, or a place in words. text: what is
+    done, in words: where it says "on all nodes", one node is not the place."""
     if run_on and run_on not in kinds():
         return RunPlace("named", run_on, run_on[:1].upper() + run_on[1:])
-    return _at(run_on or _kind_of(command), diagnosis)
+    kind = run_on or _kind_of(command)
+    everywhere = kind in _PER_NODE - {STORAGE} and _table().every_node.search(text)
+    return _at(EVERY_NODE if everywhere else kind, diagnosis)
 
 
 def find_fix_place(diagnosis: Diagnosis, text: str, command: str) -> RunPlace | None:
     """Where a fix is applied: as its command tells, else where its words point; None where neither does."""
     if command:
-        return find_run_place(diagnosis, command)
+        return find_run_place(diagnosis, command, text=text)
     kind = next((kind for kind, pattern in _table().words if pattern.search(text)), "")
     if kind in ("", CODE) and diagnosis.category in _IN_CODE and _own_frame(diagnosis):
         kind = CODE
+    if kind == NODE and _table().every_node.search(text):
+        kind = EVERY_NODE
     return _at(kind, diagnosis) if kind else None
 
 
 def _kind_of(command: str) -> str:
-    commands = _table().commands
-    for line in command.split("\n"):
-        if not line.strip() or line.startswith("#"):
-            continue
-        found = next((kind for kind, pattern in commands if pattern.search(line.strip())), None)
-        return found or NODE
-    return "settings" if command.strip() else NODE
+    lines = [x.strip() for x in command.split("\n") if x.strip() and not x.startswith("# ")]
+    if not lines:
+        return "settings" if command.strip() else NODE
+    found = {
+        next((k for k, pattern in _table().commands if pattern.search(line)), NODE)
+        for line in lines
+    }
+    first = next((k for k, pattern in _table().commands if pattern.search(lines[0])), NODE)
+    return EITHER if found == {"scheduler", "cluster"} else first
 
 
 def _at(kind: str, diagnosis: Diagnosis) -> RunPlace:
@@ -99,10 +112,9 @@ def _at(kind: str, diagnosis: Diagnosis) -> RunPlace:
         pod = find_value(POD, diagnosis)
         if pod and pod == host:
             return RunPlace(POD, pod, _table().kinds[POD]["named"].format(name=pod))
-        name = host
-        if not name and diagnosis.first_failing_rank is not None:
-            name = f"the node of rank {diagnosis.first_failing_rank}"
-    said = row["named"].format(name=name) if name and "named" in row else row["say"]
+        name = host or name_node(diagnosis)
+    of_one = row.get(diagnosis.schedulers[0]) if len(diagnosis.schedulers) == 1 else None
+    said = row["named"].format(name=name) if name and "named" in row else of_one or row["say"]
     return RunPlace(kind, name, said)
 
 

@@ -72,8 +72,13 @@ class FrameworkTable:
 
 def read_frameworks(examination: Examination, evidence: Collection[Evidence], table: FrameworkTable) -> frozenset[str]:  # fmt: skip
     """Frameworks of the run, from the first and last lines of its logs and from what is cited."""
+    return table.shown(read_lines(examination, evidence))
+
+
+def read_lines(examination: Examination, evidence: Collection[Evidence]) -> str:
+    """What shows on what a job runs: what is cited, and the first and last lines of its logs."""
     parts = [e.text[:LINE_CHARS] for e in evidence]
     for digest in examination.logs.digests[:MOST_LOGS]:
         head, tail = digest.kept[:HEAD_LINES], digest.kept[HEAD_LINES:][-TAIL_LINES:]
         parts += [text[:LINE_CHARS] for rows in (head, tail) for _, text in rows]
-    return table.shown("\n".join(parts))
+    return "\n".join(parts)

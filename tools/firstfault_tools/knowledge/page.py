@@ -19,6 +19,7 @@ FIX_NOW, FIX_FOR_GOOD = "Fix now", "Fix for good"
 CONFIRM = "How to confirm"
 HEADINGS = ("Symptoms", "Why it happens", CONFIRM, FIX_NOW, FIX_FOR_GOOD, "What it is not", "Prevent")  # fmt: skip
 _PARTS = expression(r"\b(Run on|Supports|Refutes): ")
+_WORKED = " Worked if: "
 _STATE = expression(r"\s*\[changes state\]\s*", re.I)
 
 
@@ -39,6 +40,8 @@ class Fix:
     quote: str
     command: str | None = None
     changes_state: bool = False
+    worked_if: str = ""
+    """What is seen where it has helped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def _part(lines: list[str]) -> tuple[list[str], str]:
 
 def _fix(lines: list[str], kind: FixKind, heading: str) -> Fix:
     words, command = _part(lines)
-    quote = " ".join(words)
+    quote, _, worked = " ".join(words).partition(_WORKED)
     return Fix(
         text=_STATE.sub(" ", quote).strip(),
         kind=kind,
@@ -164,6 +167,7 @@ def _fix(lines: list[str], kind: FixKind, heading: str) -> Fix:
         quote=quote,
         command=command or None,
         changes_state=_STATE.search(quote) is not None,
+        worked_if=worked.strip().rstrip("."),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact, known
@@ -148,6 +149,15 @@ _SECTIONS = frozenset({
 })  # fmt: skip
 
 
+def _say_time(stamp: str) -> str:
+    """`Mon, 02 Mar 2026 03:12:02 +0000` as the rest of an answer writes a time."""
+    try:
+        at = datetime.strptime(stamp, "%a, %d %b %Y %H:%M:%S %z").astimezone(UTC)
+    except ValueError:
+        return stamp
+    return f"{at:%d %b %Y, %H:%M:%S} UTC"
+
+
 def describe_container(container: Container, file: str) -> list[Finding]:
     """One finding for each end of the container that means something."""
     found = []
@@ -160,7 +170,7 @@ def describe_container(container: Container, file: str) -> list[Finding]:
         pod = container.pod or "a pod"
         limit = f", memory limit {container.memory_limit}" if container.memory_limit else ""
         code = f", exit code {ended.exit_code}" if ended.exit_code is not None else ""
-        when = f" at {ended.finished}" if ended.finished else ""
+        when = f" at {_say_time(ended.finished)}" if ended.finished else ""
         node = f" on {container.node}" if container.node else ""
         title = f"Pod {pod}{node}: {meaning.reading}{when} ({ended.reason or 'terminated'}{code}{limit})"
         if meaning.kind != "oom_killed":

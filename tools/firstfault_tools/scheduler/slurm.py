@@ -20,6 +20,9 @@ MARKERS = GATE
 _PAIR = expression(
     r"(?:^|\s)(?P<key>[A-Z][A-Za-z/:_]{1,40})=(?P<value>.*?)(?=\s[A-Z][A-Za-z/:_]{1,40}=|$)"
 )
+LAST_SIGNAL = 64
+"""Slurm also writes numbers there that are no signal of Linux."""
+
 _RULE = expression(r"^[-\s]+$")
 _SINFO = expression(
     r"^(?P<partition>\S{1,60})\s+(?P<avail>up|down|drain|inact)\s+(?P<limit>\S{1,20})\s+(?P<nodes>\d{1,6})\s+"
@@ -64,11 +67,23 @@ def read_sacct(lines: Sequence[NumberedLine]) -> list[Job]:
             and len(spans) == len(names)
             and re.match(r"^\s{0,40}\d[\w.+\[\]%-]{0,80}\s", line)
         ):
-            cells = [line[start:end].strip() for start, end in spans]
+            cells = [_cut_cell(line, *span) for span in spans]
             jobs.append(_make_job(names, cells, (number, line)))
         elif not line.strip():
             names, spans = [], []
     return jobs
+
+
+def _cut_cell(line: str, start: int, end: int) -> str:
+    """What stands below a rule, whole: a value may be longer than the rule of its column."""
+    if not line[start:end].strip():
+        return ""
+    if line[start : start + 1].strip():
+        start = line.rfind(" ", 0, start) + 1
+    if line[end - 1 : end].strip():
+        after = line.find(" ", end)
+        end = after if after >= 0 else len(line)
+    return line[start:end].strip()
 
 
 def _make_job(names: Sequence[str], cells: Sequence[str], place: NumberedLine) -> Job:
@@ -133,7 +148,9 @@ def _describe_job(job: Job, file: str) -> Finding | None:
     if reason and reason not in ("None", "(null)"):
         details.append(f"reason {reason}")
     if code or number:
-        details.append(f"exit {code}" + (f", signal {number}" if number else ""))
+        details.append(
+            f"exit {code}" + (f", signal {number}" if number and number <= LAST_SIGNAL else "")
+        )
     for name, words in (("MaxRSS", "most memory"), ("ReqMem", "asked"), ("Elapsed", "ran"), ("RunTime", "ran"), ("TimeLimit", "limit"), ("Timelimit", "limit")):  # fmt: skip
         value = job.get(name)
         if value and value != "Unknown":

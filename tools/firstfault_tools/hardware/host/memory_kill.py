@@ -49,6 +49,7 @@ def _explain(
     kill: Finding, constraint: Finding | None, limits: Sequence[Finding], free: Sequence[Finding]
 ) -> Finding:
     words: list[str] = []
+    met: dict[str, int] = {}
     evidence = list(kill.evidence)
     name = constraint.text(Fact.CONSTRAINT) if constraint is not None else ""
     if constraint is not None:
@@ -61,11 +62,12 @@ def _explain(
             kib = limit.whole(Fact.LIMIT_KIB)
             if limit.host == kill.host and kib is not None and kib < 1 << 50:
                 words.append(f"{kib / KIB_PER_GIB:.1f} GiB allowed")
+                met = {Fact.LIMIT_KIB: kib}
                 evidence.append(limit.evidence[0])
                 break
     if not words:
         return kill
-    facts = {**kill.facts, **({"constraint": name} if name else {})}
+    facts = {**kill.facts, **({"constraint": name} if name else {}), **met}
     title = kill.title
     if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
         title = title.replace("the host ran out of memory", "the memory it may use ran out")
