@@ -21,6 +21,7 @@ from firstfault_tools.causality.full_mounts import join_full_mounts
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
 from firstfault_tools.causality.odd_ranks.alignment import align_ranks
+from firstfault_tools.causality.slow_saves import join_slow_saves
 from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.weighing import weigh_findings
 from firstfault_tools.causality.witnesses import read_witnesses
@@ -269,6 +270,7 @@ _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
     (Rule("write-refused-by-a-full-target", Relation.EXPLAINS, "the write met the one storage target that has no room"), lambda _, f, __: join_full_target(f)),
     (Rule("write-beside-a-full-file-system", Relation.EXPLAINS, "a listing shows which file systems are full"), join_full_mounts),
+    (Rule("missing-beside-a-slow-save", Relation.EXPLAINS, "sizes and seconds of what the missing rank wrote"), join_slow_saves),
     (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
     (Rule("memory-beside-its-surroundings", Relation.REFINES, "phase, holders of the memory and peers stand around the error"), lambda logs, f, _: weigh_memory(logs, f)),

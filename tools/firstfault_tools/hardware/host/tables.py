@@ -59,6 +59,12 @@ def _load() -> Mapping[str, Any]:
     return loaded
 
 
+def table_names() -> tuple[str, ...]:
+    """All kinds of tables that are known."""
+    specs = (*_load()["rows"], *_load()["pairs"])
+    return tuple(dict.fromkeys(spec["table"] for spec in specs))
+
+
 def read_tables(lines: Sequence[NumberedLine], file: str, table: str) -> list[Record]:
     """Records of one kind of table, in printed order, with the host they were printed on."""
     out: list[Record] = []
@@ -145,14 +151,24 @@ class _Heading:
         count = len(self.names)
         if not count:
             return [], ""
-        if len(self.spans) == count:
-            return [text[s].strip() for s in self.spans], ""
+        if len(self.spans) == count and len(text.split()) != count:
+            return _place_words(text, self.spans), ""
         if "|" in text:
             return [c.strip() for c in text.strip().strip("|").split("|")], ""
         cells = text.split(None, count - 1)
         if len(cells) == 1 and count > 2:
             return [], cells[0]
         return (cells, "") if len(cells) == count else ([], "")
+
+
+def _place_words(text: str, spans: Sequence[slice]) -> list[str]:
+    """Each word in the column that it covers most of."""
+    cells = [""] * len(spans)
+    for word in re.finditer(r"\S+", text):
+        shared = [min(word.end(), s.stop) - max(word.start(), s.start) for s in spans]
+        at = shared.index(max(shared))
+        cells[at] = f"{cells[at]} {word[0]}".strip()
+    return cells
 
 
 def _unit_of(names: Sequence[str]) -> dict[str, float]:
