@@ -23,6 +23,11 @@ PS = (
     )
     + "ml 415 99.1 1.1 98304000 11534336 ? Rl 01:05 330:10 python3 -u train.py\n"
 )
+TOP = (
+    "    PID USER      PR  NI    VIRT    RES    SHR S  %CPU  %MEM     TIME+ COMMAND\n"
+    "    415 ml        20   0   98.3g  911.0g   1.2g R  99.1  88.1 330:10.11 python3\n"
+    "    416 root      20   0   98.3g  11.0g   1.2g R  99.1   1.1 330:10.11 dockerd\n"
+)
 G = 1 << 30
 
 
@@ -35,6 +40,7 @@ G = 1 << 30
         (FREE.format(left=3) + STATUS, "oom", "process 415 (python3) held 941 GiB, 940 GiB of it anonymous"),
         (PS + FREE.format(left=3), "oom", "8 processes pt_data_worker (DataLoader workers) held 456 GiB (57 GiB each)"),
         (PS + FREE.format(left=600), None, ""),
+        (TOP, "oom", "process 415 (python3) held 911 GiB, 88% of the host's memory"),
     ],
 )  # fmt: skip
 def test_who_held_it(tmp_path: Path, beside: str, category: str | None, says: str) -> None:

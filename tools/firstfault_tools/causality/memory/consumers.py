@@ -27,6 +27,9 @@ HOLDS = 0.3
 LARGE = 0.5
 """Share of the memory there is from which one process alone explains that it ran out."""
 
+NEARLY_ALL = 85.0
+"""Percent of a host's memory (%MEM) that one group of processes holds where memory has run out."""
+
 LITTLE = 0.03
 """Share of a host's memory that is available, below which it has run out."""
 
@@ -147,7 +150,10 @@ def _tell_group(digest: FileDigest, rows: Sequence[Record], size: float | None) 
         who += " (DataLoader workers)"
     each = f" ({_gib(held[name] / len(own))} each)" if len(own) > 1 else ""
     words = f"{who} held {_gib(held[name])}{each}{_say_kind(own[0])}"
-    yield _Told(words, _quote(digest, *(r.places["resident"] for r in own[:2])), False)
+    share = sum(r.amount("share") or 0 for r in own)
+    words += f", {share:.0f}% of the host's memory" if share >= NEARLY_ALL else ""
+    quoted = _quote(digest, *(r.places["resident"] for r in own[:2]))
+    yield _Told(words, quoted, share >= NEARLY_ALL)
 
 
 def _call(row: Record) -> str:
