@@ -35,6 +35,9 @@ _WORRY = expression(
     r"(?:does|do|did)(?: not|n't) (?:learn|converge|decrease|go down|fall|improve)|"
     r"normal|wrong|weird|strange|go(?:es)? up|went up|broken|mistake|leak|increas|grow|ris(?:es|ing)|rose|higher|stopped"
 )
+_FLAT = expression(r"(?i)negativ|\bzero\b|(?<![\d.])-?0(?:\.0+)?(?![\d.]*\d)|not training|(?:does|do|did)(?: not|n't) train")  # fmt: skip
+"""What is said of a loss that stays about 0."""
+
 _BAR = expression(
     r"^(?:\[?[\w=]{0,12}\]?:? ?)?(?P<name>[A-Za-z][^|%]{2,80}?):?\s+(?P<percent>\d{1,3})%\|[^|]{0,120}\| *(?P<done>\d{1,12})/(?P<all>\d{1,12}) \[(?P<took>[\d:]+)<"
 )
@@ -67,6 +70,10 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
     if found is not None:
         return found
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
+    if "loss" in asked and _FLAT.search(question):
+        read = read_curve(examination, "loss")
+        if read is not None and (policy := _judge_policy_loss(examination, read)) is not None:
+            return policy
     if not asked or not _WORRY.search(question):
         return None
     for name in asked:

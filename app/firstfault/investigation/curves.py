@@ -24,7 +24,7 @@ _NAMES = {
     "peak memory": r"(?i)(?:\w+/)?(?:max_|peak_)?mem(?:ory)?_(?:peak|alloc\w*|reserved\w*)|allocated|reserved",
     "entropy": r"(?i)(?:\w+/)?(?:policy_)?entropy(?:_loss|/mean)?",
     "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",
-    "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?/mean|train/reward)",
+    "reward": r"(?i)(?:reward|critic/(?:score|rewards)/mean|env/reward_mean|objective/scores?|rewards?(?:/\w+)?/mean|train/reward)",
     "gradient norm": r"(?i)(?:\w+/)?grad(?:ient)?[_ ]?norm",
     "learning rate": r"(?i)(?:\w+[/_])?(?:lr|learning_rate)(?:/\w+)?",
     "accuracy": r"(?i)(?:(?:val|valid|eval|test|train)\w*[_/ ])?(?:acc(?:uracy)?|top1|acc@1|mAP|dice|iou|f1|bleu)",
@@ -58,7 +58,7 @@ class Curve:
 
 
 def read_curve(examination: Examination, name: str) -> Curve | None:
-    """Values of the name that is printed most often among those meant by it."""
+    """Values of the name that is printed most often among those meant by it, the shortest of several: parts have longer ones."""
     wanted, other = expression(_NAMES[name]), expression(_NAMES["validation loss"])
     found: dict[tuple[str, str], list[tuple[float, str, int, str]]] = defaultdict(list)
     for file, number, text in sample_lines(examination):
@@ -69,7 +69,7 @@ def read_curve(examination: Examination, name: str) -> Curve | None:
             found[file, told].append((float(pair["value"]), pair["unit"] or "", number, text))
     if not found:
         return None
-    (file, told), rows = max(found.items(), key=lambda item: len(item[1]))
+    (file, told), rows = max(found.items(), key=lambda item: (len(item[1]), -len(item[0][1])))
     if len(rows) < LEAST:
         return None
     unit = f" {rows[-1][1]}" if rows[-1][1] else ""

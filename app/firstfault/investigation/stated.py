@@ -34,11 +34,15 @@ LEAST_STEM, LEAST_FOREIGN, LEAST_WAIT_S = 4, 2, 30.0
 
 _WORD = expression(r"[^\W\d_][\w'’-]*(?:\.\w[\w.-]*)?|[\d_]\w*")
 _UNSPACED = expression(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]+")
+_DIGITS = expression(r"\d+")
 _PARTS = expression(r"[^\W\d_]{2,}")
 _NAME = expression(r"[A-Za-z]+_\w+|[A-Z]?[a-z]+[A-Z]\w*|[A-Z]{3,}\w*|\w+\.\w+")
 """A name of the log, written so as nobody writes a word: `find_unused_parameters`, `recvValue`, `SIGTERM`."""
 
 _ENDINGS = ("ing", "edly", "ed", "es", "s", "ly")
+_DOUBLED = expression(r"([bdgmnprt])\1$")
+"""`skipped`, `running`."""
+
 _TO_DO = expression(
     r"(?i)\b(?:to|must|should|shall) (?:stop|kill|restart|roll back|abort|act|fix|drain|wait)\b"
 )
@@ -150,7 +154,7 @@ def _read_words(text: str) -> Iterator[str]:
     for match in _WORD.finditer(text):
         word = match[0].strip("._-'’")
         if _UNSPACED.search(word):
-            if left := _words().characters.sub("", word):
+            if left := _words().characters.sub("", _DIGITS.sub("", word)):
                 yield left
         elif len(word) > 1:
             yield word
@@ -172,7 +176,8 @@ def _stems(text: str) -> Iterator[str]:
 
 def _stem(word: str) -> str:
     end = next((e for e in _ENDINGS if word.endswith(e) and len(word) - len(e) >= LEAST_STEM), "")
-    return word.removesuffix(end)
+    stem = word.removesuffix(end)
+    return stem[:-1] if end and _DOUBLED.search(stem) else stem
 
 
 def _is_understood(

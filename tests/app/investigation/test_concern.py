@@ -84,6 +84,8 @@ WARNED = "/opt/site-packages/foo/graph.py:7: UserWarning: Frobnication plan reje
         (memory(SETTLES), "RAM increases at the start of the training. Is there a memory leak?", "healthy", "is level since"),
         (policy(1.9), "The loss rises instead of falling. Is GRPO broken?", "healthy", "reward rises"),
         (policy(0.4), "The loss rises instead of falling. Is GRPO broken?", None, None),
+        (policy(1.9), "The loss is about zero and sometimes negative. Model is not training at all, or?", "healthy", "reward rises"),
+        (policy(0.4), "The loss is about zero and sometimes negative. Model is not training at all, or?", None, None),
         (bars([1, 10, 25, 50]), "It seems stuck at the tokenizing. Is it hanging?", "healthy", "not stuck"),
         (bars([0]), "It hangs at tokenizing.", "warning", "stands at 0 of 4000"),
         (estimates(ESTIMATES), "It says 41 days remaining! Why so slow?", "healthy", "first estimate"),
