@@ -26,14 +26,18 @@ SLOW_PART = {Category.HARDWARE, Category.PERFORMANCE}
 class Sound(IntEnum):
     """What code sees of a run that is called well.
 
-    goes_on: it ends well or goes on to the last line, no error stands unexplained in its log, and the person
-    states nothing that lines cannot refute. outlived: besides, the reading names every line that the tools
-    hold against it, the run went on after each, a cited line shows that, and what is complained of is fine.
+    quiet: no line reads like an error. goes_on: it ends well or goes on to the last line, no error stands
+    unexplained in its log, and the person states nothing that lines cannot refute. steps: besides, the reading
+    names every line that the tools hold against it, and each but what the run went on after is a step of its
+    own, of which they judge the numbers. outlived: every such line is named, the run went on after each, a
+    cited line shows that, and what is complained of is fine.
     """
 
     UNSEEN = 0
-    GOES_ON = 1
-    OUTLIVED = 2
+    QUIET = 1
+    GOES_ON = 2
+    STEPS = 3
+    OUTLIVED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +136,10 @@ def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool
     else:
         why = "Tools and model differ, and neither is confirmed; the test separates them."
     held = tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    disputed = not same_place and (
-        held or (best.verdict is Verdict.HEALTHY and _reads_wrong(tools))
+    unproven = best.verdict is Verdict.HEALTHY and (
+        _reads_wrong(tools) or best.sound < Sound.GOES_ON
     )
+    disputed = not same_place and (held or unproven)
     return Ruling(leader, disputed, (tools, *rest), (why,))
 
 
@@ -162,22 +167,24 @@ def refine(tools: Explanation, best: Explanation) -> Explanation:
 def _may_not_lead(tools: Explanation, best: Explanation) -> str:
     """Why an explanation may only stand beside the tools' one; empty when it may lead.
 
-    To call a broken run healthy is the worst mistake there is, so reasoning alone never does. Code must see
-    the run end well or go on; where the tools read something wrong, also after every line that they stand
-    on, and of a fault only where stopping the run is all the harm it does. Slowness that they do not confirm
-    a model may call usual.
+    To call a broken run healthy is the worst mistake there is, so reasoning alone never does. Where the tools
+    read a failure, code must see that the run went on after every line that they stand on, and of a fault only
+    where stopping the run is all the harm it does. Where they only judge the numbers of a run that goes on, and
+    do not confirm it, a model may judge them otherwise. Where they read nothing wrong and no line reads like an
+    error, it may call the run well though code sees no proof; that is disputed.
     """
     if best.verdict is not Verdict.HEALTHY or tools.verdict is Verdict.HEALTHY:
         return ""
     outlived = best.sound is Sound.OUTLIVED
     fault = tools.verdict is Verdict.FAULT
     stops = tools.category in INTERRUPTIONS if fault else tools.category not in SPOILS
-    slowness = tools.category is Category.PERFORMANCE and best.sound is not Sound.UNSEEN
+    slow = tools.category is Category.PERFORMANCE and best.sound >= Sound.GOES_ON
+    judged = slow or best.sound is Sound.STEPS
     if tools.confidence is Confidence.CONFIRMED:
         return "The tools' explanation is confirmed; reasoning does not make the run healthy."
-    if _reads_wrong(tools) and not (slowness or (outlived and stops)):
+    if _reads_wrong(tools) and not (judged or (outlived and stops)):
         return "Code does not see the run go on after all that the tools read against it; reasoning alone does not make it healthy."
-    if best.sound is Sound.UNSEEN:
+    if best.sound is Sound.UNSEEN or (best.sound is Sound.QUIET and tools.failures):
         return (
             "Code does not see the run end well or go on; reasoning alone does not make it healthy."
         )

@@ -13,7 +13,7 @@ from firstfault.agent.context import TurnContext
 from firstfault.agent.judge import Explanation, Sound
 from firstfault.grounding.items import Item, ItemKind
 from firstfault.investigation.examination import Examination, examine
-from firstfault.investigation.health import Condition, HealthProof, prove_health
+from firstfault.investigation.health import Condition, Ground, HealthProof, prove_health
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.findings import Category, Complaint, Confidence, Verdict
 from firstfault_tools.hardware.bus import normalise_address
@@ -22,8 +22,8 @@ from firstfault_tools.log.scan import make_line
 from firstfault_tools.registry import Artefact
 from firstfault_tools.roles import Role
 
-BEYOND_THE_LOG = frozenset({Complaint.DIED, Complaint.STALLED, Complaint.WRONG})
-"""What a person states of the run that its lines cannot refute: it is gone, it stands still, its results are bad."""
+BEYOND_THE_LOG = frozenset({Complaint.DIED, Complaint.STALLED})
+"""What a person states of the run that its lines cannot refute: it is gone, it stands still."""
 
 
 def examine_again(context: TurnContext) -> Examination:
@@ -42,15 +42,21 @@ def find_soundness(
     logs = found.logs
     against = {x for x in tools.lines if "#" not in x}  # a page is no line of the run
     held = [i for x in against if (i := context.book.find(x)) is not None]
+    least = Sound.QUIET if proof.quiet and not proof.suspicious else Sound.UNSEEN
     if not _stands(proof, logs, tools) or not _errors_are_told(proof, context, told):
-        return Sound.UNSEEN
+        return least
     reads_wrong = tools.verdict in (Verdict.FAULT, Verdict.WARNING)
     suspected = tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
     if reads_wrong and not suspected and not against & set(told):
-        return Sound.UNSEEN
-    survived = len(held) == len(against) and all(_outlived(logs, i) for i in held)
+        return least
+    known = len(held) == len(against)
+    survived = known and all(_outlived(logs, i) for i in held)
+    steps = [i for i in held if _is_step(logs, i)]
+    judged = steps and all(i in steps or _outlived(logs, i) for i in held)
+    if known and judged and not survived and against <= set(told):
+        return Sound.STEPS
     if not survived and tools.category is not Category.PERFORMANCE:
-        return Sound.UNSEEN
+        return least
     outlived = (
         all(c.holds for c in proof.checks if c.condition is Condition.ANSWERED)
         and proof.quiet
@@ -64,7 +70,8 @@ def find_soundness(
 
 def _stands(proof: HealthProof, logs: LogIncident, tools: Explanation) -> bool:
     """It ends well or goes on, and nothing the person states is beyond what lines can show."""
-    if any(c.complaint in BEYOND_THE_LOG for c in proof.missing):
+    beyond = BEYOND_THE_LOG - ({Complaint.DIED} if proof.ground is Ground.FINISHED else set())
+    if any(c.complaint in beyond for c in proof.missing):
         return False
     roles = {logs.role_of(d.file) for d in logs.digests}
     if roles == {Role.EXPERIMENT}:
@@ -91,6 +98,15 @@ def _outlived(logs: LogIncident, item: Item) -> bool:
         None,
     )  # fmt: skip
     return logs.passed(item.file, item.line, time)
+
+
+def _is_step(logs: LogIncident, item: Item) -> bool:
+    """The line is progress of the run: what the tools hold against it is how its numbers look."""
+    reader = logs.progress.get(item.file)
+    if reader is None or item.kind is not ItemKind.LOG or logs.role_of(item.file) is not Role.RUN:
+        return False
+    step = next(reader.after(item.line - 1), None)
+    return step is not None and step.number == item.line
 
 
 def _cites_what_followed(

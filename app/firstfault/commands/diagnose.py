@@ -208,7 +208,9 @@ def _answer(
         from firstfault.postmortem.summary import write_summary
 
         write_summary(diagnosis, report, artefacts)
-    return diagnosis.verdict
+    # a script acts on the exit code: "healthy" that the tools do not bear out is not told to it
+    unproven = diagnosis.verdict is Verdict.HEALTHY and diagnosis.disputed
+    return Verdict.UNKNOWN if unproven else diagnosis.verdict
 
 
 def _refuse_unreadable(diagnosis: Diagnosis) -> None:

@@ -11,7 +11,7 @@ from firstfault.investigation.diagnosis import LedBy
 from firstfault_tools.findings import Category, Confidence, Verdict
 
 FAULT, HEALTHY, UNKNOWN = Verdict.FAULT, Verdict.HEALTHY, Verdict.UNKNOWN
-GOES_ON, OUTLIVED = Sound.GOES_ON, Sound.OUTLIVED
+QUIET, GOES_ON, STEPS, OUTLIVED = Sound.QUIET, Sound.GOES_ON, Sound.STEPS, Sound.OUTLIVED
 OOM, DATA = Category.OOM, Category.DATA
 CONFIRMED, LIKELY, POSSIBLE = Confidence.CONFIRMED, Confidence.LIKELY, Confidence.POSSIBLE
 
@@ -46,6 +46,12 @@ ROWS = [
     (tools(FAULT, OOM, POSSIBLE), model(HEALTHY, None), True, LedBy.RULE, True, POSSIBLE),
     (tools(UNKNOWN, None, Confidence.UNKNOWN, failures=1), model(HEALTHY, None), True, LedBy.RULE, True, Confidence.UNKNOWN),
     (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None), True, LedBy.RULE, True, Confidence.UNKNOWN),
+    (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None, sound=QUIET), True, LedBy.MODEL, True, POSSIBLE),
+    (tools(UNKNOWN, None, Confidence.UNKNOWN, failures=1), model(HEALTHY, None, sound=QUIET), True, LedBy.RULE, True, Confidence.UNKNOWN),
+    (tools(FAULT, Category.NUMERICAL, LIKELY, failures=1), model(HEALTHY, None, sound=STEPS), True, LedBy.MODEL, True, POSSIBLE),
+    (tools(FAULT, Category.NUMERICAL, LIKELY, failures=1), model(HEALTHY, None, sound=GOES_ON), True, LedBy.RULE, True, LIKELY),
+    (tools(FAULT, Category.NUMERICAL, LIKELY, failures=1), model(HEALTHY, None, sound=QUIET), True, LedBy.RULE, True, LIKELY),
+    (tools(FAULT, Category.NUMERICAL, CONFIRMED), model(HEALTHY, None, sound=STEPS, contradicts=("F1:9",)), True, LedBy.RULE, True, CONFIRMED),
     (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None, sound=GOES_ON), True, LedBy.MODEL, False, POSSIBLE),
     (tools(UNKNOWN, None, Confidence.UNKNOWN), model(HEALTHY, None, sound=OUTLIVED), True, LedBy.MODEL, False, LIKELY),
     (tools(HEALTHY, None, LIKELY), model(FAULT, DATA), True, LedBy.MODEL, True, POSSIBLE),
@@ -119,7 +125,7 @@ def test_reasoning_is_never_confirmed() -> None:
 
 
 def test_no_reasoning_makes_a_confirmed_fault_or_one_that_goes_on_healthy() -> None:
-    """Over all readings of the tools: what may become healthy is slowness, an interruption, or less than a fault."""
+    """Over all readings of the tools: what may become healthy is slowness, judged numbers, an interruption, or no fault."""
     for verdict in (FAULT, Verdict.WARNING, UNKNOWN):
         for category in Category:
             for confidence in Confidence:
@@ -132,4 +138,8 @@ def test_no_reasoning_makes_a_confirmed_fault_or_one_that_goes_on_healthy() -> N
                         assert leader.leader.confidence is not CONFIRMED
                         assert leader.disputed or verdict is UNKNOWN
                         if verdict is FAULT:
-                            assert category in {*INTERRUPTIONS, Category.PERFORMANCE}
+                            assert sound is STEPS or category in {
+                                *INTERRUPTIONS,
+                                Category.PERFORMANCE,
+                            }
+                            assert sound is not QUIET
