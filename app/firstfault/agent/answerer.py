@@ -99,10 +99,10 @@ class AgentAnswerer:
         told = tuple(self.rules.answer(question))
         if self.model is None or not self._may_send(question.incident):
             yield from told
-        elif self.earned and not any(part.tool for part in told):
+        elif self.earned:
             yield from self._answer_first(question, told)
         else:
-            # what a calculator said stands, and whoever has not passed speaks second
+            # whoever has not passed speaks second
             yield from told
             yield from self._ask_model(question, "answer", told)
 
@@ -112,7 +112,10 @@ class AgentAnswerer:
         for part in self._ask_model(question, "answer", told):
             if isinstance(part, AnswerPart) and part.source == "model" and part.kind != PROBE:
                 answered = True
-                part = replace(told[0], text=part.text, citations=part.citations, source="model")
+                # a calculator that was read otherwise than the rule read it is not opened with its numbers
+                part = replace(
+                    told[0], text=part.text, citations=part.citations, source="model", tool=None
+                )
             yield part
         if not answered:
             yield from told
@@ -308,7 +311,7 @@ def write_message(
     """First message of a turn: the view, what rules answer, the task, and the person's words, which are evidence too."""
     parts = [write_view(context, walk)]
     if told:
-        parts.append(write_told(context, [p.text for p in told], stands=any(p.tool for p in told)))
+        parts.append(write_told(context, [p.text for p in told]))
     text = context.question.text.strip()
     if text and not text.startswith("/"):
         said = context.book.add_said(text[:4_000])

@@ -90,6 +90,7 @@ class TurnContext:
             world_size=(receipt.world_size or 0) if receipt is not None else 0,
             computed=_numbers_of(diagnosis),
             lore=read_lore(self.question.knowledge),
+            general=diagnosis is None,
             variables=self.question.knowledge.variables,
             private=self.private,
         )

@@ -57,17 +57,12 @@ def write_view(context: TurnContext, walk: Walk) -> str:
     return "<data>\n" + "\n\n".join(blocks) + "\n</data>"
 
 
-def write_told(context: TurnContext, texts: Sequence[str], *, stands: bool) -> str:
-    """What rules answer, and where there is no incident the passages that may hold the answer.
-
-    stands: it is read above the model's answer; else only where the model gives none.
-    """
+def write_told(context: TurnContext, texts: Sequence[str]) -> str:
+    """What rules answer, and where there is no incident the passages that may hold the answer."""
     item = context.book.add_rules(_MARKS.sub("", "\n".join(texts))[:MOST_TOLD])
     context.book.show([item])
     text = context.veil.hide(make_plain_block(item.text))
-    blocks = [
-        f"{read_prompt('beside' if stands else 'instead')}\n<data>\n{item.id} | {text}\n</data>"
-    ]
+    blocks = [f"{read_prompt('instead')}\n<data>\n{item.id} | {text}\n</data>"]
     if context.question.diagnosis is None:
         blocks.append(search(context, context.question.text[:300])[0])
     return "\n\n".join(blocks)

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
-from firstfault.grounding.arithmetic import follows, worked_out
+from firstfault.grounding.arithmetic import SCALES, follows, worked_out
 from firstfault.grounding.effects import tells_to_change
 from firstfault.grounding.forms import (
     clock_stands,
@@ -218,6 +219,9 @@ def _as_shown(text: str) -> str:
 
 def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
     known = words.numbers(ground.everything) | words.endings(ground.everything)
+    if ground.general:
+        known = known | numbers_of_lore(ground.lore)
+        known |= {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
     given = {n for i in cited for n in words.numbers(i.text)}
     listed = words.listed_numbers(text)
     out = [
@@ -253,6 +257,12 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         if t not in ground.everything and not clock_stands(t, ground.everything)
     ]
     return out
+
+
+@lru_cache(maxsize=1)
+def numbers_of_lore(lore: str) -> frozenset[float]:
+    """Every number that the knowledge pages state."""
+    return frozenset(words.numbers(lore))
 
 
 def _is_constant(stated: str, ground: Ground) -> bool:

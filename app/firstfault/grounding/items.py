@@ -55,7 +55,8 @@ class Ground:
     items: what the speaker was shown, by id; the words of a verdict are not among them, since a verdict
     proves nothing for itself. names: files of the incident. ranks, world_size: which ranks there are.
     lore: text of all knowledge pages, in lower case; variables: settings that a release reads.
-    healthy: a sentence may say that the run is. computed: numbers of the tools' own reading. private: texts that no claim may repeat.
+    healthy: a sentence may say that the run is. general: there is no incident, so what the pages say counts
+    as shown. computed: numbers of the tools' own reading. private: texts that no claim may repeat.
     """
 
     items: Mapping[str, Item]
@@ -65,6 +66,7 @@ class Ground:
     lore: str = field(default="", repr=False)
     variables: frozenset[str] = frozenset()
     healthy: bool = False
+    general: bool = False
     computed: frozenset[float] = frozenset()
     private: tuple[str, ...] = field(default=(), repr=False)
 

@@ -87,14 +87,15 @@ def test_without_an_answer_of_the_model_the_rules_answer(
     assert only(question).text in [p.text for p in parts]
 
 
-def test_a_calculators_result_stays_first(
+def test_a_result_that_is_right_and_whole_stays(
     ask: MakeQuestion, settings: Settings, earned: bool
 ) -> None:
     question = replace(ask(BUBBLE), incident="a", turn=2)
-    parts, model = answer(settings, question, GOOD)
+    parts, _ = answer(settings, question, reply(answer=[]))
     assert parts[0].text == only(question).text
     assert parts[0].tool is not None
-    assert "read above yours" in str(model.seen[0][-1].content)
+    parts, _ = answer(settings, replace(question, incident="b"), GOOD)
+    assert (parts[0].tool is None) is earned, "read otherwise, it is not opened with its numbers"
 
 
 def test_own_knowledge_is_marked_and_only_for_one_that_passed(

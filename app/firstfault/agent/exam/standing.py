@@ -81,7 +81,7 @@ def failings(marks: Marks) -> list[str]:
 
 def prompt_version() -> str:
     """Twelve hex digits that change with the prompt, the schema or the judge."""
-    prompts = [read_prompt(name) for name in ("system", "answer", "instead", "beside", "correct")]
+    prompts = [read_prompt(name) for name in ("system", "answer", "instead", "correct")]
     text = "\n".join([*prompts, reply_version(), JUDGE])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
