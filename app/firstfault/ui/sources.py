@@ -98,7 +98,11 @@ def _passage(citation: Citation, passage: PagePassage | None) -> str:
 
 def _highlight(rendered: str, quote: str) -> str:
     """Mark the quoted words inside rendered HTML, whatever inline tags and breaks lie between."""
-    words = [re.escape(escape(w, quote=False)) for w in re.sub(r"[`*_]", " ", quote).split()]
+    words = [
+        # the renderer writes a quotation mark as an entity
+        re.escape(escape(w, quote=False)).replace('"', '(?:"|&quot;)')
+        for w in re.sub(r"[`*_]", " ", quote).split()
+    ]
     if not words:
         return rendered
     gap = r"(?:\s|</?(?:code|em|strong)>)*"
