@@ -33,7 +33,7 @@ _ASKS = expression(
 _ELSE = expression(
     r"(?i)\bwhy\b|\bhow come\b|\bcaus\w+|\bwho\b|\bhow (?:many|do|can|could|would|should)\b|\bshould\b|\bwould\b|\bfix|\bprevent|^\W*when\b|\bexplain|\bcost|"
     r"\bgpu-?hours?\b|\bconverg|\bplateau|\bspike|\bnan\b|\bwhich (?:rank|gpu|host|node|ranks|file|line|layer)\b|\bset to\b|\bwent\b[^?]{0,12}\binto\b|\bmissing\b|\bshort\b|"
-    r"\bcommit|\bscheduler\b|\bcheckpoint|\bckpt"
+    r"\bcommit|\bscheduler\b|\bcheckpoint|\bckpt|\b(?:suggest|impl(?:y|ies)|indicat|point|mean)\w*\s*\W*$"
 )
 _STEP = expression(r"(?i)\b(?:at|on|in|of|around|for|by|near)?\s?(?:the )?(?:global )?(?:step|iteration|iter|it)[ #:=]{0,2}(\d{1,9})\b")  # fmt: skip
 _AT_NUMBER = expression(r"(?i)\b(?:at|around|near|by) (\d{2,9})\b(?! ?(?:%|gpus?|ranks?))")
