@@ -1,0 +1,6 @@
+export NCCL_DEBUG=INFO
+export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_3
+export NCCL_IB_GID_INDEX=3
+export NCCL_IB_TC=106
+export NCCL_SOCKET_IFNAME=eno1
+export CUDA_DEVICE_MAX_CONNECTIONS=1
