@@ -333,7 +333,7 @@ def _say_what_is_known(
     lines = answer_words(question, sources) or tell_lines(facts)
     if not lines and asked.intent == "normal":
         return Reply(tell_normal(facts), "incident.normal", suggest(diagnosis, ""))
-    if not lines and re.match(r"(?i)\W*(?:and |but |so )?why\b", asked.text):
+    if not lines and re.match(r"(?i)\W{0,20}(?:and |but |so )?why\b", asked.text):
         told = answer_from_incident(question, diagnosis, replace(asked, intent="why"), sources)
         if told is not None:
             return told
@@ -346,7 +346,7 @@ def _say_what_is_known(
 
 
 _HOW_TO_IT = re.compile(
-    r"(?i)\W*(?:and |so |ok,? )?how (?:do|can|should|to)\b(?: (?:i|we))?\s(?:\w+ ){1,3}(?:it|this|that)\W*$"
+    r"(?i)\W{0,20}(?:and |so |ok,? )?how (?:do|can|should|to)\b(?: (?:i|we))?\s(?:\w{1,30} ){1,3}(?:it|this|that)\W{0,20}$"
 )
 """How to do something about what the incident shows."""
 _OF_ADVICE = frozenset(["should", "how_to", "what_do"])
@@ -394,7 +394,7 @@ _OF_THE_RUN = re.compile(
 )
 
 
-_OF_A_NAME = re.compile(r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]*[a-z][\w.-]*-?\d")
+_OF_A_NAME = re.compile(r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]{0,40}[a-z][\w.-]{0,40}-?\d")
 
 
 def _asks_why(asked: Asked) -> bool:

@@ -173,7 +173,7 @@ def _place_words(text: str, spans: Sequence[slice]) -> list[str]:
 
 def _unit_of(names: Sequence[str]) -> dict[str, float]:
     """Bytes of a block, as the heading of `df` says it."""
-    block = next((m for n in names if (m := re.fullmatch(r"(\d+)([KMG]?)B?-blocks", n))), None)
+    block = next((m for n in names if (m := re.fullmatch(r"(\d{1,9})([KMG]?)B?-blocks", n))), None)
     if block is None:
         return {}
     scale = float(block[1]) * 1024.0 ** (" KMG".index(block[2] or " "))
