@@ -394,7 +394,9 @@ _OF_THE_RUN = re.compile(
 )
 
 
-_OF_A_NAME = re.compile(r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]{0,40}[a-z][\w.-]{0,40}-?\d")
+_OF_A_NAME = re.compile(
+    r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]{0,40}[a-z][\w.-]{0,40}-?\d"
+)
 
 
 def _asks_why(asked: Asked) -> bool:
