@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,7 @@ from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.vectors import Embedder
 
 BATCH = 64
+LOCKED_TRIES, LOCKED_PAUSE_S = 20, 0.25
 EF_SEARCH = 1_000
 """Candidates HNSW keeps while it looks for neighbours."""
 GRAPH = {"max_neighbors": 32, "ef_construction": 200}
@@ -152,7 +154,7 @@ class VectorStore:
             collection.delete(ids=stale)
         todo = [e for e in entries if have.get(e.id) != wanted[e.id]]
         made = self._add(collection, todo, wanted, embed, ready() if todo else {}, progress)
-        collection.modify(metadata={"state": state, "embedder": self._embedder})
+        _modify(collection, metadata={"state": state, "embedder": self._embedder})
         return made
 
     def _add(
@@ -209,8 +211,22 @@ def _open_collection(client: Any, name: str) -> Any:
     )
     # a collection keeps the settings it was made with
     if (collection.configuration.get("hnsw") or {}).get("ef_search") != EF_SEARCH:
-        collection.modify(configuration={"hnsw": {"ef_search": EF_SEARCH}})
+        _modify(collection, configuration={"hnsw": {"ef_search": EF_SEARCH}})
     return collection
+
+
+def _modify(collection: Any, **change: Any) -> None:
+    """Change a collection; the store's own writing in the background may hold its database for a moment."""
+    from chromadb.errors import InternalError
+
+    for attempt in range(LOCKED_TRIES):
+        try:
+            collection.modify(**change)
+            return
+        except InternalError as error:
+            if "locked" not in str(error) or attempt + 1 == LOCKED_TRIES:
+                raise
+            time.sleep(LOCKED_PAUSE_S)
 
 
 def _upsert(

@@ -178,3 +178,25 @@ def test_a_bad_server_address_is_named(url: str) -> None:
 def test_a_silent_server_is_named() -> None:
     with pytest.raises(CannotAnalyse, match="no Chroma server"):
         open_server("http://127.0.0.1:9")
+
+
+def test_a_database_that_is_locked_for_a_moment_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from chromadb.errors import InternalError
+
+    monkeypatch.setattr(store_module, "LOCKED_PAUSE_S", 0.0)
+    refusals = ["database is locked", "database is locked"]
+
+    class Collection:
+        def modify(self, **change: object) -> None:
+            if refusals:
+                raise InternalError(refusals.pop())
+            self.changed = change
+
+    collection = Collection()
+    store_module._modify(collection, metadata={"state": "new"})
+    assert collection.changed == {"metadata": {"state": "new"}}
+    refusals.append("disk image is malformed")
+    with pytest.raises(InternalError, match="malformed"):
+        store_module._modify(collection, metadata={})
