@@ -1,7 +1,7 @@
 """What does code itself see of a run that a model calls well, and which rank is it that a model places by its host?
 
-A model that has passed may weigh what lines mean; that the run went on, or ended as planned, after each of
-them has to be seen here. So a liar can at most say of what the tools could not judge that it is fine.
+A model that has passed may weigh what lines mean, and judge the numbers of steps; that the run went on, or
+ended as planned, after each failure has to be seen here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from firstfault.grounding.items import Item, ItemKind
 from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.health import Condition, Ground, HealthProof, prove_health
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.findings import Category, Complaint, Confidence, Verdict
 from firstfault_tools.hardware.bus import normalise_address
 from firstfault_tools.log.place import Place
@@ -50,9 +51,9 @@ def find_soundness(
     if reads_wrong and not suspected and not against & set(told):
         return least
     known = len(held) == len(against)
-    survived = known and all(_outlived(logs, i) for i in held)
-    steps = [i for i in held if _is_step(logs, i)]
-    judged = steps and all(i in steps or _outlived(logs, i) for i in held)
+    present = [i for i in held if not _outlived(logs, i)]
+    survived = known and not present
+    judged = all(_is_step(logs, i) for i in present) and any(_is_step(logs, i) for i in held)
     if known and judged and not survived and against <= set(told):
         return Sound.STEPS
     if not survived and tools.category is not Category.PERFORMANCE:
@@ -102,11 +103,16 @@ def _outlived(logs: LogIncident, item: Item) -> bool:
 
 def _is_step(logs: LogIncident, item: Item) -> bool:
     """The line is progress of the run: what the tools hold against it is how its numbers look."""
-    reader = logs.progress.get(item.file)
-    if reader is None or item.kind is not ItemKind.LOG or logs.role_of(item.file) is not Role.RUN:
+    reader = _progress_of(logs, item)
+    if reader is None or item.kind is not ItemKind.LOG:
         return False
     step = next(reader.after(item.line - 1), None)
     return step is not None and step.number == item.line
+
+
+def _progress_of(logs: LogIncident, item: Item) -> ProgressReader | None:
+    """Progress of the log that the line is of, where that is a run's."""
+    return logs.progress.get(item.file) if logs.role_of(item.file) is Role.RUN else None
 
 
 def _cites_what_followed(
@@ -121,8 +127,8 @@ def _cites_what_followed(
 
 
 def _signs_of_life(logs: LogIncident, item: Item) -> set[int]:
-    reader = logs.progress.get(item.file)
-    if reader is None or logs.role_of(item.file) is not Role.RUN:
+    reader = _progress_of(logs, item)
+    if reader is None:
         return set()
     step = next(reader.after(item.line - 1), None)
     return {n for n in (reader.finished_at(), step.number if step is not None else None) if n}

@@ -390,19 +390,15 @@ def _may_be_fact(asked: Asked) -> bool:
 
 
 _OF_THE_RUN = re.compile(
-    r"(?i)\b(?:the|this|that|our|my|it|we|they|here|run|job|rank|node)\b[^?\n]{0,60}"
+    r"(?i)\b(?:the|this|that|our|my|it|we|they|here|run|job|rank|node)\b|"
+    r"\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]{0,40}[a-z][\w.-]{0,40}-?\d"
 )
-
-
-_OF_A_NAME = re.compile(
-    r"(?i)\bwhy (?:is|did|was|has|does|were|do|are) [\w.-]{0,40}[a-z][\w.-]{0,40}-?\d"
-)
+"""Speaks of the run at hand, or asks why of something by its name (a host, a rank)."""
 
 
 def _asks_why(asked: Asked) -> bool:
     """Why something of the run at hand is as it is: the verdict is the reason that is known."""
-    named = _OF_THE_RUN.search(asked.text) or _OF_A_NAME.search(asked.text)
-    return asked.intent == "why_general" and named is not None
+    return asked.intent == "why_general" and _OF_THE_RUN.search(asked.text) is not None
 
 
 _SLOW = re.compile(
