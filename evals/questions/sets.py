@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -56,15 +56,25 @@ def answer_set(folder: Path) -> list[Answered]:
     search = WarmSearch(at_once=True)
     search.load()
     workspace = Workspace()
+    incident = _reader_of(folder, workspace)
+    return [_answer(row, incident(row.get("log")), search, workspace) for row in _read_rows(folder)]
+
+
+def _reader_of(
+    folder: Path, workspace: Workspace
+) -> Callable[[str | None], tuple[Diagnosis | None, dict[str, Path]]]:
+    """The incident of a log of the set, read once for all of its questions."""
 
     @cache
-    def read_log(name: str) -> tuple[Diagnosis, dict[str, Path]]:
+    def read_incident(name: str | None) -> tuple[Diagnosis | None, dict[str, Path]]:
+        if not name:
+            return None, {}
         path = folder / name
         if not path.is_file():
             raise CannotAnalyse(f"{folder / QUESTIONS}: the log {name} is not in the folder")
         return workspace.diagnose_paths([path]), {name: path}
 
-    return [_answer(row, read_log(row["log"]) if row.get("log") else (None, {}), search, workspace) for row in _read_rows(folder)]  # fmt: skip
+    return read_incident
 
 
 def _read_rows(folder: Path) -> list[dict[str, Any]]:
@@ -117,14 +127,13 @@ def answer_by_reader(folder: Path, desk: Desk) -> list[Answered]:
     search = WarmSearch(at_once=True)
     search.load()
     workspace = Workspace()
+    incident = _reader_of(folder, workspace)
     answered = []
     # a turn that stands in the record would be gone on with
     with serve(desk) as address, tempfile.TemporaryDirectory() as spool:
         settings = Settings(data=Path(spool))
         for number, row in enumerate(_read_rows(folder), 1):
-            log = folder / row["log"] if row.get("log") else None
-            files = {log.name: log} if log is not None else {}
-            diagnosis = workspace.diagnose_paths([log]) if log is not None else None
+            diagnosis, files = incident(row.get("log"))
             endpoint = Endpoint("reader", f"{address}/{number:02d}/v1", limits=LIMITS, ask_first=False)  # fmt: skip
             answerer = _Passed(settings, open_store(settings), EndpointModel(endpoint), search=search, rules=RuleAnswerer(search))  # fmt: skip
             earlier = tuple(Exchange(text, "") for text in row.get("previous", ()))
