@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 from firstfault.agent.endpoint import Endpoint
 from firstfault.agent.evidence import EvidenceBook, open_book, to_rows
 from firstfault.agent.lore import read_lore
+from firstfault.agent.probe import OnceOnly
 from firstfault.agent.pseudonymise import Veil
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.words import numbers
 
 if TYPE_CHECKING:
-    from firstfault.agent.probe import OnceOnly
     from firstfault.conversation.answerer import Question
     from firstfault.incidents.records import Related
     from firstfault.investigation.diagnosis import Diagnosis
     from firstfault.knowledge_base.search import Found
 
 Search = Callable[[str, int], "Sequence[Found]"]
+ToolAnswer = tuple[str, dict[str, Any]]
+"""What a tool tells the model, and what is recorded beside it."""
 CHARS_PER_TOKEN = 3
 
 
@@ -63,7 +65,7 @@ class TurnContext:
         place = f" {make_plain(item.file, 120)}" if item.kind is ItemKind.TOOL else ""
         return f"{item.id}{place} | {self.veil.hide(make_plain(item.text))}"
 
-    def result(self, text: str, items: Sequence[Item]) -> tuple[str, dict[str, Any]]:
+    def result(self, text: str, items: Sequence[Item]) -> ToolAnswer:
         """A tool's answer and what is recorded beside it."""
         limit = self.tool_chars
         if len(text) > limit:

@@ -24,13 +24,13 @@ from firstfault.agent.failures import (
 from firstfault.agent.guard import make_tool_guard
 from firstfault.agent.model import Model
 from firstfault.agent.probe import NAME as PROBE
-from firstfault.agent.probe import make_probe_tools
 from firstfault.agent.reply import Reply
 from firstfault.agent.store import make_serializer
 from firstfault.agent.tokens import spent_tokens
 from firstfault.agent.tools.history import make_history_tools
 from firstfault.agent.tools.knowledge import make_knowledge_tools
 from firstfault.agent.tools.lines import make_line_tools
+from firstfault.agent.tools.probe import make_probe_tools
 from firstfault.agent.tools.registry import make_registry_tools
 from firstfault.agent.view import read_prompt, shows_whole
 from firstfault.errors import ModelUnavailable

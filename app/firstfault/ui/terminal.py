@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis, Fix
@@ -17,6 +15,7 @@ from firstfault.investigation.next_action import Action
 from firstfault.plain_text import show_line, show_text
 from firstfault.ui.card import Card, make_card
 from firstfault.ui.leading import say_condition, say_leading
+from firstfault.ui.terminal_rows import Row, RowKind
 from firstfault_tools.findings import Verdict
 from firstfault_tools.knowledge.page import Page
 
@@ -31,31 +30,6 @@ _LOOK = {
     Verdict.HEALTHY: ("HEALTHY", "bold green"),
     Verdict.UNKNOWN: ("NOT ENOUGH EVIDENCE", "bold cyan"),
 }
-
-
-class RowKind(Enum):
-    """What a row is: a line of the verdict's card, a heading, text, or shell lines to be copied as they are."""
-
-    CARD = auto()
-    HEADING = auto()
-    TEXT = auto()
-    COMMAND = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row; `parts` are its texts with the style of each."""
-
-    kind: RowKind
-    parts: tuple[tuple[str, str], ...]
-    indent: int = 0
-
-    @property
-    def text(self) -> str:
-        """The row without its styles."""
-        return "".join(text for text, _ in self.parts)
-
-
 GAP = Row(RowKind.TEXT, ())
 
 

@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from firstfault.ui.terminal import Row, RowKind
+from firstfault.ui.terminal_rows import Row, RowKind
 
 
 def draw(rows: Sequence[Row], border: str, console: Console | None = None) -> None:

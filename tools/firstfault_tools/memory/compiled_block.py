@@ -8,15 +8,11 @@ statistics; weights are cast again instead of kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from firstfault_tools.memory.eager_operations import EagerOperations
 from firstfault_tools.memory.tape import Span
 
-if TYPE_CHECKING:
-    from firstfault_tools.memory.eager_block import EagerBlock
 
-
-def replay_compiled_layer(block: EagerBlock, *, moe: bool = False) -> Span:
+def replay_compiled_layer(block: EagerOperations, *, moe: bool = False) -> Span:
     """One decoder layer."""
     shape, types, tokens = block.shape, block.types, block.tokens
     h, qw, kw = shape.hidden, shape.query_width, shape.kv_width
@@ -45,7 +41,7 @@ def replay_compiled_layer(block: EagerBlock, *, moe: bool = False) -> Span:
     )
 
 
-def replay_compiled_head(block: EagerBlock) -> Span:
+def replay_compiled_head(block: EagerOperations) -> Span:
     """Output projection and loss in one graph: half-precision logits are all that stands."""
     shape, types, tokens = block.shape, block.types, block.tokens
     logits = tokens * shape.vocab * types.compute

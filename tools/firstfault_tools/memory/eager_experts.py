@@ -8,13 +8,10 @@ half-precision copy of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from firstfault_tools.memory.eager_block import EagerBlock
+from firstfault_tools.memory.eager_operations import EagerOperations
 
 
-def run_experts(block: EagerBlock, normed: int) -> int:
+def run_experts(block: EagerOperations, normed: int) -> int:
     """Router, dispatch, experts, weighted sum and shared expert. Returns the branch's result."""
     shape, types, tape = block.shape, block.types, block.tape
     tokens, rows = block.tokens, block.tokens * shape.experts_per_token
@@ -58,14 +55,14 @@ def run_experts(block: EagerBlock, normed: int) -> int:
     return _add_shared(block, normed, total)
 
 
-def _add_shared(block: EagerBlock, normed: int, total: int) -> int:
+def _add_shared(block: EagerOperations, normed: int, total: int) -> int:
     if not block.shape.shared_expert_ffn:
         return total
     shared = _run_shared(block, normed)
     return block.tape.run("with shared expert", (total, shared), block.tape.size(total), passes=0)
 
 
-def _run_loop(block: EagerBlock, normed: int, rows: int) -> int:
+def _run_loop(block: EagerOperations, normed: int, rows: int) -> int:
     """One expert after the other in Python (MixtralExperts.forward): matmuls under autocast's rules, a
     half-precision copy of every expert's matrices kept; gradients of a slice take a whole tensor."""
     shape, types, tape = block.shape, block.types, block.tape
@@ -98,7 +95,7 @@ def _run_loop(block: EagerBlock, normed: int, rows: int) -> int:
     return tape.run("expert sum", (weighted,), block.tokens * h * types.residual)
 
 
-def _run_router(block: EagerBlock, normed: int) -> None:
+def _run_router(block: EagerOperations, normed: int) -> None:
     """A linear layer; DeepSeek's takes its input in fp32 and its scores through a softmax."""
     shape, tape, tokens = block.shape, block.tape, block.tokens
     if shape.latent is None:
@@ -114,7 +111,7 @@ def _run_router(block: EagerBlock, normed: int) -> None:
     tape.run("router scores", (scores,), tokens * shape.experts * 4, save_output=True)
 
 
-def _run_clamped_gate(block: EagerBlock, both: int, part: int) -> int:
+def _run_clamped_gate(block: EagerOperations, both: int, part: int) -> int:
     """GPT-OSS: (up + 1) * gate * sigmoid(alpha gate), both clamped first."""
     tape = block.tape
     gate = tape.run("clamped gate", (both,), part, save=(both,), back_scratch=part)
@@ -126,7 +123,7 @@ def _run_clamped_gate(block: EagerBlock, both: int, part: int) -> int:
 
 
 def _run_grouped(
-    block: EagerBlock, tensor: int, elements: int, outside: int, name: str, bias: int
+    block: EagerOperations, tensor: int, elements: int, outside: int, name: str, bias: int
 ) -> int:
     types, tape = block.types, block.tape
     elements *= block.shape.experts
@@ -143,7 +140,7 @@ def _run_grouped(
     )
 
 
-def _run_shared(block: EagerBlock, normed: int) -> int:
+def _run_shared(block: EagerOperations, normed: int) -> int:
     shape, tape = block.shape, block.tape
     h, f = shape.hidden, shape.shared_expert_ffn
     gate = block.linear(normed, h, f, "shared expert gate")

@@ -6,16 +6,12 @@ with a norm each, rotation of a part of every head, keys put together in a new t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from firstfault_tools.memory.architecture import Latent
+from firstfault_tools.memory.eager_operations import EagerOperations
 from firstfault_tools.memory.setup import Attention
 
-if TYPE_CHECKING:
-    from firstfault_tools.memory.eager_block import EagerBlock
 
-
-def run_latent_attention(block: EagerBlock, latent: Latent, normed: int) -> int:
+def run_latent_attention(block: EagerOperations, latent: Latent, normed: int) -> int:
     """The whole branch from the normed input to the output projection."""
     shape, tape, tokens = block.shape, block.tape, block.tokens
     h, heads = shape.hidden, shape.heads
@@ -46,14 +42,14 @@ def run_latent_attention(block: EagerBlock, latent: Latent, normed: int) -> int:
     return block.linear(mixed, heads * latent.value, h, "attention output")
 
 
-def _norm_part(block: EagerBlock, tensor: int, size: int, elements: int) -> int:
+def _norm_part(block: EagerOperations, tensor: int, size: int, elements: int) -> int:
     """A norm over a slice of a wider tensor: the slice is a view, its fp32 copy is not."""
     tape = block.tape
     view = tape.run("compressed key-value view", (tensor,), size)
     return block.rms_norm(view, elements, block.tokens)
 
 
-def _rotate(block: EagerBlock, latent: Latent, query: int, both: int) -> tuple[int, int]:
+def _rotate(block: EagerOperations, latent: Latent, query: int, both: int) -> tuple[int, int]:
     """Rotated parts of query and key: V3 in the residual's width, V2 through complex fp32 back."""
     tape, tokens, heads = block.tape, block.tokens, block.shape.heads
     width = block.types.residual if latent.interleaved else block.types.compute
@@ -65,7 +61,7 @@ def _rotate(block: EagerBlock, latent: Latent, query: int, both: int) -> tuple[i
     return turned, key
 
 
-def _run_efficient(block: EagerBlock, latent: Latent, query: int, key: int, value: int) -> int:
+def _run_efficient(block: EagerOperations, latent: Latent, query: int, key: int, value: int) -> int:
     """Head widths of keys and values differ: the memory-efficient kernel, which keeps like flash."""
     tape, tokens, heads = block.tape, block.tokens, block.shape.heads
     query = block.cast_in(query, heads * latent.key, "attention query")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from firstfault.agent.context import TurnContext
-from firstfault.agent.tools.lines import Answer
+from firstfault.agent.context import ToolAnswer, TurnContext
 from firstfault.agent.untrusted import make_plain
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def make_history_tools(context: TurnContext) -> list[StructuredTool]:
     ]  # fmt: skip
 
 
-def show_history(context: TurnContext) -> Answer:
+def show_history(context: TurnContext) -> ToolAnswer:
     """Counts first, then one row an incident."""
     related = context.related
     rows = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firstfault.agent.context import TurnContext
-from firstfault.agent.tools.lines import Answer
+from firstfault.agent.context import ToolAnswer, TurnContext
 from firstfault.agent.untrusted import make_plain_block
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.knowledge.page import Page, Section
@@ -47,7 +46,7 @@ def make_knowledge_tools(context: TurnContext) -> list[StructuredTool]:
     ]  # fmt: skip
 
 
-def search(context: TurnContext, query: str) -> Answer:
+def search(context: TurnContext, query: str) -> ToolAnswer:
     """Best passages, one a page."""
     lines, items = [], []
     for found in context.search(context.veil.restore(query), MAX_FOUND):
@@ -60,7 +59,7 @@ def search(context: TurnContext, query: str) -> Answer:
     return context.result("\n\n".join(lines) or "No passage matches.", items)
 
 
-def read_page(context: TurnContext, page: str, heading: str = "") -> Answer:
+def read_page(context: TurnContext, page: str, heading: str = "") -> ToolAnswer:
     """A section; without a heading the summary and what else there is."""
     known = context.question.knowledge.pages.get(page)
     if known is None:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firstfault.agent.context import TurnContext
+from firstfault.agent.context import ToolAnswer, TurnContext
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Item
 from firstfault.plain_text import say_pattern_error
@@ -24,7 +24,6 @@ MAX_SHOWN = 30
 MAX_PATTERN = 200
 GREP_SECONDS = 6.0
 COUNT_BYTES = 512 * 1024 * 1024
-Answer = tuple[str, dict[str, Any]]
 
 
 def make_line_tools(context: TurnContext) -> list[StructuredTool]:
@@ -70,7 +69,7 @@ def make_line_tools(context: TurnContext) -> list[StructuredTool]:
     ]  # fmt: skip
 
 
-def show_overview(context: TurnContext) -> Answer:
+def show_overview(context: TurnContext) -> ToolAnswer:
     """One row a file, and its ends."""
     rows, items = [], []
     for number, (name, path) in enumerate(context.question.artefacts.items(), 1):
@@ -112,7 +111,7 @@ def _compile_pattern(pattern: str) -> Any:
         ) from error
 
 
-def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> Answer:
+def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> ToolAnswer:
     """Matching lines in reading order. Bounded by time, so it says where it stopped."""
     compiled = _compile_pattern(context.veil.restore(pattern))
     files = dict(context.question.artefacts)
@@ -156,7 +155,7 @@ def grep(context: TurnContext, pattern: str, file: str = "", first: int = 1) -> 
     return context.result("\n".join([head, *shown]) + more, [*items, summary])
 
 
-def show_window(context: TurnContext, file: str, line: int, around: int = 10) -> Answer:
+def show_window(context: TurnContext, file: str, line: int, around: int = 10) -> ToolAnswer:
     """Lines around a line."""
     one = context.file_of(file)
     if one is None:

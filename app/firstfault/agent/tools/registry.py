@@ -10,8 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from firstfault.agent.context import TurnContext
-from firstfault.agent.tools.lines import Answer
+from firstfault.agent.context import ToolAnswer, TurnContext
 from firstfault.agent.untrusted import make_plain
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
@@ -77,7 +76,7 @@ def needs_figures(context: TurnContext) -> bool:
     return category in _OF_FIGURES or _FIGURES.search(context.question.text) is not None
 
 
-def read_artefacts(context: TurnContext, reader: str) -> Answer:
+def read_artefacts(context: TurnContext, reader: str) -> ToolAnswer:
     """Findings of one reader over all artefacts of its kind."""
     one = next((r for r in readers() if r.name == reader), None)
     artefacts = _known_to(context, reader)
@@ -102,7 +101,7 @@ def read_artefacts(context: TurnContext, reader: str) -> Answer:
     return context.result("\n".join([*lines, f"summary: {data}"]), items)
 
 
-def calculate(context: TurnContext, name: str, inputs: Mapping[str, Any]) -> Answer:
+def calculate(context: TurnContext, name: str, inputs: Mapping[str, Any]) -> ToolAnswer:
     """Result of one calculator; without inputs, what it takes."""
     one = next((c for c in calculators() if c.name == name), None)
     if one is None:
