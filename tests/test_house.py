@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -75,6 +76,42 @@ def test_few_functions_are_complex() -> None:
         pytest.skip("ruff is not installed")
     complex_ones = [line for line in done.stdout.splitlines() if "C901" in line]
     assert len(complex_ones) <= 12, "\n".join(complex_ones)
+
+
+def test_no_circle_of_imports() -> None:
+    """Imports inside functions and for types counted; what is left of the graph without its ends is a circle."""
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph("firstfault", "firstfault_tools", cache_dir=None)
+    left = {m: set(graph.find_modules_directly_imported_by(m)) for m in graph.modules}
+    while ends := {m for m, imported in left.items() if not imported & left.keys()}:
+        left = {m: imported for m, imported in left.items() if m not in ends}
+    assert not left, sorted(left)
+
+
+ASK_IDENTITY = {
+    "recorder_dump.py": "a hostile dump shares one huge list between entries",
+    "plain_pickle.py": "a container that holds itself",
+    "decisions.py": "a pass hands the same finding on, or another",
+    "firstfault_component.py": "the iterators of somebody else's training script",
+}
+"""Where it is the question whether two names are one object; each within one call, or of objects it holds."""
+HOLD_STATE = {"whereabouts.py": "the place of the process, for whoever has to end it"}
+
+
+def test_nothing_is_kept_by_the_identity_of_an_object() -> None:
+    """What is made once stands in a field of the object it is made of, or is cached by value."""
+    found = [
+        f"{p.relative_to(ROOT)}:{node.lineno}"
+        for p in modules("app/*.py", "tools/*.py")
+        for node in ast.walk(ast.parse(p.read_text(encoding="utf-8")))
+        if (
+            isinstance(node, ast.Name)
+            and (node.id, type(node.ctx)) == ("id", ast.Load)
+            and p.name not in ASK_IDENTITY
+        )
+        or (isinstance(node, ast.Global) and p.name not in HOLD_STATE)
+    ]
+    assert not found
 
 
 def test_no_registry_is_named() -> None:

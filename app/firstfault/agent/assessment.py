@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from firstfault.agent.context import TurnContext
 from firstfault.agent.judge import Explanation
-from firstfault.agent.lore import is_on_a_page
 from firstfault.agent.reply import Account, Inapplicable, Paragraph, Reply
 from firstfault.grounding.claims import (
     Claim,
@@ -171,7 +170,7 @@ class _Sieve:
             against_lines=against.evidence if weighed else (),
             test=test,
             command=command,
-            command_is_known=bool(command) and is_on_a_page(command, self.context.question.knowledge),
+            command_is_known=bool(command) and self.context.question.knowledge.tells_command(command),
             page=account.page if account.page in pages else "",
         )  # fmt: skip
 
@@ -191,7 +190,7 @@ class _Sieve:
         if not command:
             return test, ""
         knowledge = self.context.question.knowledge
-        known = is_on_a_page(command, knowledge) and judge_command(command) is Effect.READS
+        known = knowledge.tells_command(command) and judge_command(command) is Effect.READS
         if self.grounded and not known and not may_propose(command):
             self.proposed += 1
             self.removed["command"] += 1

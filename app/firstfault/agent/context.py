@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from firstfault.agent.endpoint import Endpoint
 from firstfault.agent.evidence import EvidenceBook, open_book, to_rows
-from firstfault.agent.lore import read_lore
 from firstfault.agent.probe import OnceOnly
 from firstfault.agent.pseudonymise import Veil
 from firstfault.agent.untrusted import make_plain
@@ -91,7 +90,7 @@ class TurnContext:
             ranks=frozenset(receipt.ranks_seen) if receipt is not None else frozenset(),
             world_size=(receipt.world_size or 0) if receipt is not None else 0,
             computed=_numbers_of(diagnosis),
-            lore=read_lore(self.question.knowledge),
+            lore=self.question.knowledge.lore,
             general=diagnosis is None,
             variables=self.question.knowledge.variables,
             private=self.private,

@@ -107,12 +107,15 @@ def apply(
 ) -> Diagnosis:
     """The diagnosis under the ruling."""
     book = Numbers(diagnosis.citations, context)
-    ideas = [e for e in (ruling.leader, *ruling.others) if e.proposer is LedBy.MODEL]
-    rows = {id(e): _hypothesis(e, book, ruling) for e in ideas}
+    ideas = [
+        (e, _hypothesis(e, book, ruling))
+        for e in (ruling.leader, *ruling.others)
+        if e.proposer is LedBy.MODEL
+    ]
     if ruling.leader.proposer is LedBy.RULE:
         known = {h.root_cause for h in diagnosis.hypotheses}
-        agreed = {e.cause for e in ideas if e.cause in ruling.leader.cause}
-        added = [rows[id(e)] for e in ideas if e.cause not in known | agreed and e.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)]  # fmt: skip
+        agreed = {e.cause for e, _ in ideas if e.cause in ruling.leader.cause}
+        added = [row for e, row in ideas if e.cause not in known | agreed and e.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)]  # fmt: skip
         first, *others = diagnosis.hypotheses
         if ruling.disputed:
             first = replace(first, against=_beside(first.for_, (*first.against, *book.numbers(ruling.others[0].lines))))  # fmt: skip
@@ -130,11 +133,10 @@ def apply(
     leader = ruling.leader
     sentence = f"{_OPENINGS.get(leader.verdict, '')}{leader.cause}"
     same_kind = leader.category is diagnosis.category and leader.verdict is diagnosis.verdict
-    lead = rows[id(leader)]
+    lead, *beside = (row for _, row in ideas)
     tools_row = replace(diagnosis.hypotheses[0], test=diagnosis.disproof)
     if not same_kind and tools_row.confidence is Confidence.CONFIRMED:
         tools_row = replace(tools_row, confidence=Confidence.LIKELY)
-    beside = [rows[id(e)] for e in ruling.others if e.proposer is LedBy.MODEL]
     fixes = _fixes(ruling, assessment, diagnosis, context, book, same_kind)
     return replace(
         diagnosis,

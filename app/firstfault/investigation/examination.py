@@ -38,6 +38,7 @@ from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.log.clock import find_year
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
+from firstfault_tools.log.kept import NumberedLines
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
 from firstfault_tools.log.signature import SignatureSet
 from firstfault_tools.memory.load_growth import join_growth
@@ -218,7 +219,7 @@ def _find_in_lines(logs: LogIncident, skipped: list[SkippedInput]) -> list[Findi
     few = choose_few(logs.digests)
     chosen = {d.file for d in few}
     for digest, finders in choose_finders(logs.digests):
-        lines = list(digest.kept)
+        lines = NumberedLines(digest.kept)
         for name, find in finders.items():
             if name in ALIKE_ON_ALL_RANKS and digest.file not in chosen:
                 continue

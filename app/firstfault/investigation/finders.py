@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.kept import NumberedLines
 from firstfault_tools.registry import LineFinder, line_finders
 
 SMALL_LINES, TOGETHER = 200, 64
@@ -30,7 +31,7 @@ def choose_finders(digests: Sequence[FileDigest]) -> Iterator[Asked]:
 
 
 def _ask_together(digests: Sequence[FileDigest]) -> Iterator[Asked]:
-    lines = [line for digest in digests for line in digest.kept]
+    lines = NumberedLines(line for digest in digests for line in digest.kept)
     finders = {name: find for name, find in line_finders().items() if find.may_find(lines)}
     for digest in digests:
         yield digest, finders

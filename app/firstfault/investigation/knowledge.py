@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from firstfault.grounding.quotes import flatten
 from firstfault.investigation.precision import PrecisionTable
 from firstfault.investigation.stack import FrameworkTable
 from firstfault_tools.collectives.environment import known_variables
@@ -18,6 +20,7 @@ from firstfault_tools.knowledge.page import Page, load_pages
 from firstfault_tools.log.scan import build_set
 from firstfault_tools.log.signature import SignatureSet, load_signatures
 
+LEAST_COMMAND = 5
 PageSearch = Callable[[str, int], Sequence[tuple[str, float]]]
 """(query, limit) -> (page id, score between 0 and 1), best first."""
 
@@ -34,6 +37,21 @@ class Knowledge:
     frameworks: FrameworkTable = field(default_factory=lambda: FrameworkTable({}))
     precision: PrecisionTable | None = None
     """How often each kind of explanation was right; None leaves confidences as the tools give them."""
+
+    @cached_property
+    def lore(self) -> str:
+        """Text of all pages and names of all signatures in lower case, white space as one space."""
+        pages = "\n".join(
+            f"{page.id} {page.title} " + " ".join(s.text for s in page.sections)
+            for page in self.pages.values()
+        )
+        titles = "\n".join(s.title for s in self.signatures.signatures)
+        return f"{flatten(pages)}\n{flatten(titles)}".lower()
+
+    def tells_command(self, command: str) -> bool:
+        """The command stands on a page, white space aside."""
+        wanted = flatten(command).lower()
+        return len(wanted) >= LEAST_COMMAND and wanted in self.lore
 
 
 def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None = None) -> Knowledge:

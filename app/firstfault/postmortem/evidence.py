@@ -14,6 +14,7 @@ from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.kept import NumberedLines
 from firstfault_tools.log.window import read_window
 from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.registry import line_finders
@@ -120,7 +121,7 @@ class Artefacts:
         """What the line readers find when they see every line, not only the conspicuous ones."""
         out: list[Finding] = []
         for name in dict.fromkeys(line.file for line in self.lines):
-            pairs = [(x.line, x.text) for x in self.lines if x.file == name]
+            pairs = NumberedLines((x.line, x.text) for x in self.lines if x.file == name)
             for find in line_finders().values():
                 try:
                     out += find(pairs, name)

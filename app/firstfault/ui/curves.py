@@ -138,14 +138,12 @@ def thin_points(points: list[Point]) -> list[Point]:
     kept: list[Point] = []
     for start in range(0, len(points), size):
         bucket = points[start : start + size]
-        finite = [p for p in bucket if p.value is not None]
-        chosen = {id(p): p for p in bucket if p.value is None}
-        chosen = dict(list(chosen.items())[:1])
+        finite = {place: p.value for place, p in enumerate(bucket) if p.value is not None}
+        chosen = {place for place in range(len(bucket)) if place not in finite}
+        chosen = {min(chosen)} if chosen else set()
         if finite:
-            low = min(finite, key=lambda p: p.value or 0.0)
-            high = max(finite, key=lambda p: p.value or 0.0)
-            chosen |= {id(low): low, id(high): high}
-        kept += [p for p in bucket if id(p) in chosen]
+            chosen |= {min(finite, key=finite.__getitem__), max(finite, key=finite.__getitem__)}
+        kept += [bucket[place] for place in sorted(chosen)]
     return kept
 
 

@@ -44,23 +44,18 @@ def join_full_mounts(
     mounts = [f for f in findings if f.kind == KIND]
     if not mounts:
         return list(findings)
-    joined: dict[int, list[Finding]] = {}
-    for finding in findings:
-        mount = _met_by(incident, finding, mounts) if _may_have_written(finding) else None
-        if mount is not None:
-            joined.setdefault(id(mount), []).append(finding)
-    writers = {id(w): m for m in mounts for w in joined.get(id(m), ())}
+    met = [_met_by(incident, f, mounts) if _may_have_written(f) else None for f in findings]
     failed = any(f.kind != KIND and not f.survived and f.level in (Level.CAUSE, Level.FAILURE) for f in findings)  # fmt: skip
     out = []
-    for finding in findings:
+    for finding, mount in zip(findings, met, strict=True):
         changed = finding
-        if id(finding) in joined:
-            changed = _lead(finding, joined[id(finding)])
-            trail.note(WRITTEN, finding, changed, joined[id(finding)][0])
+        if writers := [w for w, full in zip(findings, met, strict=True) if full is finding]:
+            changed = _lead(finding, writers)
+            trail.note(WRITTEN, finding, changed, writers[0])
         elif finding.kind == KIND and failed:
             changed = replace(finding, level=Level.CONTEXT)
             trail.note(UNUSED, finding, changed)
-        elif (mount := writers.get(id(finding))) is not None:
+        elif mount is not None:
             changed = _follow(finding, mount)
             trail.note(WRITTEN, finding, changed, mount)
         out.append(changed)

@@ -228,9 +228,9 @@ def _evidence(blame: Blame, dumps: Mapping[int, Dump]) -> tuple[Evidence, ...]:
     if blame.step is not None:
         order = sorted(blame.step.entries, key=lambda r: (r not in blame.step.odd, r))  # type: ignore[union-attr]
         quotes.extend(_quote(dumps[r], blame.step.entries[r]) for r in order)
-    shown = {id(e) for e in (blame.step.entries.values() if blame.step else ())}
+    shown = tuple(blame.step.entries.values()) if blame.step is not None else ()
     for rank, wait in sorted(blame.waiting.items()):
-        if id(wait.entry) not in shown:
+        if wait.entry not in shown:
             quotes.append(_quote(dumps[rank], wait.entry))
     return tuple(quotes[:MAX_QUOTES])
 

@@ -8,13 +8,19 @@ costs a few substring searches and no regular expression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from firstfault_tools.artefact import Artefact
 from firstfault_tools.findings import Evidence
-from firstfault_tools.log.kept import KeptLines, fold_digits, fold_lines
+from firstfault_tools.log.kept import (
+    KeptLines,
+    NumberedLines,
+    fold_digits,
+    fold_lines,
+    read_once,
+)
 
 NumberedLine: TypeAlias = tuple[int, str]
 
@@ -24,12 +30,13 @@ TEXT_BYTES = 64 * 1024 * 1024
 QUOTES_PER_FINDING = 5
 
 
-def number_lines(text: str) -> list[NumberedLine]:
+def number_lines(text: str) -> NumberedLines:
     """1-based lines of `text`, each cut at 4,096 characters."""
-    return [(number, line[:LINE_CHARS]) for number, line in enumerate(text.split("\n"), start=1)]
+    rows = enumerate(text.split("\n"), start=1)
+    return NumberedLines((number, line[:LINE_CHARS]) for number, line in rows)
 
 
-def read_lines(artefact: Artefact) -> list[NumberedLine]:
+def read_lines(artefact: Artefact) -> NumberedLines:
     """The first 64 MiB of an artefact as numbered lines; undecodable bytes become U+FFFD."""
     text = artefact.data(TEXT_BYTES).decode("utf-8", errors="replace")
     return number_lines(text.replace("\r\n", "\n"))
@@ -39,7 +46,7 @@ def keep_marked(lines: Sequence[NumberedLine], markers: Sequence[str]) -> list[N
     """The lines that hold at least one marker, in order."""
     if not may_hold(lines, markers):
         return []
-    page = _read_page(lines)
+    page = read_once(_Page, lines)
     present = [marker for marker in markers if marker.encode() in page.text]
     kept = []
     for number, line in lines:
@@ -54,26 +61,25 @@ def may_hold(lines: Sequence[NumberedLine], markers: Sequence[str]) -> bool:
     """Some line may hold one of the markers: a look for finders that walk the lines themselves."""
     if isinstance(lines, KeptLines):
         return lines.holds(markers)
-    return bool(lines) and _read_page(lines).may_hold(tuple(markers))
+    return bool(lines) and read_once(_Page, lines).may_hold(tuple(markers))
 
 
 class _Page:
     """Lines joined once for all readers, and which readers' markers may occur in them."""
 
     def __init__(self, lines: Sequence[NumberedLine]) -> None:
-        self.lines, self.count = lines, len(lines)
         self.text = "\n".join([line for _, line in lines]).encode("utf-8", errors="replace")
-        self._known: Mapping[tuple[str, ...], int] = dict(_known)
+        self._places = {markers: place for place, markers in enumerate(tuple(_known))}
         self._found: frozenset[int] | None = None
 
     def may_hold(self, markers: tuple[str, ...]) -> bool:
         """False where none of them occurs. The markers of all readers met before in one pass."""
-        place = self._known.get(markers)
-        if place is None or len(self._known) < WORTH_A_SET:
-            _known.setdefault(markers, len(_known))
+        place = self._places.get(markers)
+        if place is None or len(self._places) < WORTH_A_SET:
+            _known[markers] = None
             return bool(_compile_markers(markers).search(self.shapes))
         if self._found is None:
-            self._found = frozenset(_compile_set(tuple(self._known)).Match(self.shapes) or ())
+            self._found = frozenset(_compile_set(tuple(self._places)).Match(self.shapes) or ())
         return place in self._found
 
     @cached_property
@@ -83,24 +89,13 @@ class _Page:
 
 
 WORTH_A_SET = 8
-_known: dict[tuple[str, ...], int] = {}
+_known: dict[tuple[str, ...], None] = {}
 """Markers of the readers met so far, in order."""
-
-_last: _Page | None = None
-"""The lines joined last: dozens of finders look at the same lines one after the other."""
-
-
-def _read_page(lines: Sequence[NumberedLine]) -> _Page:
-    global _last
-    page = _last
-    if page is None or page.lines is not lines or page.count != len(lines):
-        _last = page = _Page(lines)
-    return page
 
 
 def join_lines(lines: Sequence[NumberedLine]) -> bytes:
     """The lines as one UTF-8 text, joined once for all who ask for the same lines."""
-    return _read_page(lines).text
+    return read_once(_Page, lines).text
 
 
 def _any_of(markers: tuple[str, ...]) -> bytes:

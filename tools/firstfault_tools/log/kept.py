@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import overload
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
 
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 
@@ -170,3 +172,22 @@ class KeptLines(Sequence[tuple[int, str]]):
         return sum(
             len(r.data) if isinstance(r.data, bytes) else sum(map(len, r.data)) for r in self.runs
         )
+
+
+class NumberedLines(tuple[tuple[int, str], ...]):
+    """Lines of one log that many finders are given; what is read of all of them is read once."""
+
+    def once(self, read: Callable[[Sequence[tuple[int, str]]], T]) -> T:
+        """What `read` makes of the lines."""
+        known: dict[Callable[..., Any], Any] = self.__dict__.setdefault("read", {})
+        if read not in known:
+            known[read] = read(self)
+        found: T = known[read]
+        return found
+
+
+def read_once(
+    read: Callable[[Sequence[tuple[int, str]]], T], lines: Sequence[tuple[int, str]]
+) -> T:
+    """What `read` makes of the lines, kept by lines that keep it."""
+    return lines.once(read) if isinstance(lines, NumberedLines) else read(lines)

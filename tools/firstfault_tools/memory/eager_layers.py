@@ -77,8 +77,8 @@ def walk_layers(
         tower = replay_tower_layer(EagerBlock(shape, layer, types), shape.tower)
         groups = ((tower, shape.tower.layers), *groups)
     holds_input = types.residual == 4 or shape.norm.value == "layer"
-    sizes = {id(span): _size_span(span, keeping, holds_input) for span, _ in groups}
-    runs = tuple((span, count, *sizes[id(span)]) for span, count in groups)
+    sizes = {span: _size_span(span, keeping, holds_input) for span, _ in groups}
+    runs = tuple((span, count, *sizes[span]) for span, count in groups)
     repeats = _count_repeats(groups)
     # Along repeats all heights grow evenly: the first and the last of them bound those between, and so do the
     # first and the last layer of a run.
@@ -183,8 +183,8 @@ def list_spans(shape: Architecture, layer: LayerSetup, types: EagerTypes) -> tup
     if laws is None:
         return _replay_layers(shape, layer, types), _replay_head(shape, layer, types)
     tokens, batch = layer.sequence * layer.micro_batch, layer.micro_batch
-    spans = {id(law): law.at(tokens, batch) for law in {id(law): law for law, _ in laws}.values()}
-    *groups, (head, _) = ((spans[id(law)], count) for law, count in laws)
+    spans = {law: law.at(tokens, batch) for law in dict.fromkeys(law for law, _ in laws)}
+    *groups, (head, _) = ((spans[law], count) for law, count in laws)
     return tuple(groups), head
 
 

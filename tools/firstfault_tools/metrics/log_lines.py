@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.findings import Finding
+from firstfault_tools.log.kept import read_once
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import StepSeries
@@ -26,17 +27,13 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
     return tuple(f if f.kind in OF_ONE_RANK else replace(f, rank=None) for f in found)
 
 
-_last: tuple[Sequence[tuple[int, str]], int, StepSeries] | None = None
-"""The lines read last and their series: several finders ask for the same ones."""
-
-
 def read_steps(lines: Sequence[tuple[int, str]]) -> StepSeries:
     """Step rows of a log's lines, with the ranks their prefixes tell."""
-    global _last
-    known = _last
-    if known is None or known[0] is not lines or known[1] != len(lines):
-        _last = known = (lines, len(lines), parse_steps(lines, rank_of))
-    return known[2]
+    return read_once(_parse, lines)
+
+
+def _parse(lines: Sequence[tuple[int, str]]) -> StepSeries:
+    return parse_steps(lines, rank_of)
 
 
 def rank_of(text: str) -> int | None:
