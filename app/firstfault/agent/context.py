@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from firstfault.conversation.answerer import Question
     from firstfault.incidents.records import Related
     from firstfault.investigation.diagnosis import Diagnosis
+    from firstfault.investigation.examination import Examination
     from firstfault.knowledge_base.search import Found
 
 Search = Callable[[str, int], "Sequence[Found]"]
@@ -40,6 +42,15 @@ class TurnContext:
     veil: Veil = field(default_factory=lambda: Veil(frozenset()))
     private: tuple[str, ...] = ()
     thread: str = ""
+
+    @cached_property
+    def examination(self) -> Examination:
+        """The incident's own files as the tools read them, once for all that code asks of them."""
+        from firstfault.investigation.examination import examine
+        from firstfault_tools.registry import Artefact
+
+        files = [Artefact(name, path) for name, path in self.question.artefacts.items()]
+        return examine(files, self.question.knowledge.signatures)
 
     @property
     def tool_chars(self) -> int:

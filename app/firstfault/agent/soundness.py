@@ -12,7 +12,6 @@ from dataclasses import replace
 from firstfault.agent.context import TurnContext
 from firstfault.agent.judge import Explanation, Sound
 from firstfault.grounding.items import Item, ItemKind
-from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.health import Condition, Ground, HealthProof, prove_health
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import ProgressReader
@@ -20,25 +19,17 @@ from firstfault_tools.findings import Category, Complaint, Confidence, Verdict
 from firstfault_tools.hardware.bus import normalise_address
 from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.registry import Artefact
 from firstfault_tools.roles import Role
 
 BEYOND_THE_LOG = frozenset({Complaint.DIED, Complaint.STALLED})
 """What a person states of the run that its lines cannot refute: it is gone, it stands still."""
 
 
-def examine_again(context: TurnContext) -> Examination:
-    """The incident's own files, as the tools read them."""
-    question = context.question
-    artefacts = [Artefact(name, path) for name, path in question.artefacts.items()]
-    return examine(artefacts, question.knowledge.signatures)
-
-
 def find_soundness(
     context: TurnContext, best: Explanation, tools: Explanation, told: Collection[str]
 ) -> Sound:
     """What code sees of the run that `best` calls well. told: every id that the reply gives a reason with."""
-    found = examine_again(context)
+    found = context.examination
     proof = prove_health(found, context.question.text)
     logs = found.logs
     against = {x for x in tools.lines if "#" not in x}  # a page is no line of the run
@@ -149,4 +140,4 @@ def with_rank(context: TurnContext, explanation: Explanation) -> Explanation:
         gpu=int(gpu) if gpu.isdecimal() else None,
         pci=gpu if normalise_address(gpu) is not None else None,
     )
-    return replace(explanation, rank=examine_again(context).logs.placement.ranks_of(place).only)
+    return replace(explanation, rank=context.examination.logs.placement.ranks_of(place).only)

@@ -42,7 +42,7 @@ def say_straggler(t: Telling) -> str:
     late = t.straggler
     if late is None:
         return ""
-    mark = at_line(t, late.line.file, late.line.number, late.line.text)
+    mark = at_line(t, late.line.file, late.line.line, late.line.text)
     return (
         f" Rank {late.rank} never entered the collective: its last enqueued work is {late.enqueued}, that of the other {late.count} is "
         f"{late.others} or more ({mark}), so they timed out waiting for it."

@@ -1,16 +1,11 @@
-"""Which rank did not come, on which host does a rank sit, and which ranks does a line name? From the lines where the verdict has none."""
+"""On which host does a rank sit, and which ranks does a line name? From the lines where the verdict has none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault.conversation.evidence import Line
 from firstfault_tools.expressions import expression
-from firstfault_tools.log.scan import make_line
-from firstfault_tools.log.work import read_work_line
-
-LEAST_RANKS, NO_YEAR = 3, 1970
 
 _RANKS_OF = expression(
     r"(?i)\b(?P<host>[a-z][\w.-]*\d[\w.-]*|[a-z]+\d*)\b[ :=]{0,2}(?:8x \w+ )?[\[(]?ranks? (?P<first>\d{1,6})-(?P<last>\d{1,6})|"
@@ -21,37 +16,6 @@ _NAMED_RANKS = expression(
     r"(?i)\b(?:fail\w*|error\w*|exception|raised|broke\w*|stop\w*|out of memory)\b[^.;\n]{0,60}?\bon ranks? (?P<ranks>\d{1,6}(?:(?:, ?| and )\d{1,6}){0,40})"
 )
 _DICT_KEYS = expression(r"ranks:dict_keys\(\[(?P<ranks>[\d, ]{1,400})\]\)")
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """The rank whose last enqueued collective is older than that of all others, with the line that says so."""
-
-    rank: int
-    line: Line
-    enqueued: int
-    others: int
-    count: int
-
-
-def find_straggler(lines: Sequence[Line]) -> Straggler | None:
-    """The one rank that had not entered the collective that the others wait in; None where several or none lag."""
-    groups: dict[str, dict[int, tuple[int, Line]]] = {}
-    for line in lines:
-        if "last enqueued" not in line.text:
-            continue
-        report = read_work_line(make_line(line.file, line.number, line.text, NO_YEAR))
-        if report is not None and report.enqueued is not None:
-            groups.setdefault(report.group, {})[report.rank] = report.enqueued, line
-    last = max(groups.values(), key=len, default={})  # counters of one process group alone compare
-    if len(last) < LEAST_RANKS:
-        return None
-    least = min(enq for enq, _ in last.values())
-    behind = [r for r, (enq, _) in last.items() if enq == least]
-    rest = [enq for enq, _ in last.values() if enq != least]
-    if len(behind) != 1 or not rest:
-        return None
-    return Straggler(behind[0], last[behind[0]][1], least, min(rest), len(rest))
 
 
 def hosts_of_ranks(lines: Sequence[Line]) -> dict[int, str]:

@@ -10,9 +10,9 @@ from functools import cached_property
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.evidence import Evidence, Line
-from firstfault.conversation.rank_lines import Straggler, find_straggler, hosts_of_ranks
+from firstfault.conversation.rank_lines import hosts_of_ranks
 from firstfault.conversation.sources import Sources
-from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.diagnosis import Diagnosis, Straggler
 from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.evidence import Artefacts
 from firstfault.postmortem.impact import GivenFigures
@@ -99,13 +99,12 @@ class Telling(Answering):
         node = next((n for n in self.known_names if n not in told), "")
         return f"{told} on node {node}" if node else told
 
-    @cached_property
+    @property
     def straggler(self) -> Straggler | None:
         """The rank that its last enqueued collective gives away, where the verdict names none and its host agrees."""
-        d = self.diagnosis
+        d, late = self.diagnosis, self.diagnosis.straggler
         if d.first_failing_rank is not None or d.verdict is not Verdict.FAULT:
             return None
-        late = find_straggler(self.evidence.lines)
         host = self.rank_hosts.get(late.rank) if late is not None else None
         return late if not host or not d.host or host == d.host else None
 

@@ -35,6 +35,7 @@ from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
 from firstfault.investigation.scheduler import find_schedulers
 from firstfault.investigation.stack import read_lines
+from firstfault.investigation.straggler import find_straggler
 from firstfault.investigation.told_causes import believe_warning
 from firstfault.investigation.told_layout import place_as_told
 from firstfault.investigation.verdict import (
@@ -285,6 +286,7 @@ def _assemble(
         input=write_receipt(examination, skipped),
         local_rank=place.process.local_rank if place is not None and placed else None,
         schedulers=schedulers,
+        straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )

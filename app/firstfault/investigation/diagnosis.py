@@ -68,6 +68,20 @@ class FirstLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Straggler:
+    """The rank that never entered the collective in which all others wait.
+
+    enqueued: number of its last enqueued collective; others: the least number of the `count` others. line: its report.
+    """
+
+    rank: int
+    enqueued: int
+    others: int
+    count: int
+    line: FirstLine
+
+
+@dataclass(frozen=True, slots=True)
 class Citation:
     """One quote, numbered in order of first use."""
 
@@ -204,6 +218,9 @@ class Diagnosis:
 
     disputed: bool = False
     """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
+
+    straggler: Straggler | None = None
+    """By the watchdogs' reports, whether or not the verdict names a rank."""
 
     @property
     def place(self) -> str:
