@@ -19,7 +19,7 @@ from evals.cases import load_cases
 from evals.diagnosed import Diagnoses
 
 from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.investigation.next_action import Action, ActionKind, choose_action
+from firstfault.investigation.next_action import Action, ActionKind, choose_action, take_first
 
 
 class Source(StrEnum):
@@ -52,7 +52,7 @@ def find_source(diagnosis: Diagnosis, action: Action | None) -> Source:
     if action is None:
         return Source.NONE
     if action.kind is ActionKind.FIX:
-        own = any(f.own and f.text == action.what for f in diagnosis.fixes)
+        own = any(f.own and take_first(f.text) == action.what for f in diagnosis.fixes)
         return Source.OWN if own else Source.FIRST
     if action.citations:
         return Source.CHECK if action.supports_if else Source.UNREAD

@@ -19,6 +19,7 @@ class Fact(StrEnum):
     """Values that rules read; what is only shown needs no name here."""
 
     ABSENT_RANKS = "absent_ranks"
+    ANON_RSS_KIB = "anon_rss_kib"
     BEHIND_RANKS = "behind_ranks"
     BELOW_PERCENT = "below_percent"
     BUS = "bus"

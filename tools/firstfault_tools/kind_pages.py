@@ -1,13 +1,15 @@
 """Which page holds the fixes of what a tool reports, and which of them is its own? Data beside the kinds.
 
-A row is the id of a page; or `fix`, how that fix of its page begins which mends this kind, with or without `page`. A
-signature names both itself.
+A row is the id of a page; or `fix`, how that fix of its page begins which mends this kind, or `check`, how that check
+begins which comes first since several mechanisms leave this finding (`before`: only before the fix that begins so;
+`unless`: not where the cause says so), with or without `page`. A signature names its page and fix itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,23 @@ def page_of_kind(kind: str) -> str | None:
 def fix_of_kind(kind: str) -> str:
     """How the fix of a kind begins, '' where its page has one cause."""
     return _table().get(kind, {}).get("fix", "")
+
+
+@dataclass(frozen=True, slots=True)
+class KindCheck:
+    """How the check of a kind begins, how the fix begins that it comes before, and words of the cause that settle it."""
+
+    begins: str
+    before: str
+    unless: str
+
+
+def check_of_kind(kind: str) -> KindCheck | None:
+    """The check of a kind that comes before a fix, None where none does."""
+    row = _table().get(kind, {})
+    if "check" not in row:
+        return None
+    return KindCheck(row["check"], row.get("before", ""), row.get("unless", ""))
 
 
 def named_fixes() -> Mapping[str, Mapping[str, str]]:

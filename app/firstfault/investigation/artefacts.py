@@ -14,6 +14,7 @@ from firstfault.investigation.verdict import Judgement
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Verdict
+from firstfault_tools.log.place import name_ranks
 
 MAX_ARTEFACTS = 4
 FIRST_LINES = 1000
@@ -41,8 +42,11 @@ def choose_artefacts(
                 ]  # fmt: skip
     facts = _facts(examination, judgement)
     names = _names(examination, judgement)
+    stated = _stated(judgement)
     for rule in knowledge.artefacts:
-        if _applies(rule, facts):
+        if "else:nothing" in rule["when"]:
+            facts = facts if out else facts | {"else:nothing"}
+        if _applies(rule, facts) and _is_stated(rule, stated):
             artefact = NextArtefact(
                 _fill(str(rule["what"]), names),
                 _fill(str(rule["why"]), names),
@@ -58,12 +62,19 @@ def choose_artefacts(
     return tuple(out[:MAX_ARTEFACTS])
 
 
+def _stated(judgement: Judgement) -> str:
+    """What the question states and nothing explains."""
+    missing = judgement.proof.missing if judgement.proof is not None else ()
+    return "; ".join(check.words for check in missing if check.words)
+
+
 _OPEN = {
     "host": ("the host", "the host"),
     "peer": ("the lost host", "HOST"),
     "when": ("that time", "TIME"),
     "rank": ("the failing rank", "RANK"),
     "pid": ("the process", "PID"),
+    "missing": ("the other ranks", "RANKS"),
 }
 """What stands for a name that is not known: in a sentence, and in a command."""
 
@@ -87,6 +98,7 @@ def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
         "when": datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S") if time else "",
         "rank": f"rank {finding.rank}" if finding.rank is not None else "",
         "pid": str(finding.pid or ""),
+        "missing": name_ranks(missing) if (missing := _missing_ranks(examination)) else "",
     }
     return {name: word for name, word in known.items() if word}
 
@@ -111,9 +123,8 @@ def _facts(examination: Examination, judgement: Judgement) -> set[str]:
             facts.add(f"category:{finding.category.value}")
         if finding.page:
             facts.add(f"page:{finding.page}")
-    world, seen = examination.logs.world_size, len(examination.logs.ranks_seen)
-    if world and seen < world:
-        facts.add("ranks:missing")
+    if _missing_ranks(examination):
+        facts |= {"ranks:missing", f"missing:{finding.kind if finding is not None else ''}"}
     if examination.logs.work:
         facts.add("watchdog:seen")
     if not examination.logs.alive:
@@ -127,13 +138,25 @@ def _facts(examination: Examination, judgement: Judgement) -> set[str]:
     return facts
 
 
+def _missing_ranks(examination: Examination) -> list[int]:
+    """Ranks of the job that wrote nothing that was given."""
+    world, seen = examination.logs.world_size, examination.logs.ranks_seen
+    return sorted(set(range(world)) - set(seen)) if world and len(seen) < world else []
+
+
 def _open_facts(judgement: Judgement) -> set[str]:
     """What a proof of health lacks; `open:nothing` where no complaint says what to look for."""
     missing = judgement.proof.missing if judgement.proof is not None else ()
     asked = {f"open:{check.complaint}" for check in missing if check.complaint is not None}
-    if asked and judgement.proof is not None and judgement.proof.quiet:
+    quiet = judgement.proof is not None and judgement.proof.quiet
+    if asked and quiet:
         return asked
-    return {"open:nothing", *asked, *(f"open:{check.condition}" for check in missing)}
+    kind = "open:stated" if quiet and _stated(judgement) else "open:nothing"
+    return {kind, *asked, *(f"open:{check.condition}" for check in missing)}
+
+
+def _is_stated(rule: Mapping[str, Any], stated: str) -> bool:
+    return "stated" not in rule or expression(str(rule["stated"])).search(stated) is not None
 
 
 def _applies(rule: Mapping[str, Any], facts: set[str]) -> bool:

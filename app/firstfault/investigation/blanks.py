@@ -76,6 +76,8 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
     """What a person is asked for. A node without a name is that of the failing rank, else of the deciding file."""
+    if blank.field == "gpu" and diagnosis.local_rank is not None:
+        return f"{blank.say} (local rank {diagnosis.local_rank}, where nothing maps them otherwise)"
     if blank.field != "host":
         return blank.say
     return name_node(diagnosis) or blank.say
@@ -85,7 +87,8 @@ def name_node(diagnosis: Diagnosis) -> str:
     """A node without a name, in words; '' where nothing tells which it is."""
     if diagnosis.first_failing_rank is not None:
         return f"the node of rank {diagnosis.first_failing_rank}"
-    file = _log(diagnosis) if diagnosis.category is Category.HARDWARE else ""
+    of_node = (diagnosis.signature or "").startswith(("hardware.", "kernel."))
+    file = _log(diagnosis) if of_node or diagnosis.category is Category.HARDWARE else ""
     return f"the node that {file} comes from" if file else ""
 
 

@@ -42,7 +42,9 @@ STRETCH = 45
 """Characters by which the sentence may be longer where it then ends with a clause and not within one."""
 
 _DETAIL = expression(r",? (?:raised in|called (?:by|from)) \S.*$")
-_BREAK = expression(r"; |(?<=[a-z)]{2})\. (?=[A-Z])| \((?=[^()]{36,}\)$)|: ")
+_BREAK = expression(
+    r"; |(?<=[a-z)]{2})\. (?=[A-Z])| \((?=(?:[^()]|\([^()]{0,20}\)){36,400}\)$)|: | (?=at `)"
+)
 _QUOTED = expression(r"`[^`]*`|(?<!\w)\x27[^\x27]{0,300}\x27(?!\w)")
 _OPEN_QUOTE = expression(r"(?<!\w)\x27\w")
 _TYPE = expression(r"\w(?:Error|Exception|Exit|Interrupt)$")
@@ -54,6 +56,12 @@ _VERB = expression(
     r"took|\w{3,}ed|holds?|stands?|differs?|waits?|finds?|computes?|stays?)\b"
 )
 """What makes words before a colon a sentence of their own."""
+
+_TURN = expression(r",? (?=(?:although|while|whereas|because|instead of) )")
+"""Where a subordinate clause begins, which the rest can begin with as well."""
+
+_PRINTED = expression(r" \((`[^`]{8,120}`)\)")
+"""A quotation in brackets, which proves what stands before it and is not needed to understand it."""
 
 _COMMA = expression(r", (?!(?:which|so|or|and|but|as|whose|the others?)\b)")
 _RANK = expression(r"(?i)\branks? \d")
@@ -126,7 +134,7 @@ def read_cause(diagnosis: Diagnosis) -> PlainCause:
 
 def _drop_host(text: str, host: str) -> str:
     """The text without a host that the place before it has named."""
-    return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:.,]))", "", text)
+    return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:., ]))", "", text)
 
 
 def _clauses(text: str, line: str) -> tuple[str, ...]:
@@ -148,10 +156,14 @@ def shorten_clause(title: str, most: int = MOST_PLAIN) -> str:
 
 
 def _part(text: str, most: int) -> tuple[str, str]:
-    """A text cut between two clauses so that the first part stands alone, or at a word."""
+    """A text cut between two clauses so that the first part stands alone, or at a word. What it quotes in brackets goes
+    first."""
     text = text.rstrip(". ")
     if len(text) <= most:
         return text, ""
+    if printed := _PRINTED.findall(text):
+        head, rest = _part(_PRINTED.sub("", text), most)
+        return head, "; ".join(part for part in (rest, f"as printed: {', '.join(printed)}") if part)
     found = _choose_cut(text, most)
     if found is not None:
         at, end = found
@@ -161,6 +173,12 @@ def _part(text: str, most: int) -> tuple[str, str]:
         return text, ""
     at = text.rfind(" ", LEAST_CLAUSE, most)
     at = at if at > 0 else most
+    listed = text.rfind(" (", 0, at)
+    if listed > 0 and text.find(")", listed, at) < 0:
+        # a list in brackets that is cut is closed after a whole item
+        item = text.rfind(", ", listed, at)
+        if item > 0:
+            return f"{text[:item]} …)", "… " + text[item + 2 :].strip()
     return text[:at].rstrip(",;: ") + " …", "… " + text[at:].strip()
 
 
@@ -172,9 +190,8 @@ def _choose_cut(text: str, most: int) -> tuple[int, int] | None:
         for m in _BREAK.finditer(text)
         if m.start() >= LEAST_CLAUSE and _is_whole(text[: m.start()])
     ]
-    cuts = [
-        c for c in cuts if c[0] <= most + STRETCH and not _TYPE.search(text[: c[0]].split(": ")[0])
-    ]
+    typed = _TYPE.search(text.split(": ")[0]) is not None
+    cuts = [c for c in cuts if c[0] <= most + STRETCH and not (typed and text[slice(*c)] == ": ")]
     strong = [c for c in cuts if text[slice(*c)] != ": "]
     colons = [c for c in cuts if text[slice(*c)] == ": "]
     detail = [
@@ -184,12 +201,14 @@ def _choose_cut(text: str, most: int) -> tuple[int, int] | None:
     ]
     detail = [(at, at + (2 if text[at] == "," else 1)) for at, _ in detail]
     commas = [m.span() for m in _COMMA.finditer(text[:most]) if m.start() >= most // 2]
+    turns = [m.span() for m in _TURN.finditer(text[:most]) if m.start() >= LEAST_CLAUSE]
     order = (
         [c for c in reversed(strong) if c[0] <= most],
         [c for c in detail if c[0] <= most],
         [c for c in colons if c[0] <= most and _VERB.search(text[: c[0]])],
         strong,
         detail,
+        [c for c in reversed(turns) if _is_whole(text[: c[0]])],
         [c for c in reversed(commas) if _is_whole(text[: c[0]])],
         list(reversed(colons)),
     )

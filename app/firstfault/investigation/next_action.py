@@ -20,6 +20,7 @@ from firstfault.investigation.fixes import has_label
 from firstfault.investigation.run_place import EITHER, RunPlace, find_fix_place, find_run_place
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
+from firstfault_tools.kind_pages import check_of_kind
 from firstfault_tools.knowledge.page import Page
 
 NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
@@ -36,6 +37,13 @@ _STEP = expression(r"\b([Ss]tep|[Ii]teration|[Ee]poch)[ :=]{1,3}(\d{1,9})\b(?!\.
 _BESIDE = expression(r"; (?:together with it|the line says): .*|`[^`]*`|'[^']*'|\([^()]*\)")
 _EITHER = expression(r", or |\bor (?:an?|the|by|its?) ")
 """Two mechanisms in one sentence; `inf or NaN` names one."""
+
+
+_ALTERNATIVE = expression(
+    r"(?:, |; )or,? (?:(?:with|where|if|on|in|for) [^,;]{1,60}, )?(?:a |an |the )?"
+    r"(?:[a-z]{3,12}|`[^`]{2,60}`|torch\.\w+|[A-Z]{2,}\S*)\b(?!\s*[,)])"
+)
+"""A second way to do it that ends a sentence: `..., or raise tensor parallelism`."""
 
 
 class ActionKind(StrEnum):
@@ -96,6 +104,9 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
         (f for f in diagnosis.fixes if f.kind == "immediate"), key=lambda f: bool(f.condition)
     )
     fixes = fixes or list(diagnosis.fixes)
+    named = _find_named_check(diagnosis, pages, fixes)
+    if named is not None:
+        return named
     check = _find_check(diagnosis, pages, fixes) if fixes and _is_open(diagnosis) else None
     if check is not None and check.supports_if:
         return check
@@ -143,6 +154,44 @@ def _is_at_hand(fix: Fix, diagnosis: Diagnosis) -> bool:
     return fix.own or named or diagnosis.category in GONE
 
 
+def _find_named_check(
+    diagnosis: Diagnosis, pages: Mapping[str, Page], fixes: Sequence[Fix]
+) -> Action | None:
+    """The check that the data of this rule put before any fix, where the cause is not confirmed."""
+    if diagnosis.confidence is Confidence.CONFIRMED or diagnosis.signature is None:
+        return None
+    then = _find_then(fixes)
+    row = check_of_kind(diagnosis.signature)
+    settled = row is not None and row.unless and row.unless in diagnosis.root_cause
+    if row is not None and not settled and fixes and fixes[0].text.startswith(row.before):
+        return _check_of_page(diagnosis, pages, then, row.begins)
+    if fixes and fixes[0].own:
+        return None
+    own = [a for a in diagnosis.next_artefacts if a.command and a.of_fault and a.supports_if]
+    return _ask(diagnosis, own, then) if diagnosis.confidence is Confidence.LIKELY else None
+
+
+def _find_then(fixes: Sequence[Fix]) -> str:
+    """What is done where a check bears the explanation out: a fix that stands for itself."""
+    return next(
+        (
+            take_first(f.text)
+            for f in fixes
+            if not f.condition and (f.own or not has_label(f.text)) and not f.text.startswith("Or ")
+        ),
+        "",
+    )
+
+
+def take_first(text: str) -> str:
+    """The first of several ways that a sentence offers: one thing is done, the others stand among the fixes."""
+    for found in _ALTERNATIVE.finditer(text):
+        kept = text[: found.start()].rstrip()
+        if kept.count("(") == kept.count(")") and kept.count("`") % 2 == 0:
+            return f"{kept}."
+    return text
+
+
 def _find_check(
     diagnosis: Diagnosis, pages: Mapping[str, Page], fixes: Sequence[Fix]
 ) -> Action | None:
@@ -151,7 +200,7 @@ def _find_check(
     wanted = [a for a in diagnosis.next_artefacts if a.command]
     if diagnosis.confidence is not Confidence.LIKELY:
         return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
-    then = next((f.text for f in fixes if not f.condition and (f.own or not has_label(f.text))), "")
+    then = _find_then(fixes)
     # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
     return (
         _ask(diagnosis, [a for a in own if a.supports_if], then)
@@ -179,9 +228,11 @@ def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Act
     )
 
 
-def _check_of_page(diagnosis: Diagnosis, pages: Mapping[str, Page], then: str) -> Action | None:
-    """A check of the page that the verdict rests on: one whose output is explained and whose names are all known comes
-    first."""
+def _check_of_page(
+    diagnosis: Diagnosis, pages: Mapping[str, Page], then: str, begins: str = ""
+) -> Action | None:
+    """A check of the page that the verdict rests on, the one that begins so; else one whose output is explained and
+    whose names are all known comes first."""
     for citation in diagnosis.citations:
         page = pages.get(citation.page or "") if citation.kind is CitationKind.PAGE else None
         if page is None:
@@ -189,6 +240,7 @@ def _check_of_page(diagnosis: Diagnosis, pages: Mapping[str, Page], then: str) -
         found = [
             (bool(check.supports_if), not blanks, check, command, blanks)
             for check in page.checks
+            if check.text.startswith(begins)
             for command, blanks in [fill_command(check.command, diagnosis)]
         ]
         if not found:
@@ -240,7 +292,7 @@ def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
     condition = f"{fix.condition[:1].upper()}{fix.condition[1:]}"
     return Action(
         ActionKind.FIX,
-        fix.text,
+        take_first(fix.text),
         condition,
         command,
         find_fix_place(diagnosis, fix.text, command),

@@ -83,13 +83,18 @@ def find_asked(examination: Examination, question: str) -> Finding | None:
     names = {w.lower() for w in _NAME.findall(question[:2000])}
     chain = examination.chain
     best: Finding | None = None
-    most = LEAST_SHARED - 1
+    most = 0
     for finding in (*chain.benign, *chain.survived, *chain.context):
         text = " ".join([finding.title, *(e.text[:MAX_CHARS] for e in finding.evidence[:2])])
         told = {w.lower().strip("._") for w in _WORD.findall(text)}
         # a name such as `find_unused_parameters` or `FailedScheduling` is met by chance by no other line
         shared = sum(2 if w in names else 1 for w in words & told)
-        if shared > most and finding.evidence:
+        if shared and finding.category is Category.HARDWARE:
+            # what says itself that it was corrected answers more than that something was logged
+            shared += "corrected" in told
+        # what a machine reports is told in few lines, and no log of a run says it by chance
+        least = 1 if finding.category is Category.HARDWARE else LEAST_SHARED
+        if shared > most and shared >= least and finding.evidence:
             best, most = finding, shared
     return best
 

@@ -26,7 +26,11 @@ _IN_CODE = frozenset({Category.CODE_BUG, Category.OOM, Category.DATA, Category.N
 """Kinds that are mended in the person's own code."""
 
 _FRAME = expression(r"\((/[\w./-]{1,200}\.py:\d+)\)")
-_FOREIGN = ("site-packages", "dist-packages", "/torch/", "/transformers/")
+_FOREIGN = expression(
+    r"(?i)(?:site|dist)-packages|/(?:torch|transformers|megatron|megatron-lm|nemo|verl|openrlhf|slime|deepspeed|accelerate|trl|"
+    r"torchtitan|vllm|sglang|lightning|maxtext|jax|flax|ray|grain|transformer_engine|llamafactory|axolotl)(?:-[\w.]+)?/"
+)
+"""A frame of a library or framework: what is mended there is its setting or its input, not its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +125,4 @@ def _at(kind: str, diagnosis: Diagnosis) -> RunPlace:
 def _own_frame(diagnosis: Diagnosis) -> str:
     """`/home/kim/train.py:188`: the frame of the person's own code that the verdict names."""
     frames = _FRAME.findall(diagnosis.root_cause)
-    return next((f for f in frames if not any(w in f for w in _FOREIGN)), "")
+    return next((f for f in frames if not _FOREIGN.search(f)), "")

@@ -38,6 +38,9 @@ _AT_EXIT = expression(r"^.{0,80}?\bException ignored (?:in|while)\b")
 _RAISED = expression(r"^(?:\[?\w+\]?:? )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b")
 """What an interpreter that ends ignores, and the exception it names on the next line."""
 
+_COMMAND = expression(r"^\s{0,8}[\w.@~:/\[\]-]{0,60}\$ [a-z./]")
+"""What somebody typed at a prompt: the words it looks for say nothing of the run."""
+
 MAX_SUSPICIOUS = 40
 
 
@@ -57,7 +60,7 @@ def suspicious_lines(examination: Examination) -> list[Line]:
             told = (digest.file, number) in explained
             if told or not _SUSPICIOUS.search(text) or (ignored and _RAISED.search(text)):
                 continue
-            if _HARMLESS.search(text) or _record_of(text) in corrected:
+            if _HARMLESS.search(text) or _COMMAND.search(text) or _record_of(text) in corrected:
                 continue
             line = make_line(digest.file, number, text, digest.year)
             if _only_informs(text) or _is_outlived(examination.logs, line):

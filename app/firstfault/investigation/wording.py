@@ -316,7 +316,9 @@ def explain_unknown(
     """(explanation, root cause) of what was seen where it is not enough."""
     proof = judgement.proof
     if proof is not None and proof.quiet:
-        cause = f"Not enough evidence: no fault is seen in what was read, which does not show {proof.not_shown}"
+        state = describe_ground(proof)
+        ruled_out = f"no fault is seen in what was read{f', and {state}' if state else ''}"
+        cause = f"Not enough evidence: {ruled_out}; that does not show {proof.not_shown}"
         return _explain_missing(proof, book), cause
     cause = "Not enough evidence to name a root cause"
     if judgement.suspicious:

@@ -14,6 +14,7 @@ from firstfault.investigation.headline import say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.waits import wait_in
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
@@ -22,10 +23,19 @@ from firstfault_tools.log.clock import read_time
 GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 """Kinds in which the run goes on, so that its GPUs are not idle."""
 
-NO_PLACE = "no single rank or host (none is named in what was read)"
-LEAST_IDLE_S = 60.0
+NO_PLACE = "not known (no rank or host is named in what was read)"
+WHOLE_JOB = "the whole job ({why})"
+_OF_ALL = {
+    "metrics.": "the step numbers are those of all ranks together",
+    "question.": "no rank or host stands out in what was read",
+}
+"""How the rule of a fault begins that is no rank's, and why."""
+
+_ALIKE = expression(r"raised alike by (ranks [\d, -]{1,60}\d)")
 DECIDING = "Deciding line"
 """Name of the fact that the page leaves to the excerpt below the card."""
+
+LEAST_IDLE_S = 60.0
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
 
 
@@ -93,7 +103,20 @@ def say_where(diagnosis: Diagnosis) -> str:
     unknown = [] if host else ["host not named in what was read"]
     local = [] if diagnosis.local_rank is None else [f"local rank {diagnosis.local_rank}"]
     notes = "; ".join([*local, *unknown])
-    return f"{where}{f' ({notes})' if notes else ''}" if where else NO_PLACE
+    return f"{where}{f' ({notes})' if notes else ''}" if where else _say_scope(diagnosis)
+
+
+def _say_scope(diagnosis: Diagnosis) -> str:
+    """Whom it strikes where it is no rank's or host's: all ranks alike, the whole job; else that it is not known."""
+    if alike := _ALIKE.search(diagnosis.root_cause):
+        return f"{alike[1]} alike (the same error: their common code, setting or input)"
+    if diagnosis.verdict is not Verdict.UNKNOWN:
+        for begins, why in _OF_ALL.items():
+            if (diagnosis.signature or "").startswith(begins):
+                return WHOLE_JOB.format(why=why)
+        if diagnosis.category is Category.SCHEDULER:
+            return WHOLE_JOB.format(why="the scheduler acts on all of it")
+    return NO_PLACE
 
 
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstfault.investigation.diagnosis import NextArtefact
-from firstfault.investigation.headline import name_cause, name_open
+from firstfault.investigation.headline import name_cause, name_open, shorten_clause
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 
 _DATA = "samples cannot be joined to a batch"
@@ -65,3 +65,35 @@ def test_open_headline_says_what_would_decide_it() -> None:
         "Not decided: x; what would decide it: stacks; the kernel log"
     )
     assert name_open("Not decided: x", []) == "Not decided: x"
+
+
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [
+        # what is quoted in brackets is proof, not the sentence
+        (
+            "token id out of range: the tokenizer has 128264 tokens (`tokenizer: /models/tok-v3 len=128264`), the embedding "
+            "of the model only 128256 (`vocab_size=128256`)",
+            "token id out of range: the tokenizer has 128264 tokens, the embedding of the model only 128256",
+        ),
+        # a list in brackets is closed after a whole item
+        (
+            "the resumed run uses other settings than its checkpoint (learning rate now 0.003, minimum learning rate now 3e-05, "
+            "warmup iterations now 2048000, decay style now cosine",
+            "the resumed run uses other settings than its checkpoint (learning rate now 0.003 …)",
+        ),
+        # between two clauses rather than within one
+        (
+            "another process (2291874) holds 31.82 GiB of memory on GPU 6, so 1.25 GiB could not be allocated on rank 6 "
+            "although this process uses only 46.97 GiB and nothing else was started there before it",
+            "another process (2291874) holds 31.82 GiB of memory on GPU 6, so 1.25 GiB could not be allocated on rank 6",
+        ),
+        (
+            "pod sft70b-worker-5: no node could take the pod (FailedScheduling: 0/14 nodes are available: 6 node(s) didn't match Pod's affinity, "
+            "8 Insufficient nvidia.com/gpu)",
+            "pod sft70b-worker-5: no node could take the pod",
+        ),
+    ],
+)  # fmt: skip
+def test_a_long_sentence_is_cut_where_it_can_stand(title: str, said: str) -> None:
+    assert shorten_clause(title) == said

@@ -73,7 +73,7 @@ def test_verdict(row: dict[str, Any], workspace: Workspace, tmp_path: Path) -> N
         assert found.next_artefacts
         assert all(a.command for a in found.next_artefacts)
     else:
-        assert "which does not show" not in found.root_cause
+        assert "that does not show" not in found.root_cause
 
 
 def test_table_is_large_enough() -> None:

@@ -16,6 +16,7 @@ from firstfault.investigation.next_action import (
     ActionKind,
     choose_action,
     describe_answer,
+    take_first,
     write_action,
 )
 from firstfault.investigation.run_place import find_fix_place, find_run_place, kinds
@@ -223,7 +224,7 @@ def test_place_and_words_agree(fault: Diagnosis, text: str, command: str, said: 
     ("cause", "category", "worked", "said"),
     [
         ("it failed at step 120", Category.DATA, "", "the next attempt passes step 120"),
-        ("STEP 66.0 was cancelled", Category.DATA, "", "the next attempt passes the operation that failed here"),
+        ("STEP 66.0 was cancelled", Category.DATA, "", "the next attempt passes the place where this one ended"),
         ("it failed", Category.CHECKPOINT, "", "the next checkpoint is written, and read, to its end"),
         ("it failed", Category.CHECKPOINT, "`ls` lists it", "`ls` lists it"),
     ],
@@ -274,3 +275,54 @@ def test_a_limit_that_was_met_is_raised_to_a_value() -> None:
     assert action.where is not None
     assert action.where.said == "In the job script"
     assert "pod" not in write_action(action)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Lower `a`, or raise tensor parallelism.", "Lower `a`."),
+        ("Reboot the node; or, with no process on it, reset the GPUs.", "Reboot the node."),
+        ("Run it on one node, two, or three.", "Run it on one node, two."),
+        # within brackets it is not another way
+        ("Take an image (of the same version, or newer) everywhere.", "Take an image (of the same version, or newer) everywhere."),
+        ("Set `x` to 1 or 2.", "Set `x` to 1 or 2."),
+    ],
+)  # fmt: skip
+def test_of_two_ways_the_first_is_the_action(text: str, said: str) -> None:
+    assert take_first(text) == said
+
+
+_KILL = b"""[Thu Apr  2 01:09:56 2026] memory: usage 104857600kB, limit 104857600kB, failcnt 9
+[Thu Apr  2 01:09:56 2026] oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/slurmstepd.scope/job_17,task_memcg=/slurmstepd.scope/job_17/step_0,task=python,pid=2210,uid=1
+[Thu Apr  2 01:09:56 2026] Memory cgroup out of memory: Killed process 2210 (python) total-vm:99kB, anon-rss:%dkB, file-rss:8kB, shmem-rss:1kB, UID:1
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"), [(94371840, ActionKind.FIX), (9437184, ActionKind.CHECK)]
+)
+def test_who_held_the_memory_is_seen_before_a_limit_is_raised(held: int, kind: ActionKind) -> None:
+    action = choose_action(WORKSPACE.diagnose_text("dmesg.txt", _KILL % held), PAGES)
+    assert action is not None
+    assert action.kind is kind
+    assert "--mem" in f"{action.command}" or "125" in action.then
+
+
+def test_nobody_is_told_to_end_a_rank_of_the_job() -> None:
+    log = (
+        b"[rank6]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 3 has a total capacity of "
+        b"79.15 GiB of which 120.00 MiB is free. Including non-PyTorch memory, this process has 18.60 GiB memory in use. "
+        b"Process 991 has 60.25 GiB memory in use. pid 4411 is this one.\n"
+    )
+    action = choose_action(WORKSPACE.diagnose_text("train.log", log), PAGES)
+    assert action is not None
+    assert action.kind is ActionKind.CHECK
+    assert "-p 991" in action.command
+    assert "4411" not in action.command
+
+
+def test_checks_of_kinds_stand_on_their_pages() -> None:
+    for kind, row in named_fixes().items():
+        if "check" in row:
+            pages = [PAGES[row["page"]]] if "page" in row else PAGES.values()
+            assert any(c.text.startswith(row["check"]) for p in pages for c in p.checks), kind

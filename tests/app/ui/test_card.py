@@ -13,7 +13,7 @@ from rich.console import Console
 
 from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt, NextArtefact
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
-from firstfault.investigation.next_action import ActionKind, choose_action
+from firstfault.investigation.next_action import ActionKind, choose_action, take_first
 from firstfault.ui.card import (
     NO_PLACE,
     make_card,
@@ -137,7 +137,7 @@ def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagno
     assert sure is not None
     assert likely is not None
     assert open_ is not None
-    assert (sure.what, sure.title) == (eight.fixes[0].text, "Do next")
+    assert (sure.what, sure.title) == (take_first(eight.fixes[0].text), "Do next")
     assert likely.kind is ActionKind.CHECK
     assert likely.command
     assert open_.command == eight.next_artefacts[0].command
@@ -154,9 +154,9 @@ def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diag
     own = replace(general, of_fault=True)
     check = choose_action(replace(likely, next_artefacts=(own,)), {})
     assert fix is not None
-    assert (fix.title, fix.what) == ("Do next", likely.fixes[0].text)
+    assert (fix.title, fix.what) == ("Do next", take_first(likely.fixes[0].text))
     assert check is not None
-    assert (check.title, check.then) == ("Check next", likely.fixes[0].text)
+    assert (check.title, check.then) == ("Check next", take_first(likely.fixes[0].text))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diag
         ("b12-comm-17-evicted-ephemeral-storage", "ephemeral-storage"),
         ("b8-comm-10-worker-evicted-memory-pressure", "Evicted for memory"),
         ("b3-hardware-local-nvme-dropped", "/dev/nvme2"),
-        ("ckpt-enospc-on-save", "df -h /mnt/hdfs_cache"),
+        ("ckpt-enospc-on-save", "du -xh --max-depth=1 /mnt/hdfs_cache"),
     ],
 )
 def test_the_next_thing_to_do_is_of_this_fault(case: str, told: str) -> None:
@@ -220,6 +220,22 @@ def test_what_is_not_known_of_the_place_is_said(
         say_where(replace(eight, first_failing_rank=rank, host=host, local_rank=local, gpu=gpu))
         == told
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "category", "cause", "told"),
+    [
+        ("metrics.divergence", Category.NUMERICAL, "the loss left 2", "the whole job"),
+        ("slurm-time-limit", Category.SCHEDULER, "it reached its limit", "the whole job"),
+        ("traceback.unhandled", Category.CODE_BUG, "ValueError: x; raised alike by ranks 0-15", "ranks 0-15 alike"),
+        ("disk-full", Category.ENVIRONMENT, "disk full", NO_PLACE),
+    ],
+)  # fmt: skip
+def test_whom_a_fault_strikes_is_said_where_no_rank_is_named(
+    eight: Diagnosis, rule: str, category: Category, cause: str, told: str
+) -> None:
+    nowhere = replace(eight, first_failing_rank=None, host=None, gpu=None, local_rank=None)
+    assert say_where(replace(nowhere, signature=rule, category=category, root_cause=cause)).startswith(told)  # fmt: skip
 
 
 @pytest.mark.parametrize(

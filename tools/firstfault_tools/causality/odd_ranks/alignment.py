@@ -18,6 +18,7 @@ from firstfault_tools.causality.odd_ranks.standings import (
     STACK_HEADING,
     RankState,
     describe_divergence,
+    describe_issued,
     describe_state,
     make_readable,
     read_states,
@@ -166,9 +167,7 @@ def _find_mismatch(
         )
         return describe_divergence(
             "collective.mismatch",
-            f"ranks issued different collectives at SeqNum {seq}: rank {one.rank} {describe_state(one)} "
-            f"but {name_ranks([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])} "
-            f"{describe_state(other)}; the ranks took different code paths (mismatch){_skipped(one, other)}{before}",
+            _describe_mismatch(seq, one, other, peers, culprit) + before,
             Level.CAUSE,
             culprit.rank
             if culprit is not None
@@ -183,12 +182,32 @@ def _find_mismatch(
     return None
 
 
+def _describe_mismatch(
+    seq: int,
+    one: RankState,
+    other: RankState,
+    peers: Sequence[RankState],
+    culprit: RankState | None,
+) -> str:
+    """Who went another way, then what each of the two issued."""
+    others = name_ranks([s.rank for s in peers if (s.op, s.numel) == (other.op, other.numel)])
+    parted = (
+        f"rank {one.rank} took another code path than {others}"
+        if culprit is not None
+        else f"rank {one.rank} and {others} took different code paths"
+    )
+    return (
+        f"{parted}, so their collectives do not match at SeqNum {seq}; rank {one.rank} issued {describe_issued(one)} "
+        f"but {others} {describe_issued(other)} (mismatch){_skipped(one, other)}"
+    )
+
+
 def _skipped(one: RankState, other: RankState) -> str:
     """What two gathers of different sizes mean: parameters of different modules are gathered (ZeRO-3, FSDP)."""
     if one.op is None or one.op != other.op or "ALLGATHER" not in one.op.upper():
         return ""
     return (
-        ": they gather parameters of different modules, so one went past a module that got no input there "
+        "; they gather parameters of different modules, so one went past a module that got no input there "
         "(a mixture-of-experts expert without tokens, a tower without its modality)"
     )
 

@@ -61,9 +61,14 @@ def read_states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
 
 def describe_state(state: RankState) -> str:
     """The collective in words, with size and number where known."""
-    size = f" of {state.numel} elements" if state.numel is not None else ""
     seq = f" (SeqNum {state.seq})" if state.seq is not None else ""
-    return f"{state.op or 'a collective'}{size}{seq}"
+    return f"{describe_issued(state)}{seq}"
+
+
+def describe_issued(state: RankState) -> str:
+    """The same without its number, where that stands beside it."""
+    size = f" of {state.numel} elements" if state.numel is not None else ""
+    return f"{state.op or 'a collective'}{size}"
 
 
 def say_waited(states: Sequence[RankState]) -> str:

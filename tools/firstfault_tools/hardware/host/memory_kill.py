@@ -61,7 +61,9 @@ def _explain(
         for limit in limits:
             kib = limit.whole(Fact.LIMIT_KIB)
             if limit.host == kill.host and kib is not None and kib < 1 << 50:
-                words.append(f"{kib / KIB_PER_GIB:.1f} GiB allowed")
+                held = kill.whole(Fact.ANON_RSS_KIB) or 0
+                own = ", most of it held by this process itself" if 2 * held > kib else ""
+                words.append(f"{kib / KIB_PER_GIB:.1f} GiB allowed{own}")
                 met = {Fact.LIMIT_KIB: kib}
                 evidence.append(limit.evidence[0])
                 break

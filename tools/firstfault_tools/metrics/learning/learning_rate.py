@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.learning.standstill import FEW
 from firstfault_tools.metrics.series import MISSING, NO_STEP
@@ -238,6 +240,16 @@ DECAYED = {"cosine": 0.25, "linear": 0.15}
 """Share of the run after which a schedule of this name has visibly fallen (by 15 % of its height)."""
 
 
+LEAST_FALL = 0.05
+"""Share by which the schedule must fall within the steps that were seen: less hides in two printed digits."""
+
+
+def _expected_fall(style: str, begin: float, end: float) -> float:
+    """Share by which a schedule of this name falls between two points of its course (0 to 1)."""
+    height = (lambda at: (1 + math.cos(math.pi * at)) / 2) if style == "cosine" else (lambda at: 1 - at)  # fmt: skip
+    return 1 - height(min(end, 1.0)) / height(begin) if begin < 1 else 0.0
+
+
 def judge_missing_decay(view: View) -> list[Finding]:
     """The arguments name a decay, yet the learning rate stays where it was after its warm-up."""
     curve, series = view.curve("lr"), view.lead
@@ -251,9 +263,15 @@ def judge_missing_decay(view: View) -> list[Finding]:
     level = float(late[0])
     if level <= 0 or float(late.max() - late.min()) > 1e-3 * level:
         return []
-    if last - warm < DECAYED[style] * (total - warm):
-        return []
     row, end = int(curve.rows[len(curve) // 4]), int(curve.rows[-1])
+    length = total - warm
+    if last - warm < DECAYED[style] * length:
+        return []
+    if (
+        _expected_fall(style, max(0, int(series.step[row]) - warm) / length, (last - warm) / length)
+        < LEAST_FALL
+    ):
+        return []
     return [
         make_finding(
             "lr_not_decayed",
