@@ -67,6 +67,8 @@ class FindingRole(StrEnum):
     """What the whole run lacks: steps go on without it and are worth nothing."""
     STRAGGLER = "straggler"
     """Tells that a rank or GPU is slower than its peers: that, never why."""
+    SLOWS = "slows"
+    """Holds back a GPU: heat, power or clock."""
     # how a process ends
     NATIVE_CRASH = "native_crash"
     """A crash of native code: it says what kind of code it was only where a stack is shown."""

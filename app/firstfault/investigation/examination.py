@@ -93,7 +93,7 @@ def examine(
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
     findings += _find_in_lines(logs, skipped)
-    findings = name_machines(findings)
+    findings = name_machines(findings, lambda file: logs.placement.host_told(file))
     trail = Trail()
     findings = _correlate(_BEFORE_COMPARISON, logs, findings, trail)
     # what a comparison of all ranks found goes first: it was judged knowing the rest

@@ -79,3 +79,78 @@ def test_worker_that_crashes_on_data_that_went_through_before(
     path = tmp_path / "run.log"
     path.write_text(EPOCHS.format(epoch), encoding="utf-8")
     assert workspace.diagnose_paths([path]).category == category
+
+
+SLOW = "".join(f"step {n} loss 2.0\nbackward time (ms) by rank: " + " ".join(f"{r}={700 if r == 11 else 400}" for r in range(16)) + "\n" for n in range(6))  # fmt: skip
+HOT = """==============NVSMI LOG==============
+Attached GPUs                             : 8
+GPU 00000000:5D:00.0   (index {index})
+    Clocks Event Reasons
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Active
+    Temperature
+        GPU Current Temp                  : 92 C
+    Clocks
+        SM                                : 900 MHz
+"""
+DIAG = """Successfully ran diagnostic for group.
+| Diagnostic                | Result                                         |
+| targeted_stress           | Fail                                           |
+|                           | Pass: GPU0 GPU1 GPU2 GPU4 GPU5 GPU6 GPU7       |
+|                           | Fail: GPU3                                     |
+| Warning: GPU3             | miscompares on GPU 3                           |
+"""
+PORT = """Mar 01 02:00:01 w2 kernel: mlx5_core 0000:5e:00.0: Port module event: module 2, Cable error: unplugged
+Mar 01 02:00:01 w2 kernel: mlx5_core 0000:5e:00.0 ib2: Link down
+"""
+BROKEN = (
+    "{0}: {1}:300{2}:400{2} [{2}] transport/net_ib.cc:1 NCCL WARN NET/IB: Got completion from peer 10.0.0.9<1> "
+    "with status=12 opcode=0 len=0 vendor err 129 (Send) hca mlx5_{2}\n"
+)
+OWN = "".join(BROKEN.format(8 * h + 2, f"w{h}", 2) for h in (1, 2))
+TWO = OWN + BROKEN.format(17, "w2", 1)
+TIMEOUT = (
+    "[rank{0}]:[E1 x] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, "
+    "NumelIn=16, NumelOut=16, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+)
+GONE = "".join(TIMEOUT.format(r) for r in range(8) if r != 5)
+FULL = (
+    "(raylet, ip=10.4.0.5) [2026-10-20 04:25:00,300 E 6 6] (raylet) file_system_monitor.cc:116: /tmp/ray/s is over 95% "
+    "full, available space: 4 GB; capacity: 438 GB. Object creation will fail if spilling is required.\n"
+    "(W pid=9, ip=10.4.0.5) ray.exceptions.OutOfDiskError: Local disk is full\n"
+)
+WAKE = "(W pid={0}) rank={1} ready\n(W pid={0}) CUDA Error: out of memory at /w/csrc/cumem_allocator.cpp:62{2}\n"
+PAIRS = {
+    "slow rank on such a GPU": ({"train.log": SLOW, "q.txt": HOT.format(index=3)}, 11),
+    "slow rank on another GPU": ({"train.log": SLOW, "q.txt": HOT.format(index=4)}, None),
+    "failed test of a noted host": ({"a.txt": "# host c5 (ranks 40-47)\n" + DIAG}, 43),
+    "failed test of an unknown host": ({"a.txt": "# host c5\n" + DIAG}, None),
+    "port, own connection": ({"dmesg-w2.txt": PORT, "srun.log": OWN}, 18),
+    "port, two connections": ({"dmesg-w2.txt": PORT, "srun.log": TWO}, None),
+    "silent rank": ({"run.log": FULL + GONE}, 5),
+    "two silent": ({"run.log": FULL + "".join(GONE.splitlines(keepends=True)[1:])}, None),
+    "pid of a rank": ({"run.log": WAKE.format(71, 2, "")}, 2),
+    "said by several": (
+        {"run.log": WAKE.format(71, 2, " [repeated 3x across cluster]")},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rank_of_several_files(name: str, workspace: Workspace, tmp_path: Path) -> None:
+    files, rank = PAIRS[name]
+    for file, text in files.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    found = workspace.diagnose_paths([tmp_path / file for file in files])
+    assert found.first_failing_rank == rank, found.root_cause
+
+
+def test_a_file_server_that_answered_again_is_no_cause(workspace: Workspace, tmp_path: Path) -> None:  # fmt: skip
+    hang = "[Wed Mar 11 01:05:26 2026] nfs: server f2 not responding, still trying\n"
+    good = "[Wed Mar 11 01:11:31 2026] nfs: server f2 OK\n"
+    path = tmp_path / "dmesg-n7.txt"
+    for text, cause in ((hang, True), (hang + good, False), (hang + good + hang, True)):
+        path.write_text(text, encoding="utf-8")
+        found = workspace.diagnose_paths([path])
+        assert ((found.signature or "") == "kernel.nfs_hang") is cause, text

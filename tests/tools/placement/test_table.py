@@ -131,3 +131,52 @@ def test_a_listing_counts_in_the_block_of_its_host(tmp_path: Path) -> None:
 def test_a_host_before_the_rank_of_a_timer_row(tmp_path: Path) -> None:
     rows = "".join(f"2026-03-28 06:00:04.1 h1-c0{1 + n // 4} rank={n} step=900 comp=2.4\n" for n in range(8))  # fmt: skip
     assert placement(tmp_path, rows).by_gpu("h1-c02", 1, 4) == 5
+
+
+def incident(tmp_path: Path, files: dict[str, str]) -> LogIncident:
+    signatures = build_set(())
+    digests = []
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        digests.append(scan_file(tmp_path / name, name, signatures))
+    return LogIncident(tuple(digests), signatures)
+
+
+def test_a_host_whose_note_gives_its_ranks(tmp_path: Path) -> None:
+    note = "# nvidia-smi -q on c12 (ranks 24-31)\nAttached GPUs : 8\n"
+    logs = incident(tmp_path, {"smi.txt": note, "train.log": "[rank0]: step 1 loss 2.0\n"})
+    assert logs.placement.host_told("smi.txt") == "c12"
+    assert logs.placement.by_gpu("c12", 5, 8) == 29
+    assert logs.placement.by_gpu("c12", 8, 8) is None
+
+
+def test_a_name_of_the_file_means_the_host_of_its_note(tmp_path: Path) -> None:
+    logs = incident(tmp_path, {"gpu-c4_dmesg.txt": "# host: gpu-c4 (ranks 24-31)\nboot\n"})
+    assert logs.placement.by_gpu("c4", 2, 8) == 26
+
+
+def test_the_number_of_a_node_and_its_gpus_give_ranks(tmp_path: Path) -> None:
+    note = "# dmesg of lx-7 (node_rank 3)\n"
+    logs = incident(tmp_path, {"dmesg.txt": note, "train.log": "world_size=32\n[rank0]: step 1\n"})
+    assert logs.placement.by_gpu("lx-7", 1, 8) == 25
+    assert logs.placement.by_gpu("lx-7", 1, None) is None  # how many sit on one host is not told
+    assert logs.placement.by_gpu("lx-7", 1, 16) is None  # beyond the job
+
+
+def test_a_known_first_rank_is_not_counted_anew(tmp_path: Path) -> None:
+    text = "world_size=16\n[default1]:[rank9]: x\n"
+    table = incident(tmp_path, {"train.log": text}).placement
+    table.note_shift(8, "b2", "")
+    table.ranks_on["b2"] = {9}
+    assert table.by_gpu("b2", 6, 8) == 14
+    assert table.by_gpu("b2", 6, None) is None
+
+
+def test_sixteen_ranks_are_not_taken_for_one_host(tmp_path: Path) -> None:
+    assert not placement(tmp_path, "world_size=16\n[rank0]: x\n").no_second_node
+    assert placement(tmp_path, "world_size=8\n[rank0]: x\n").no_second_node
+
+
+def test_two_hosts_in_one_note_name_no_host_of_the_file(tmp_path: Path) -> None:
+    note = "# ranks 0-7 on a05, 8-15 on a06\n"
+    assert incident(tmp_path, {"map.txt": note}).placement.host_told("map.txt") is None

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from firstfault_tools.causality.attribution import WRITTEN_TWICE, raised_by_launcher, rank_of
+from firstfault_tools.causality.attribution import (
+    REPEATED,
+    WRITTEN_TWICE,
+    raised_by_launcher,
+    rank_of,
+)
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.named_place import STRIKES_ONE, place_named
+from firstfault_tools.causality.port_ranks import rank_at_port
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -17,7 +23,7 @@ from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.placement.pods import rank_of_ordinal
-from firstfault_tools.placement.table import MOST_LOCAL, same_host
+from firstfault_tools.placement.table import MOST_LOCAL, USUAL_LOCAL, same_host
 
 _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 """Categories whose faults are never one rank's own, even if only one rank wrote the log."""
@@ -88,7 +94,8 @@ def place_ranks(incident: LogIncident, findings: Sequence[Finding], trail: Trail
 def _assign(clues: _Clues, before: Finding, trail: Trail) -> Finding:
     """The finding with the rank that the first clue tells, and the host of its rank."""
     finding = _mark_survivor(clues.incident, before)
-    if finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE):
+    several = any(REPEATED.search(e.text) for e in finding.evidence)
+    if finding.rank is None and not several and finding.level in (Level.CAUSE, Level.FAILURE):
         for rule, tell in _CLUES:
             finding = tell(clues, finding)
             if finding.rank is not None:
@@ -116,7 +123,9 @@ def _by_place(clues: _Clues, finding: Finding) -> Finding:
 
 def _by_port(clues: _Clues, finding: Finding) -> Finding:
     down = finding.has(FindingRole.PORT_DOWN) and finding.host is not None
-    return _take(finding, _rank_at_port(clues, finding)) if down else finding
+    return (
+        _take(finding, rank_at_port(clues.incident, finding, clues.findings)) if down else finding
+    )
 
 
 def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
@@ -154,6 +163,36 @@ def _by_actor(clues: _Clues, finding: Finding) -> Finding:
     return _take(finding, rank)
 
 
+def _by_comparison(clues: _Clues, finding: Finding) -> Finding:
+    """A GPU that is held back, where a comparison of the ranks names one that can only sit there.
+
+    Ranks of whole hosts count on: that of the GPU of index g is a multiple of the GPUs and g.
+    """
+    slow = {f.rank for f in clues.findings if f.has(FindingRole.STRAGGLER) and f.rank is not None}
+    rank = _only(slow)
+    if not finding.has(FindingRole.SLOWS) or rank is None:
+        return finding
+    table = clues.incident.placement
+    index = finding.gpu_index
+    each = table.per_node or max(finding.whole(Fact.GPUS_ON_HOST) or 0, USUAL_LOCAL)
+    node = table.node_told(finding.host) if finding.host else None
+    fits = index is None or rank % each == index
+    there = node is None or rank // each == node
+    elsewhere = finding.host and not same_host(table.host_of(rank) or finding.host, finding.host)
+    known = index is not None or node is not None
+    return _take(finding, rank) if fits and there and known and not elsewhere else finding
+
+
+def _by_absence(clues: _Clues, finding: Finding) -> Finding:
+    """A fault of one host or process, where of all ranks one alone never came: the silent one is its victim."""
+    absent = {f.rank for f in clues.findings if f.has(FindingRole.ABSENT)}
+    rank = None if None in absent else _only([r for r in absent if r is not None])
+    if rank is None or not finding.host or _is_shared(finding) or finding.flag(Fact.RANKS):
+        return finding
+    own = clues.incident.placement.host_of(rank)
+    return _take(finding, rank) if own is None or same_host(own, finding.host) else finding
+
+
 def _by_machine(clues: _Clues, finding: Finding) -> Finding:
     host = _host_gone(finding) if finding.has(FindingRole.MACHINE_GONE) else None
     if not host:
@@ -182,20 +221,12 @@ _CLUES: tuple[tuple[Rule, Callable[[_Clues, Finding], Finding]], ...] = (
     (Rule("rank-of-the-evicted-pod", Relation.REFINES, "one rank's pod was removed from the machine that was taken back"), _by_eviction),
     (Rule("rank-of-the-member", Relation.REFINES, "it stands below the heading of one member of the group"), _by_member),
     (Rule("rank-of-the-actor", Relation.REFINES, "the report of the dead actor gives its process"), _by_actor),
+    (Rule("rank-that-is-slow", Relation.REFINES, "the comparison of the ranks names one slow rank, and it sits on such a GPU"), _by_comparison),
+    (Rule("rank-that-never-came", Relation.REFINES, "one rank alone is missing from the collective, and it struck one host"), _by_absence),
     (Rule("rank-of-the-machine", Relation.REFINES, "the machine that is gone had one rank"), _by_machine),
     (Rule("rank-of-the-only-process", Relation.REFINES, "one process raised, and nothing tells of others"), _by_sole_process),
 )  # fmt: skip
 """What tells the rank of a finding that prints none; the first that does is taken."""
-
-
-def _rank_at_port(clues: _Clues, finding: Finding) -> int | None:
-    """The one rank of the port's host whose own RDMA connections broke; its partners elsewhere met the same."""
-    met: set[int] = set()
-    for other in clues.findings:
-        if other.has(FindingRole.RDMA) or other.has(FindingRole.PORT_DOWN):
-            met |= {*other.wholes(Fact.RANKS)}
-    table, host = clues.incident.placement, finding.host or ""
-    return _only({r for r in met if same_host(table.place_of(r).host or "", host)})
 
 
 def _raised_alone(incident: LogIncident, finding: Finding) -> int | None:
@@ -382,8 +413,9 @@ def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
     place = place_named(incident, finding)
     gpus = finding.whole(Fact.GPUS_ON_HOST)
     rank = None
+    own = finding.level is Level.CAUSE and finding.has(FindingRole.RDMA)  # its own port refused it
     if (
-        finding.category in STRIKES_ONE
+        (own or finding.category in STRIKES_ONE)
         and finding.evidence
         and "NCCL WARN" in finding.evidence[0].text
     ):

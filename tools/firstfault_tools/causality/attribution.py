@@ -53,6 +53,8 @@ def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | No
         return None, (labelled or ordered)[0]
     if len(ranks) == 1:
         only = ranks.pop()
+        if any(REPEATED.search(h.line.text) for h in ordered):
+            return None, ordered[0]
         return (None if _all_failed_alike(incident) else only), labelled[0]
     if len(ranks) > 1:
         first_rank = rank_of(incident, labelled[0].line)
@@ -242,6 +244,9 @@ def _rank_raising_next(incident: LogIncident, line: Line) -> int | None:
     first = min(after, key=lambda t: t.start, default=None)
     return rank_of(incident, first.line) if first is not None else None
 
+
+REPEATED = expression(r"\[repeated \d{1,6}x across cluster\]")
+"""Ray shows one of several processes that said the same."""
 
 WRITTEN_TWICE = expression(r"\b([A-Z]\w{3,40}(?:Error|Exception))\1\b")
 """One line that two processes wrote at the same time: both raised the same."""

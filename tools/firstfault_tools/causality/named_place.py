@@ -35,6 +35,8 @@ _DESCRIPTION = 80
 def place_named(incident: LogIncident, finding: Finding) -> Place:
     """The process, GPU or pod that a finding names."""
     bus = finding.text(Fact.PCI) or finding.text(Fact.BUS) or finding.pci_address
+    if finding.has(FindingRole.PORT_DOWN):
+        bus = None  # that of the adapter, where no rank sits
     pod = finding.pod or _pod(finding) or _pod_in_front(finding)
     if not pod and FindingRole.POD_REMOVED in finding.roles:
         pod = _pod_described(incident, finding)

@@ -24,7 +24,7 @@ LIVE = "live"
 """What was set aside, since training went on after it, counts again."""
 
 _MATCH = {"kinds", "not_kinds", "roles", "not_roles", "levels", "categories", "live", "outlived", "ranked", "facts"}  # fmt: skip
-_ROW = {"rule", "stage", "relation", "of", "by", "given", "same", "not_later_s", "within_lines", "becomes", "adds", "reason"}  # fmt: skip
+_ROW = {"rule", "stage", "relation", "of", "by", "given", "same", "not_later_s", "within_lines", "later", "becomes", "adds", "reason"}  # fmt: skip
 _SHARED = {"host", "rank", "file"}
 
 
@@ -71,6 +71,7 @@ class RelationRow:
     same: tuple[str, ...]
     not_later_s: float | None
     within_lines: int | None
+    later: bool
     becomes: str
     adds: str
 
@@ -95,6 +96,8 @@ class RelationRow:
         late = self.not_later_s
         if late is not None and of.time is not None and by.time is not None and by.time > of.time + late:  # fmt: skip
             return False
+        if self.later and not _ends_later(of, by):
+            return False
         if self.within_lines is not None and not _begin_together(of, by, self.within_lines):
             return False
         return all(_SHARES[name](of, by) for name in self.same)
@@ -105,6 +108,12 @@ def _begin_together(of: Finding, by: Finding, lines: int) -> bool:
     if not of.evidence or not by.evidence or of.evidence[0].file != by.evidence[0].file:
         return False
     return abs(of.evidence[0].line - by.evidence[0].line) <= lines
+
+
+def _ends_later(of: Finding, by: Finding) -> bool:
+    """The last that is quoted of the one stands in the same log behind the last of the other."""
+    last = {e.file: e.line for e in of.evidence}
+    return any(e.file in last and e.line > last[e.file] for e in by.evidence[-1:])
 
 
 def _share_host(of: Finding, by: Finding) -> bool:
@@ -184,6 +193,7 @@ def read_row(row: Mapping[str, Any]) -> RelationRow:
             same=tuple(row.get("same") or ()),
             not_later_s=row.get("not_later_s"),
             within_lines=row.get("within_lines"),
+            later=bool(row.get("later")),
             becomes=becomes if becomes in ("", DROPPED, LIVE) else Level(becomes),
             adds=str(row.get("adds") or ""),
         )

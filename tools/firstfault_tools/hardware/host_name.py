@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
@@ -75,7 +75,10 @@ def say_host(finding: Finding, host: str) -> str:
 
 def attach_host(findings: Iterable[Finding], file: str) -> tuple[Finding, ...]:
     """Findings that name no host get that of their file."""
-    host = name_host(file)
+    return _attach(findings, name_host(file))
+
+
+def _attach(findings: Iterable[Finding], host: str | None) -> tuple[Finding, ...]:
     if host is None:
         return tuple(findings)
     return tuple(
@@ -94,11 +97,17 @@ def attach_host(findings: Iterable[Finding], file: str) -> tuple[Finding, ...]:
 _OF_MACHINES = ("hardware.", "kernel.", "network.")
 
 
-def name_machines(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings about a machine that name no host get that of the one file they stand in."""
+def name_machines(
+    findings: Iterable[Finding], tell: Callable[[str], str | None] = lambda _: None
+) -> list[Finding]:
+    """Findings about a machine that name no host get that of the one file they stand in.
+
+    tell: the host that a file itself names as its own.
+    """
     out: list[Finding] = []
     for finding in findings:
         files = {e.file for e in finding.evidence}
         own = finding.kind.startswith(_OF_MACHINES) and len(files) == 1
-        out += attach_host([finding], files.pop()) if own else [finding]
+        file = next(iter(files), "")
+        out += _attach([finding], name_host(file) or tell(file)) if own else [finding]
     return out

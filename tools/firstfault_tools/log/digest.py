@@ -90,7 +90,7 @@ class FileDigest:
     """Local ranks that torchrun's labels name where they stand without a rank of the job."""
 
     name_place: Place = NOWHERE
-    """What the path of the log tells (rank3.log, node2/attempt_0/5/stderr.log)."""
+    """What the path of the log tells (rank3.log, node2/attempt_0/5/stderr.log), and what its process says of itself."""
 
     offsets: Sequence[tuple[int, int]] = ()
     """(lines before, byte offset) of places in the raw file, about one a MiB, to seek by line."""
@@ -103,7 +103,7 @@ class FileDigest:
 
     @property
     def name_rank(self) -> int | None:
-        """Rank that the log's name gives, for logs of one rank each."""
+        """Rank that the log's name or its process's own words give, for logs of one rank each."""
         return self.name_place.rank
 
     def lines_after(self, number: int, limit: int) -> Iterator[tuple[int, str]]:

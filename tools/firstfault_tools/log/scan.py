@@ -28,6 +28,7 @@ from firstfault_tools.log.digest import (
 from firstfault_tools.log.gate import Gate, OpenGate
 from firstfault_tools.log.keeper import Keeper
 from firstfault_tools.log.line import cut_line, normalise, strip_ansi
+from firstfault_tools.log.owner import name_owner
 from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, describe_log, share_budget
 from firstfault_tools.log.prefix import read_file_name, read_prefix
 from firstfault_tools.log.signature import Matches, Signature, SignatureSet
@@ -138,21 +139,22 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
         number += count
     scan.counts.update(scan.estimates)
     sampled = {i for i in scan.estimates if scan.estimates[i] > 0}
+    kept, ranks = keeper.close(), census.traces()
     return FileDigest(
         file=part.name,
         bytes_total=part.end - part.start,
         lines_total=number,
-        kept=keeper.close(),
+        kept=kept,
         complete=part.budget.complete,
         year=part.year,
         hits=trim_hits(sorted(scan.hits, key=lambda h: h.line.number), part.budget.hits),
         hit_counts={i: n for i, n in scan.counts.items() if n > 0},
         conditions=frozenset(scan.conditions),
         marked={mark: tuple(sorted(set(lines))) for mark, lines in scan.marked.items()},
-        ranks=census.traces(),
+        ranks=ranks,
         redactions=dict(redactions),
         locals=census.local_traces(),
-        name_place=read_file_name(part.name),
+        name_place=name_owner(read_file_name(part.name), kept, ranks),
         offsets=offsets,
         sampled=frozenset(sampled),
         hit_limit=part.budget.hits,

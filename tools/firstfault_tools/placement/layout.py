@@ -2,6 +2,7 @@
 
 `task = node*8 + local rank`, `ranks 0-7 on a05, 8-15 on a06`, `8 ranks per node, a04 is node 0`,
 `node_rank 0 -> a04, node_rank 1 -> a05`, `nodes a04..a07`: the same few facts, each in several spellings.
+A note at a saved output tells its own host: `# dmesg on a05 (node_rank 1)`, `(node a05, ranks 8-15)`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ _SPAN = expression(
     rf"(?i)(?<![\w.-])(?P<first>\d{{1,6}}) ?(?:-|–|to|\.\.) ?(?P<last>\d{{1,6}}) (?:are |run |sit |live )?(?:on|->|=) (?P<host>{_HOST})"
 )
 _SPAN_BACK = expression(
-    rf"(?i)(?<![\w.-])(?P<host>{_HOST}) ?(?:has|runs|holds|=|:|is|->) ?{_RANKS} (?P<first>\d{{1,6}}) ?(?:-|–|to|\.\.) ?(?P<last>\d{{1,6}})\b"
+    rf"(?i)(?<![\w.-])(?P<host>{_HOST}) ?(?:has|runs|holds|=|:|is|->|[(\[]) ?{_RANKS}:? ?(?P<first>\d{{1,6}}) ?(?:-|–|to|\.\.) ?(?P<last>\d{{1,6}})\b"
 )
+_SPAN_NOTED = expression(
+    rf"(?i)\((?:(?:on )?{_NODE} )?(?P<host>{_HOST})[,;:] ?{_RANKS}:? ?(?P<first>\d{{1,6}}) ?(?:-|–|to|\.\.) ?(?P<last>\d{{1,6}})\)"
+)
+"""A note in brackets tells both of one host."""
+
 _NUMBERED = expression(
     rf"(?i)\bnode(?:[_ ]?(?:rank|id|index))? ?#?(?P<index>\d{{1,4}}) ?(?:is|=|->|=>|:) ?(?:host )?(?P<host>{_HOST})"
 )
 _NUMBERED_BACK = expression(
-    rf"(?i)(?<![\w.-])(?P<host>{_HOST}) ?(?:is|=|->|=>|\() ?node(?:[_ ]?(?:rank|id|index))? ?#?(?P<index>\d{{1,4}})\b"
+    rf"(?i)(?<![\w.-])(?P<host>{_HOST}) ?(?:is|=|->|=>|[(\[]) ?node(?:[_ ]?(?:rank|id|index))? ?[#=:]? ?(?P<index>\d{{1,4}})\b"
 )
 _RUN = expression(
     rf"(?i)\bnodes[:=]? (?P<host>{_HOST}) ?(?:\.{{2,3}}|to|through) ?(?P<last>[\w.-]{{0,60}}\d)"
@@ -61,13 +67,31 @@ class Layout:
         """Anything was said."""
         return bool(self.per_node or self.order or self.spans)
 
+    @property
+    def host(self) -> str | None:
+        """The one host that it speaks of."""
+        hosts = {*self.order, *self.spans}
+        return hosts.pop() if len(hosts) == 1 else None
+
+    def rename(self, host: str) -> Layout:
+        """The same of its one host under another name."""
+        return Layout(
+            self.per_node,
+            dict.fromkeys([host], next(iter(self.order.values()))) if self.order else {},
+            dict.fromkeys([host], next(iter(self.spans.values()))) if self.spans else {},
+        )
+
 
 def read_layout(text: str) -> Layout:
     """Layout that a line or a question states; what it says in two ways that differ is left out."""
     text = text[:LONGEST]
     spans: dict[str, tuple[int, int]] = {}
     if "ank" in text or "ask" in text or "orker" in text or "rocess" in text:
-        for match in (*_SPAN.finditer(text), *_SPAN_BACK.finditer(text)):
+        for match in (
+            *_SPAN.finditer(text),
+            *_SPAN_BACK.finditer(text),
+            *_SPAN_NOTED.finditer(text),
+        ):
             first, last = int(match["first"]), int(match["last"])
             if 0 <= last - first < MOST_SPAN:
                 spans[match["host"]] = first, last
@@ -80,7 +104,7 @@ def read_layout(text: str) -> Layout:
 
 
 def _order(text: str) -> Iterator[tuple[str, int]]:
-    if "ode" not in text:
+    if "ode" not in text and "ODE" not in text:
         return
     for match in (*_NUMBERED.finditer(text), *_NUMBERED_BACK.finditer(text)):
         yield match["host"], int(match["index"])

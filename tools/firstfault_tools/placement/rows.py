@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
+from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.log.digest import FileDigest, Mark
 from firstfault_tools.log.place import Place
 from firstfault_tools.log.prefix import read_prefix
-from firstfault_tools.placement.layout import read_layout
+from firstfault_tools.placement.layout import Layout, read_layout
 from firstfault_tools.placement.pods import rank_of_ordinal
-from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable
+from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable, same_host
 
 if TYPE_CHECKING:
     from firstfault_tools.placement.logs import PlacedLogs
@@ -92,7 +93,7 @@ _WORLD_INFO = expression(
 
 _TASKS = expression(
     rf"srun: error: (?P<host>{_NAME}): tasks? (?P<tasks>\d[\d,-]{{0,400}}):|"
-    rf"\s{{0,6}}(?P<label>\d{{1,6}}): (?:\[[\d T:.-]{{8,32}}\] )?(?P<own>{_NAME}):\d{{1,8}}:\d{{1,8}} \["
+    rf"\s{{0,6}}\[?(?P<label>\d{{1,6}})(?:\]|:) (?:\[[\d T:.-]{{8,32}}\] )?(?P<own>{_NAME}):\d{{1,8}}:\d{{1,8}} \["
 )
 """Tasks that srun ended on a host, and a line of NCCL behind the label of its task."""
 
@@ -130,8 +131,8 @@ def read_table(incident: PlacedLogs) -> PlacementTable:
             _read_line(text, digest, table, unranked)
     _judge_labels(incident, table)
     _read_tasks(incident, table)
-    for text in _choose_words(incident):
-        table.note_layout(read_layout(text))
+    for file, text in _choose_words(incident):
+        _note_words(table, file, read_layout(text))
     for place in unranked:
         if (rank := table.ranks_of(place).only) is not None:
             table.add(replace(place, rank=rank))
@@ -139,11 +140,15 @@ def read_table(incident: PlacedLogs) -> PlacementTable:
     return table
 
 
+_NOTED = expression(r"(?i)\([^()]{0,60}\b(?:ranks?|node[_ ]?rank)\W{0,3}\d[^()]{0,40}\)")
+"""A note in brackets: `a05 (ranks 8-15)`, `(node a05, ranks 8-15)`, `a05 (NODE_RANK=1)`."""
+
 _LAYOUT_WORDS = (
     "node*",
     "node *",
     "nodes ",
-    "node_rank ",
+    "node_rank",
+    "NODE_RANK",
     "node rank ",
     "per node",
     "tasks ",
@@ -151,13 +156,25 @@ _LAYOUT_WORDS = (
 )
 
 
-def _choose_words(incident: PlacedLogs) -> Iterator[str]:
-    """Lines at the head of a log that may say in words how the ranks are laid out."""
+def _choose_words(incident: PlacedLogs) -> Iterator[tuple[str, str]]:
+    """Lines at the head of a log that may say in words how the ranks are laid out, with the log's name."""
     for digest in incident.digests[:MAX_LOGS]:
         for _, text in digest.kept[:LABELLED_LINES]:
-            stated = "->" in text or text.startswith("#")
+            stated = "->" in text or text.startswith("#") or _NOTED.search(text[:LONGEST])
             if stated and len(text) < LONGEST and any(word in text for word in _LAYOUT_WORDS):
-                yield text
+                yield digest.file, text
+
+
+def _note_words(table: PlacementTable, file: str, layout: Layout) -> None:
+    """Take in what a line says; a saved output that tells its own host has it under its file's name, too."""
+    if not layout.told:
+        return
+    table.note_layout(layout)
+    if layout.host is not None:
+        table.hosts_told[file].add(layout.host)
+        alias = name_host(file)
+        if alias is not None and not same_host(alias, layout.host):
+            table.note_layout(layout.rename(alias))
 
 
 def _read_launch_lines(

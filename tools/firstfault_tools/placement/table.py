@@ -10,15 +10,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.place import Place
 from firstfault_tools.placement.layout import Layout, number_from
 
+T = TypeVar("T")
 MOST_LOCAL = 16
 """Ranks of the largest host: GPUs of an HGX or DGX node with one process each (16 in a DGX-2)."""
+
+USUAL_LOCAL = 8
+"""Ranks of a usual host: GPUs of an HGX, DGX or MI300X node. More than that are two hosts, unless labels say else."""
 
 
 class GpuListing(Protocol):
@@ -82,7 +86,8 @@ class PlacementTable:
     rows: places with a rank. nodes, per_node: hosts of the job and processes on each, where told.
     shifts: of a host or a log of one host, the rank of its first process. world: ranks of the job.
     tasks_are_ranks, locals_are_ranks: launcher's labels count over the whole job, one process each.
-    label_ranks: ranks by the names of workers that are one process each.
+    label_ranks: ranks by the names of workers that are one process each. order: hosts by node number, as told.
+    hosts_told: hosts that a note in a log names with their place.
     """
 
     rows: list[Place] = field(default_factory=list)
@@ -98,6 +103,8 @@ class PlacementTable:
 
     locals_are_ranks: bool = False
     label_ranks: dict[str, int] = field(default_factory=dict)
+    order: dict[str, int] = field(default_factory=dict)
+    hosts_told: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     gpus: Callable[[], GpuListing] | None = None
     """Listings of GPUs, read where a place has an address or a process id that no row knows."""
 
@@ -125,10 +132,11 @@ class PlacementTable:
         for host, (first, last) in layout.spans.items():
             self.note_shift(first, host, "")
             self.ranks_on[host] |= set(range(first, last + 1))
-        if each is None or not layout.order:
+        self.order |= layout.order
+        if each is None or not self.order:
             return
-        for host in (*layout.order, *self.ranks_on):
-            node = number_from(host, layout.order)
+        for host in (*self.order, *self.ranks_on):
+            node = number_from(host, self.order)
             own = self._ranks_of_host(host)
             if node is not None and own <= set(range(node * each, (node + 1) * each)):
                 self.note_shift(node * each, host, "")
@@ -138,8 +146,17 @@ class PlacementTable:
         told = copy(self)
         told.shifts = defaultdict(set, {h: set(s) for h, s in self.shifts.items()})
         told.ranks_on = defaultdict(set, {h: set(r) for h, r in self.ranks_on.items()})
+        told.order = dict(self.order)
         told.note_layout(layout)
         return told
+
+    def host_told(self, file: str) -> str | None:
+        """The one host that a saved output names as its own, in a note with its place."""
+        return only(self.hosts_told.get(file, ()))
+
+    def node_told(self, host: str) -> int | None:
+        """Number of a host's node, as a note or a person tells it."""
+        return only(n for h, n in self.order.items() if same_host(h, host))
 
     def ranks_of(self, place: Place, file: str = "", gpus: int | None = None) -> Ranks:
         """Candidates for the rank of a place, by the best fact it has; none beyond the size of the job.
@@ -234,7 +251,7 @@ class PlacementTable:
     def no_second_node(self) -> bool:
         """Nothing speaks of another host: what a launcher says of its own workers may be of the whole job."""
         begin = set().union(*self.shifts.values())
-        small = self.world is None or self.world <= MOST_LOCAL
+        small = self.world is None or self.world <= max(USUAL_LOCAL, len(self.locals_seen))
         return self.nodes in (None, 1) and small and begin <= {0} and len(self.ranks_on) < 2
 
     def _nodes_are_ranks(self) -> bool:
@@ -271,8 +288,9 @@ class PlacementTable:
         shift = only((r.rank or 0) - (r.gpu or 0) for r in seats) if len(seats) > 1 else None
         if shift is not None:
             return index + shift
-        if (first := self._first_of(host)) is not None and index < (gpus or self.per_node or 0):
-            return first + index
+        first = self._first_of(host, gpus)
+        if first is not None:
+            return first + index if index < (gpus or self.per_node or 0) else None
         if not gpus and self.world and self.world % max(1, len(self.ranks_on)) == 0:
             gpus = self.world // max(1, len(self.ranks_on))
         if not own or not gpus or index >= gpus or gpus > MOST_LOCAL:  # else hosts are missing here
@@ -282,15 +300,36 @@ class PlacementTable:
         others = {r for h, ranks in self.ranks_on.items() if not same_host(h, host) for r in ranks}
         return base + index if own <= block and not others & block else None
 
-    def _first_of(self, host: str) -> int | None:
-        """Rank of the first process of a host, as its other processes, a list or a person tells it."""
+    def seat_of(self, rank: int) -> int | None:
+        """Local number of a rank: its GPU or local rank, as a row gives them."""
+        rows = [r for r in self.rows if r.rank == rank]
+        local = only(r.local_rank for r in rows if r.local_rank is not None)
+        return only(r.gpu for r in rows if r.gpu is not None) if local is None else local
+
+    def _first_of(self, host: str, gpus: int | None = None) -> int | None:
+        """Rank of the first process of a host, as its other processes, a list or a person tells it.
+
+        gpus: GPUs of each host, all in the job: then the number of the node tells it, too.
+        """
         first = only(self.shifts.get(shorten_host(host), ()))
+        if first is None and (each := gpus or self.per_node):
+            node = self.node_told(host)
+            first = node * each if node is not None and node * each < (self.world or 0) else None
         return first if first is not None and first >= 0 else None
 
     def _fills(self, host: str | None, count: int) -> bool:
-        """The host has one rank for each of so many GPUs: they are all in the job."""
+        """The host has one rank for each of so many GPUs: they are all in the job.
+
+        Where nothing counts its ranks, the first of them and the size of the job are multiples of the GPUs.
+        """
+        if not 1 < count <= MOST_LOCAL:
+            return False
         own = self._ranks_of_host(host) if host else set()
-        return 1 < count <= MOST_LOCAL and count == (self.per_node or len(own))
+        if self.per_node or (own and count == len(own)):
+            return count == (self.per_node or len(own))
+        first = self._first_of(host, count) if host else None
+        whole = self.world is not None and self.world > count and self.world % count == 0
+        return whole and first is not None and first % count == 0
 
     def by_host(self, host: str) -> int | None:
         """The one rank of a host, where every rank of the job is placed, or each seen has a host of its own."""
@@ -377,7 +416,7 @@ def as_one(rank: int | None, reason: str) -> Ranks:
     return Ranks(frozenset({rank}), reason) if rank is not None else Ranks()
 
 
-def only(numbers: Iterable[int]) -> int | None:
-    """The number, where all are the same one."""
+def only(numbers: Iterable[T]) -> T | None:
+    """The number or name, where all are the same one."""
     found = set(numbers)
     return found.pop() if len(found) == 1 else None

@@ -22,7 +22,12 @@ from firstfault_tools.hardware.host_name import attach_host
 from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.registry import Artefact, Reader, Reading
 
-GATE = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
+GATE = (
+    "DCGM Diagnostic",
+    "DCGM GPU Diagnostic",
+    "Successfully ran diagnostic for group",
+    "| Diagnostic  ",
+)
 MARKERS = GATE
 # DCGM's own severity for a setting of the node, as against a broken part (dcgm_errors.h).
 SEVERITY_CONFIG = 5
@@ -31,9 +36,12 @@ MAX_RESULTS = 20_000
 
 _ROW = expression(r"^\|\s*(?P<name>[^|]{1,60}?)\s*\|\s*(?P<value>[^|]{0,300}?)\s*\|\s*$")
 _STATUS = expression(
-    r"^(?P<status>Pass|Fail|Skip|Warn)\b(?:\s*-\s*(?:All|GPUs?:?\s*(?P<gpus>[\d, ]{1,80})))?"
+    r"^(?P<status>Pass|Fail|Skip|Warn)\b(?:\s*[-:]\s*(?:All|(?P<gpus>GPUs?:?\s*(?:GPU|[\d, ]){1,120})))?"
 )
+"""`Fail - GPU: 3`, and of newer versions, one row for each result below the test, `Fail: GPU3 GPU5`."""
+
 _GPU_ROW = expression(r"^(?P<status>Pass|Fail|Skip|Warn)")
+_MESSAGE = expression(r"^(?:Warning|Error|Info)?(?::? ?GPU ?(?P<gpu>\d{1,3}))?$")
 _ERROR_GPU = expression(r"\bGPU\s?(?P<gpu>\d{1,3})\b")
 _BAD = frozenset({"fail", "warn"})
 # A failed test of these finds a wrong set-up, not a broken part.
@@ -63,6 +71,11 @@ def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
             continue
         name, value = row["name"].strip("- "), row["value"]
         status = _STATUS.match(value)
+        below = bool(status and not name and found and status["gpus"])
+        if below:
+            name = found[-1].test
+            if found[-1].gpu is None and not found[-1].message:
+                found.pop()  # the row of the whole test, which these rows tell GPU by GPU
         if status and name and name.lower() not in ("result", "overall health"):
             gpus: list[int | None] = [
                 int(part) for part in re.findall(r"\d{1,3}", status["gpus"] or "")
@@ -73,14 +86,24 @@ def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
                 gpus, name = [int(inner[1])], found[-1].test
             for gpu in gpus or [None]:
                 found.append(DiagResult(name, status["status"].lower(), gpu, "", (number, line)))
-        elif found and name in ("", "Warning", "Error", "Info", "Info"):
-            last = found[-1]
+        elif found and (told_gpu := _MESSAGE.match(name)) is not None:
+            at = _index_of(found, told_gpu["gpu"])
+            last = found[at]
             message = f"{last.message} {value}".strip()[:600]
             gpu = last.gpu
             if gpu is None and (told := _ERROR_GPU.search(message)):
                 gpu = int(told["gpu"])
-            found[-1] = DiagResult(last.test, last.status, gpu, message, last.place)
+            found[at] = DiagResult(last.test, last.status, gpu, message, last.place)
     return found
+
+
+def _index_of(found: Sequence[DiagResult], gpu: str | None) -> int:
+    """The result that a message is about: the last one, of that GPU where it names one."""
+    test = found[-1].test
+    named = [
+        i for i, r in enumerate(found) if r.test == test and gpu is not None and r.gpu == int(gpu)
+    ]
+    return named[-1] if named else len(found) - 1
 
 
 def _walk(node: object, depth: int = 0) -> Iterator[Mapping[str, object]]:
@@ -224,7 +247,9 @@ def read_dcgm(artefacts: tuple[Artefact, ...]) -> Reading:
     return Reading(tuple(found))
 
 
-SIGNS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group")
+SIGNS = (
+    "DCGM Diagnostic", "DCGM GPU Diagnostic", "Successfully ran diagnostic for group", "| Diagnostic  ",
+)  # fmt: skip
 
 READER = Reader(
     name="dcgm",

@@ -25,7 +25,11 @@ from firstfault_tools.hardware.gpu.smi_values import (
 MAX_GPUS = 1024
 MAX_DEPTH = 32
 
-_GPU_HEAD = expression(r"^GPU (?P<address>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_GPU_HEAD = expression(
+    r"^GPU (?P<address>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*"
+    r"(?:[(#][^()\d]{0,20}(?P<index>\d{1,2})?[^()]{0,40}\)?)?\s*$"
+)
+"""Head of a GPU's block; people note its index behind it."""
 _ENTRY = expression(r"^(?P<indent>\s*)(?P<key>[^:]{1,80}?)\s*:\s(?P<value>.*)$")
 _HEADING = expression(r"^(?P<indent>\s+)(?P<key>[A-Za-z][\w ./()-]{1,60})\s*$")
 _ROW_ONE = expression(
@@ -57,6 +61,7 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
     gpus: list[GpuState] = []
     path: list[tuple[int, str]] = []
     attached = 0
+    noted: list[int | None] = []
     for number, line in lines:
         if not gpus and (count := _ATTACHED.match(line)):
             attached = int(count[1])
@@ -64,6 +69,7 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
             if len(gpus) >= MAX_GPUS:
                 break
             gpus.append(GpuState(len(gpus), normalise_address(head["address"])))
+            noted.append(int(head["index"]) if head["index"] is not None else None)
             path = []
             continue
         if not gpus:
@@ -75,10 +81,15 @@ def read_query(lines: Sequence[NumberedLine]) -> list[GpuState]:
         place = _enter(path, len(found["indent"]), found["key"].strip())
         if entry is not None and (name := name_text(place)):
             gpus[-1].add(name, Value(entry["value"].strip(), number, line))
-    if attached > len(gpus):
-        for gpu in gpus:  # a choice of GPUs (-i): their places say nothing of their indices
-            gpu.index = None
+    _count(gpus, attached, noted)
     return gpus
+
+
+def _count(gpus: Sequence[GpuState], attached: int, noted: Sequence[int | None]) -> None:
+    """Indices: as noted, else the place in print, which tells nothing of a choice of GPUs (-i)."""
+    for gpu, index in zip(gpus, noted, strict=True):
+        if index is not None or attached > len(gpus):
+            gpu.index = index
 
 
 def read_table(lines: Sequence[NumberedLine]) -> list[GpuState]:

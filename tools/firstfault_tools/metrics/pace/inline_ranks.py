@@ -1,4 +1,4 @@
-"""Which rank is slow where one line gives a time for each (`offload (s): r0=1.9 r1=15.2 r2=1.9`)?
+"""Which rank is slow where one line gives a time for each (`offload (s): r0=1.9 r1=15.2`, `time by rank: 0=1.9 1=15.2`)?
 
 Read beside it: Megatron's straggler report, which gives the fastest and the slowest rank of each quantity
 (`MnRtt/Rnk: 3801ms/21 | MxRtt/Rnk: 5602ms/37`). A rank counts where it is the slow one again and again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 from firstfault_tools.expressions import expression
@@ -16,7 +17,7 @@ from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 
-GATE = ("r0=", "r0:", "rank0=", "rank0:", "Rtt/Rnk")
+GATE = ("r0=", "r0:", "rank0=", "rank0:", "Rtt/Rnk", "per rank", "by rank", "each rank")
 MOST_LINES, LINE_CHARS = 4_000, 4_000
 LEAST_RANKS, LEAST_LINES = 3, 3
 SLOW = 1.3
@@ -28,8 +29,16 @@ STEADY = 0.8
 _RUN = expression(
     r"(?P<name>[^|;,]{0,60}?)[ (\[{]{0,3}(?P<items>\b(?:rank ?|r)\d{1,5}[=:] ?\d{1,7}(?:\.\d{1,6})?\w{0,3}(?:[ ,]{1,3}(?:rank ?|r)\d{1,5}[=:] ?\d{1,7}(?:\.\d{1,6})?\w{0,3}){2,})"
 )
-_ITEM = expression(r"\b(?:rank ?|r)(?P<rank>\d{1,5})[=:] ?(?P<value>\d{1,7}(?:\.\d{1,6})?)")
-_TIME = expression(r"(?i)\b(?:m?s|sec\w*|time|latency|wait|elapsed|duration)\b|\d(?:ms|s)\b")
+_LISTED = expression(
+    r"(?i)(?P<name>[^|;,]{0,60}?\b(?:by|per|of each|for each) rank\b[^|;,:=\d]{0,20})[:=]?[ \[{]{0,4}"
+    r"(?P<items>\d{1,5}[=:] ?\d{1,7}(?:\.\d{1,6})?(?:[ ,]{1,3}\d{1,5}[=:] ?\d{1,7}(?:\.\d{1,6})?){2,})"
+)
+"""`compute_s by rank: 0=4.61 1=4.60`: the words before the list say that its numbers are ranks."""
+
+_ITEM = expression(r"\b(?:rank ?|r)?(?P<rank>\d{1,5})[=:] ?(?P<value>\d{1,7}(?:\.\d{1,6})?)")
+_TIME = expression(
+    r"(?i)(?<![a-z])(?:m?s|sec\w*|time|latency|wait|elapsed|duration)\b|\d(?:ms|s)\b"
+)
 _EXTREMES = expression(
     r"MnRtt/Rnk: (?P<low>\d+(?:\.\d+)?)ms/(?P<fast>\d{1,6}) \| MxRtt/Rnk: (?P<high>\d+(?:\.\d+)?)ms/(?P<slow>\d{1,6})"
 )
@@ -77,9 +86,10 @@ def _read(number: int, text: str) -> Iterator[tuple[str, Slow]]:
             number, text, rank, float(extremes["high"]), float(extremes["low"]), " and ".join(beside)
         )  # fmt: skip
         return
-    for run in _RUN.finditer(text):
+    for run in chain(_RUN.finditer(text), _LISTED.finditer(text)):
         values = {int(m["rank"]): float(m["value"]) for m in _ITEM.finditer(run["items"])}
-        name = " ".join(run["name"].strip(" :=|").split())[-40:]
+        words = run["name"].strip(" :=|").split()
+        name = " ".join(w for w in words if not any(c.isdecimal() for c in w))[-40:]
         if len(values) < LEAST_RANKS or not _TIME.search(run[0]):
             continue
         rank = max(values, key=lambda r: values[r])
@@ -89,7 +99,7 @@ def _read(number: int, text: str) -> Iterator[tuple[str, Slow]]:
 
 def _judge(name: str, rows: Sequence[Slow], file: str) -> Finding | None:
     """The rank that is the slow one in most lines of late; a report of many that began well is judged by its last half."""
-    late = rows[len(rows) // 2 :] if len(rows) >= 2 * LEAST_LINES else rows
+    late = rows[-max(LEAST_LINES, len(rows) - len(rows) // 2) :]
     named = Counter(r.rank for r in late if r.counts)
     if len(late) < LEAST_LINES or not named:
         return None
