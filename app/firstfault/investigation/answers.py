@@ -147,7 +147,7 @@ def _take_word(
                 title, page = f"{title}; the description fits best: {about.title}", page_id
                 category = about.category
             break
-    if page is None and complaint is Complaint.UNLEARNED:
+    if page is None and complaint in (Complaint.UNLEARNED, Complaint.SLOW):
         # what was complained of was not seen to be well, and nothing tells in which room to look
         return undecided
     finding = Finding(
