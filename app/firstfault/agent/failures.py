@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from firstfault.agent.endpoint import Endpoint
@@ -130,8 +131,15 @@ def call_with_retry(
         sleep=sleep,
         reraise=True,
     )
-    try:
+    with naming_failures(endpoint):
         return retrying(call)
+
+
+@contextmanager
+def naming_failures(endpoint: Endpoint) -> Iterator[None]:
+    """What the endpoint raises inside becomes a ModelUnavailable with what to do; other errors stay as they are."""
+    try:
+        yield
     except ModelUnavailable:
         raise
     except Exception as error:

@@ -18,8 +18,7 @@ from firstfault.agent.failures import (
     AnswerUnusable,
     Deadline,
     TurnStopped,
-    is_of_endpoint,
-    make_failure,
+    naming_failures,
 )
 from firstfault.agent.guard import make_tool_guard
 from firstfault.agent.model import Model
@@ -33,7 +32,6 @@ from firstfault.agent.tools.lines import make_line_tools
 from firstfault.agent.tools.probe import make_probe_tools
 from firstfault.agent.tools.registry import make_registry_tools
 from firstfault.agent.view import read_prompt, shows_whole
-from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import Progress
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class Conversation:
             "recursion_limit": MAX_GRAPH_STEPS,
             "callbacks": [make_watch(self.context, deadline)],
         }
-        try:
+        with naming_failures(self.context.endpoint):
             graph = self._build(chat, deadline)
             deadline.begin()  # what was loaded until here is none of the endpoint's time
             given = self._given(graph, config, prompt, decision)
@@ -155,12 +153,6 @@ class Conversation:
                     continue
                 writing = False
                 yield from self._report(chunk)
-        except ModelUnavailable:
-            raise
-        except Exception as error:
-            if not is_of_endpoint(error):
-                raise
-            raise make_failure(error, self.context.endpoint) from error
         self._close(graph, config)
 
     def _given(self, graph: Any, config: Any, prompt: str, decision: dict[str, Any] | None) -> Any:

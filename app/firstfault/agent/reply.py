@@ -27,7 +27,6 @@ def _keep_first(ids: Any) -> Any:
 
 
 Ids = Annotated[list[EvidenceId], Field(max_length=MOST_IDS), BeforeValidator(_keep_first)]
-TOOL_NAME = "Reply"
 
 
 class ProbeComponent(StrEnum):

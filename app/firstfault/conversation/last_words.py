@@ -7,10 +7,10 @@ import re
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.moments import say_moment
+from firstfault.conversation.rank_lines import NAMED_RANK
 from firstfault_tools.expressions import expression
 
 FAILED = expression(r"(?i)error|exception|traceback|fail|killed|timed out|watchdog caught|out of memory|data inconsistency")  # fmt: skip
-_RANK = expression(r"(?i)\brank[\s_:#-]{0,2}(\d{1,6})\b")
 _SETTING = expression(r"\b\w+=\S+")
 """A setting printed at the start names trouble ("timeout=600s") and tells of none."""
 _ENDING = expression(r"(?i)closing signal|death signal|shutting down|terminat|connection closed")
@@ -25,7 +25,7 @@ def tell_doing(f: Facts) -> str:
     if first is None:
         return ""
     who, own = _whose(f)
-    if _RANK.search(f.text) is None and not any(
+    if NAMED_RANK.search(f.text) is None and not any(
         h.lower() in f.text.lower() for h in f.evidence.hosts
     ):
         return _last_before(f, first)
@@ -89,7 +89,7 @@ def _last_before(f: Facts, first: Line) -> str:
 def _whose(f: Facts) -> tuple[str, list[Line]]:
     """(name, lines) of the rank or host that the question names, else of the rank at fault, else of all."""
     lines = list(f.evidence.lines)
-    asked = _RANK.search(f.text)
+    asked = NAMED_RANK.search(f.text)
     rank = int(asked[1]) if asked is not None else None
     if rank is None:
         text = f.text.lower()

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from firstfault.conversation.evidence import Line
 from firstfault_tools.expressions import expression
 
+NAMED_RANK = expression(r"(?i)\branks?[\s_:#-]{0,2}(\d{1,6})\b")
+"""A rank as people name it."""
 _RANKS_OF = expression(
     r"(?i)\b(?P<host>[a-z][\w.-]*\d[\w.-]*|[a-z]+\d*)\b[ :=]{0,2}(?:8x \w+ )?[\[(]?ranks? (?P<first>\d{1,6})-(?P<last>\d{1,6})|"
     r"\branks? (?P<first2>\d{1,6})-(?P<last2>\d{1,6}) (?:on|at|@) (?P<host2>[\w.-]{2,60})|"

@@ -137,7 +137,7 @@ def _newest_step(f: Facts) -> float | None:
 _TIMEOUT = expression(r"(?i)\bNCCL_IB_TIMEOUT\b[^\d\n]{0,30}(\d{1,2})\b")
 _RETRIES = expression(r"(?i)\bNCCL_IB_RETRY_CNT\b[^\d\n]{0,30}(\d{1,2})\b")
 _TICK = 4.096e-6
-DEFAULT_TIMEOUT, DEFAULT_RETRIES = 20, 7
+DEFAULT_RETRIES = 7
 
 
 def _say_window(f: Facts) -> str:

@@ -16,6 +16,7 @@ from firstfault.conversation.named_events import (
     say_relation,
 )
 from firstfault.conversation.places import say_straggler
+from firstfault.conversation.rank_lines import NAMED_RANK
 from firstfault.conversation.run_answers import clock
 from firstfault.conversation.soundness import tell_no_bad_part
 from firstfault.conversation.telling import start_sentence
@@ -23,7 +24,6 @@ from firstfault.conversation.topics import Topic, topics_in
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 
-_RANK = expression(r"(?i)\branks? ?#?(\d{1,6})\b")
 _HARDWARE = expression(
     r"(?i)\bxid\b|\becc\b|uncorrect|corrected error|fallen off|machine check|\bAER\b|\blink down\b|row remap|nvlink error"
 )
@@ -99,7 +99,7 @@ _FIRST = expression(r"(?i)\bfirst\b|\bbefore\b|\bearlier\b|\bwho started\b|\bin 
 
 def tell_order(f: Facts) -> str:
     """Which of two hosts or ranks that are named failed first; '' where fewer are named or no order is asked for."""
-    ranks = [f"rank {n}" for n in dict.fromkeys(_RANK.findall(f.text))]
+    ranks = [f"rank {n}" for n in dict.fromkeys(NAMED_RANK.findall(f.text))]
     names = ranks if len(ranks) > 1 else named_hosts(f)
     if len(names) < 2 or _FIRST.search(f.text) is None or f.diagnosis.verdict is not Verdict.FAULT:
         return ""
@@ -115,7 +115,7 @@ def tell_order(f: Facts) -> str:
 
 def _lines_of(f: Facts, name: str) -> list[Line]:
     """Lines that a host or rank wrote."""
-    rank = _RANK.fullmatch(name)
+    rank = NAMED_RANK.fullmatch(name)
     mine = {int(rank[1])} if rank is not None else {r for r, h in f.rank_hosts.items() if h == name}
     return [x for x in f.evidence.lines if x.place.rank in mine or x.place.host == name or (x.place.host is None and f" {name}:" in f" {x.text}")]  # fmt: skip
 
@@ -215,7 +215,9 @@ def named_hosts(f: Facts) -> list[str]:
     ]
     if not found:
         words = [
-            w for w in re.findall(r"\b[a-z][\w-]{0,40}\d[\w-]{0,20}", text) if not _RANK.search(w)
+            w
+            for w in re.findall(r"\b[a-z][\w-]{0,40}\d[\w-]{0,20}", text)
+            if not NAMED_RANK.search(w)
         ]
         lines = f.evidence.lines
         found = [
@@ -227,7 +229,7 @@ def named_hosts(f: Facts) -> list[str]:
 def _of_place(f: Facts, hardware: bool) -> str:
     """Of a host or rank that is named: whether it is where it began, and whether its hardware is at fault; '' where none is."""
     d, hosts = f.diagnosis, named_hosts(f)
-    ranks = [int(n) for n in _RANK.findall(f.text)]
+    ranks = [int(n) for n in NAMED_RANK.findall(f.text)]
     late = f.straggler
     first = late.rank if late is not None else d.first_failing_rank
     own = f.rank_hosts.get(first) if first is not None else None

@@ -14,16 +14,6 @@ from firstfault_tools.experiments.pairs import plan_rounds
 from firstfault_tools.experiments.sequential import expect_trials, least_trials
 from firstfault_tools.experiments.trial import fill_command
 
-FIELDS = {
-    Kind.SIZES: "{value}",
-    Kind.HOSTS: "{hosts} (by commas), {hostfile} (a file, one a line) or {count}",
-    Kind.PAIRS: "{a} and {b}",
-    Kind.COMMITS: "",
-    Kind.SETTINGS: "{config} (the file to use)",
-    Kind.COMPONENT: "",
-    Kind.TEST: "",
-}
-
 
 def check_command(design: Design) -> None:
     """Raises InvalidParameter where the command lacks what would make trials differ."""

@@ -19,7 +19,6 @@ VARIANT = "original"
 """The full vocabulary: people ask in Chinese, Japanese and Russian too."""
 WEIGHTS = "e5-small-q4.bin"
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-DIMENSION = 384
 MAX_QUERY_CHARS = 2_000
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault.investigation.deciding import drop_frames, is_frame
+from firstfault.investigation.deciding import drop_frames
 from firstfault_tools.findings import Evidence, Finding, Level
+from firstfault_tools.hardware.host.tables import is_frame
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from firstfault_tools.expressions import expression
 
 FIX_NOW, FIX_FOR_GOOD = "Fix now", "Fix for good"
 CONFIRM = "How to confirm"
-HEADINGS = ("Symptoms", "Why it happens", CONFIRM, FIX_NOW, FIX_FOR_GOOD, "What it is not", "Prevent")  # fmt: skip
 _PARTS = expression(r"\b(Run on|Supports|Refutes): ")
 _WORKED = " Worked if: "
 _STATE = expression(r"\s*\[changes state\]\s*", re.I)

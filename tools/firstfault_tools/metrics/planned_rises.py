@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.metrics.memory_trend import GPU, NAMES
-from firstfault_tools.metrics.series import MISSING
+from firstfault_tools.metrics.series import MISSING, StepSeries
 from firstfault_tools.metrics.view import View, make_finding, number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MOST_ROWS = 4_000
 LEAST_ROWS = 2
@@ -31,17 +37,27 @@ SETTLED = 0.35
 """Share of the steps, at the end, over which a running maximum must not have moved."""
 
 
+def _list_levels(
+    series: StepSeries, least: int
+) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+    """(metric, rows, values) of each GPU memory that is printed at least so often."""
+    import numpy as np
+
+    for metric in GPU:
+        values = series.values(metric)
+        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
+        if len(rows) >= least:
+            yield metric, rows, values[rows]
+
+
 def judge_memory_step(view: View) -> list[Finding]:
     """Memory that rose once after the first step and is level since: optimizer state, no leak."""
     import numpy as np
 
     series = view.lead
-    for metric in GPU:
-        values = series.values(metric)
-        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
-        if len(rows) < 5 or series.step[int(rows[0])] > 2:
+    for metric, rows, level in _list_levels(series, 5):
+        if series.step[int(rows[0])] > 2:
             continue
-        level = values[rows]
         early = min(3, len(level) - 3)
         settled = level[early:]
         rise = float(settled[0] - level[0])
@@ -72,12 +88,9 @@ def judge_first_peak(view: View) -> list[Finding]:
     import numpy as np
 
     series = view.lead
-    for metric in GPU:
-        values = series.values(metric)
-        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
-        if len(rows) < 5 or series.step[int(rows[0])] > 2:
+    for metric, rows, level in _list_levels(series, 5):
+        if series.step[int(rows[0])] > 2:
             continue
-        level = values[rows]
         settled = level[1:]
         top, usual = float(level[0]), float(np.median(settled))
         if top < 1.3 * usual + 0.3 or float(np.ptp(settled)) > max(0.03 * usual, 0.05):
@@ -105,12 +118,7 @@ def judge_settled_peak(view: View) -> list[Finding]:
 
     series = view.lead
     steps = series.steps()
-    for metric in GPU:
-        values = series.values(metric)
-        rows = np.flatnonzero((values != MISSING) & np.isfinite(values))
-        if len(rows) < 8:
-            continue
-        level = values[rows]
+    for metric, rows, level in _list_levels(series, 8):
         top = float(level.max())
         start = int(np.argmax(level >= 0.995 * top))
         climbed = top - float(level[0])

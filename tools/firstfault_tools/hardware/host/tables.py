@@ -23,6 +23,10 @@ _SIZE = expression(r"(?P<n>\d{1,18}(?:[.,]\d{1,3})?) ?(?P<unit>[KMGTPkmgtp])?i?[
 _PAIR = expression(r"^\s*(?:\S*/)?(?P<name>[A-Za-z][\w.]{1,40})[:=]?\s+(?P<value>\S.{0,120}?)\s*$")
 _RULER = expression(r"^[\s|+:]*[-=_~]{2}[-=_~|+:\s]*$")
 _ALONE = expression(r"^\s*(?P<value>\d{1,20}|max)\s*$")
+_GAP = expression(r"\s{2,}|\t|\s*[|,]\s*")
+_NAME = expression(r"^[A-Za-z%][A-Za-z_%/.()\[\]-]*(?: [A-Za-z%/()-]+){0,2}$")
+_WORDS = expression(r"^\s*[A-Z][A-Za-z%]*(?:\s+[A-Z][A-Za-z%]*){2,}\s*$")
+LEAST_COLUMNS = 3
 _LABEL = expression(r"^\S{1,64}:\s+(?=\S)")
 
 
@@ -80,8 +84,19 @@ def read_tables(lines: Sequence[NumberedLine], file: str, table: str) -> list[Re
     return out
 
 
+def is_frame(text: str) -> bool:
+    """A rule, a heading of a known table, or a row of at least three names of columns and nothing else.
+
+    A sentence may look like names of columns: a line is passed over for it only where others are there.
+    """
+    if not any(map(str.isalnum, text)) or is_heading(text) or _WORDS.match(text):
+        return True
+    cells = [cell for cell in _GAP.split(text.strip().strip("|").strip()) if cell]
+    return len(cells) >= LEAST_COLUMNS and all(_NAME.match(cell) for cell in cells)
+
+
 def is_heading(text: str) -> bool:
-    """A table's heading or ruler, with or without the host in front of it."""
+    """A known table's heading or ruler, with or without the host in front of it."""
     if _RULER.match(text):
         return True
     bare = _LABEL.sub("", text, count=1)

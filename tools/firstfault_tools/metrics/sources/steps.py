@@ -43,8 +43,6 @@ MAX_SHAPES = 20_000
 MAX_EVENTS = 20_000
 BATCH = 4_096
 STREAK, BLOCK = 48, 512
-STEP_HINT = r"(?i)step|iter|epoch|loss|it/s|s/it|rss|ram|host mem|sec/tick"
-"""What a line must hold to be a step line; a caller may scan for it first."""
 
 _HEADING = expression(r"(?i)^\W*(?:step|epoch)\W+training loss\b")
 _COLUMN = expression(r"training loss|validation loss|step|epoch|[a-z0-9_]+")
@@ -55,7 +53,7 @@ _NUMBERS = b"0123456789.+- "
 
 
 def holds_step_word(lower: str) -> bool:
-    """A line, in lower case, holds one of the words of `STEP_HINT`."""
+    """A line, in lower case, holds a word without which it is no step line."""
     return (
         "loss" in lower
         or "step" in lower

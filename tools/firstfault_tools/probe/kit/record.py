@@ -10,7 +10,6 @@ import time
 from typing import Any, TextIO
 
 SCHEMA = "firstfault.probe/1"
-STATUSES = ("ok", "failed", "unavailable", "refused", "timeout", "stopped")
 
 
 def name_host() -> str:
