@@ -18,7 +18,6 @@ from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.memory.leak import LEAK, find_end
-from firstfault_tools.metrics.sources.rank_table import RANK
 
 KIND = "memory.load_growth"
 MAX_LINES = 600
@@ -56,6 +55,7 @@ _NOT_LOAD = expression(
 )
 _NUMBER = expression(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\w)")
 _EXPERTS = expression(r"(?i)expert|\bmoe\b|router|\bEP\b")
+_RANK = expression(r"(?i)\brank[ =:]{0,2}(\d{1,6})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _read_row(number: int, text: str) -> _Row:
         labels.append(message[at : match.start()][-32:].strip(" :=|,([{'\""))
         values.append(float(match[0]))
         at = match.end()
-    named = RANK.search(message)
+    named = _RANK.search(message)
     rank = speaker.rank if speaker.rank is not None else speaker.task
     if named is not None:
         rank = int(named[1])
