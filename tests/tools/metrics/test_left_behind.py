@@ -23,29 +23,6 @@ def kinds(found: object) -> set[str]:
     return {f.kind for f in found}  # type: ignore[attr-defined]
 
 
-def apart(values: list[float], rewards: list[float]) -> list[str]:
-    return [
-        f"step:{i} - critic/score/mean:{r} - actor/grad_norm:0.4 - training/rollout_probs_diff_mean:{v}"
-        for i, (v, r) in enumerate(zip(values, rewards, strict=True))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("values", "rewards", "told"),
-    [
-        ([0.004, 0.02, 0.08, 0.14, 0.2, 0.26], [0.3] * 6, True),
-        ([0.004, 0.9], [0.6, 0.02], True),
-        ([0.004, 0.005, 0.004, 0.006, 0.005, 0.005], [0.3] * 6, False),
-        ([0.012, 0.05, 0.05, 0.05, 0.05, 0.05], [0.3] * 6, False),
-        ([0.02, 0.1, 0.2, 0.2, 0.2, 0.2], [0.3, 0.4, 0.5, 0.6, 0.7, 0.8], False),
-    ],
-    ids=["drifts", "jumps", "level", "quantised", "learns"],
-)
-def test_engine_with_other_weights(values: list[float], rewards: list[float], told: bool) -> None:
-    found = kinds(find_rewards(numbered(apart(values, rewards)), "log.txt"))
-    assert ("metrics.rollout_apart" in found) is told
-
-
 def test_answers_that_all_end_at_the_limit() -> None:
     row = "{'loss': 0.0, 'grad_norm': 0.0, 'completions/mean_length': 128.0, 'completions/clipped_ratio': %s, 'reward': 0.0, 'reward_std': 0.0}"
     cut = find_rewards(numbered([row % 1.0] * 6), "log.txt")

@@ -24,6 +24,9 @@ GUARDED = {
     "sharded save": ("FSDP run\n8  if is_main_process:\n9      state = model.state_dict()\n", 0),
     "group by its members": ("if rank < 2:\n    g = dist.new_group([0, 1])\nelse:\n    g = dist.new_group([2, 3])\n", None),
     "first leaves": ("if RANK in {-1, 0}:\n    if stop:\n        break\nif RANK != -1:\n    dist.broadcast_object_list(x, 0)\n", 0),
+    "generation on the main process": ("FSDP run\nif not self.accelerator.is_world_process_zero:\n    return\nout = model.generate(**x)\n", None),
+    "whole tensor on the first rank": ("if rank == 0:\n    norm = total.full_tensor()\n", 0),
+    "function that a stack shows": ("T\n    all_gather_object (torch/distributed/d.py:4)\n    report (run.py:9)\n\nif rank == 0:\n    report(x)\n", 0),
     "others leave": ("if rank != 0:\n    return\nwrite()\ndist.barrier()\n", None),
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ WATCHDOG = (
         ("[rank3] upload of checkpoint step 900 timed out, attempt 3", "checkpoint"),
         ("[rank3] waiting for lock of the extension build, torch_extensions/fused", "build"),
         ("[rank3] train iterator exhausted after 512 batches", "ended"),
+        ("[rank3] step 88: train loader exhausted, entering evaluation", "ended"),
         ("[rank3] epoch 3 ended, averaging its metrics", "ended"),
         ("[rank3] saved checkpoint of step 900 in 4 s", None),
         ("[rank3] epoch 3 batch 20 loss 2.11", None),

@@ -20,6 +20,7 @@ from firstfault_tools.causality.odd_ranks.standings import (
     describe_divergence,
     describe_issued,
     describe_state,
+    explain_gathers,
     make_readable,
     read_states,
     say_waited,
@@ -165,9 +166,12 @@ def _find_mismatch(
         before, odd_one, uneven = (
             ("", None, False) if words else _said_before(incident, (one, other))
         )
+        guarded = _guarded_for(incident, culprit)
         return describe_divergence(
             "collective.mismatch",
-            _describe_mismatch(seq, one, other, peers, culprit) + before,
+            _describe_mismatch(seq, one, other, peers, culprit)
+            + (guarded or explain_gathers(one.op, other.op))
+            + before,
             Level.CAUSE,
             culprit.rank
             if culprit is not None
@@ -198,18 +202,18 @@ def _describe_mismatch(
     )
     return (
         f"{parted}, so their collectives do not match at SeqNum {seq}; rank {one.rank} issued {describe_issued(one)} "
-        f"but {others} {describe_issued(other)} (mismatch){_skipped(one, other)}"
+        f"but {others} {describe_issued(other)} (mismatch)"
     )
 
 
-def _skipped(one: RankState, other: RankState) -> str:
-    """What two gathers of different sizes mean: parameters of different modules are gathered (ZeRO-3, FSDP)."""
-    if one.op is None or one.op != other.op or "ALLGATHER" not in one.op.upper():
+def _guarded_for(incident: LogIncident, culprit: RankState | None) -> str:
+    """What code that was handed in lets the first rank alone do, where it is the odd one."""
+    if culprit is None or culprit.rank != 0:
         return ""
-    return (
-        "; they gather parameters of different modules, so one went past a module that got no input there "
-        "(a mixture-of-experts expert without tokens, a tower without its modality)"
-    )
+    from firstfault_tools.causality.odd_ranks.guards import find_guarded
+
+    guarded = find_guarded(incident)
+    return f"; {guarded.title}" if guarded is not None and guarded.facts["alone"] == 0 else ""
 
 
 def _each_speaks(incident: LogIncident, states: Sequence[RankState]) -> bool:

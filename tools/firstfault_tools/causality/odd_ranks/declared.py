@@ -22,6 +22,7 @@ from firstfault_tools.causality.odd_ranks.minority import (
     solo_words,
     start_of,
 )
+from firstfault_tools.causality.odd_ranks.standings import explain_gathers
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,
@@ -205,6 +206,8 @@ def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | N
         f"{few_ones.called()} {have} {check.what.format(value or 'other values')}, the other {most} "
         f"{others} {usual or 'another'}: {check.means}"
     )
+    if check.name == "collectives" and value != usual:
+        title += explain_gathers(value, usual)
     if reason:
         title += f"; it alone said before: {' '.join(reason[0].message.split())[:160]!r}"
     lines = list(

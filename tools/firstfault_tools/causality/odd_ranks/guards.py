@@ -24,23 +24,28 @@ from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
 
 MOST_TESTS, LINES_BELOW = 64, 14
-_WORDS = ("rank", "RANK", "is_main", "is_master", "global_zero", "process_index")
+_WORDS = ("rank", "RANK", "is_main", "is_master", "global_zero", "process_zero", "process_index")
 _ROW = expression(r"(?:[\w./-]{0,100}\.py[:-])?(?:\s{0,6}\d{1,6}(?:[:\t-]|(?=\s)))?(?P<code>.*)")
 _TEST = expression(
-    r"\s*(?:el)?if (?P<test>.*(?:\b[A-Za-z_.]*(?:rank|RANK)\b|get_rank\(\)|\bis_(?:main|master|global_zero|local_main|rank_zero|rank0)\w*|"
+    r"\s*(?:el)?if (?P<test>.*(?:\b[A-Za-z_.]*(?:rank|RANK)\b|get_rank\(\)|\bis_(?:main|master|global_zero|local_main|rank_zero|rank0|world_process_zero|world_zero)\w*|"
     r"global_zero|process_index).*):\s*(?:#.*)?$"
 )
 _FIRST = expression(r"(?:rank|RANK|get_rank\(\)|process_index) ?(?:== ?0\b|in [{\[(]-1, ?0[}\])]|< ?1\b)|is_|global_zero|not (?:[\w.]*\.)?(?:\w*rank|RANK)\b")  # fmt: skip
 _OTHERS = expression(r"(?:rank|RANK|get_rank\(\)|process_index) ?(?:!= ?0|> ?0|>= ?1)|not (?:\w+\.)*(?:is_|get_rank|\w*zero)")  # fmt: skip
 _CALL = expression(
     r"(?<!cuda\.)\b(?P<call>barrier|all_reduce|all_gather\w*|gather_for_metrics|gather_object|broadcast\w*|reduce_scatter\w*|"
-    r"all_to_all\w*|wait_for_everyone|new_group|sync_global_devices|(?:full_|get_)?state_dict|save_state|save_checkpoint)\("
+    r"all_to_all\w*|wait_for_everyone|new_group|sync_global_devices|(?:full_|get_)?state_dict|save_state|save_checkpoint|"
+    r"full_tensor|(?<=model\.)generate|(?<=module\.)generate)\("
 )
 _SHARDED = frozenset(
-    {"state_dict", "get_state_dict", "full_state_dict", "save_state", "save_checkpoint"}
+    {"state_dict", "get_state_dict", "full_state_dict", "save_state", "save_checkpoint", "generate"}
 )
 """Calls that are collective only for a sharded model or a trainer that synchronises in them."""
 _SYNCHRONISES = ("barrier", "ZeRO", "zero3", "stage 3", "FSDP", "fsdp", "eepSpeed", "deepspeed")
+_NAMED = expression(r"\b([A-Za-z_]\w{2,60})\(")
+_STACK = expression(r"^\s{2,}[\w.<>]+ \([^()\s]{1,200}:\d+\)\s*$")
+STACK_ABOVE = 8
+"""Frames above a function's own in which the call that waits stands."""
 _LEAVES = expression(r"\s*(?P<how>return|break|continue|sys\.exit|exit\(|os\._exit)\b")
 
 
@@ -115,11 +120,24 @@ def _judge(
             f"rank must call it ({row.code.strip()[:90]}): the others are in another collective or gone, and both sides wait"
         )
         return _describe(incident, digest, (test, row), title, 0 if first else None)
+    if first and (inner := _find_inner(incident, body)) is not None:
+        row, name, call = inner
+        title = (
+            f"{name} in the code shown is called under `if {said}` and comes to {call}, by the stack of that rank: only rank 0 "
+            "comes to it, although every rank must call it: the others are in another collective, and both sides wait"
+        )
+        return _describe(incident, digest, (test, row), title, 0)
     leave = next((r for r in body if _LEAVES.match(r.code)), None)
     after = _calls(incident, rest[1 + len(branch) :] if other else rest)
     if leave is None or not after:
         return None
     row, call = after[0]
+    if _OTHERS.search(said) is not None:
+        title = (
+            f"in the code shown every rank but 0 leaves early (`{leave.code.strip()[:40]}` under `if {said}`), so rank 0 only reaches "
+            f"{call} below it ({row.code.strip()[:90]}), which every rank must call: the others go on to the next step"
+        )
+        return _describe(incident, digest, (test, leave, row), title, None, alone=0)
     who = "rank 0 leaves" if first else "a part of the ranks leaves"
     title = (
         f"in the code shown {who} early (`{leave.code.strip()[:40]}` under `if {said}`) and never reaches {call} below it "
@@ -142,8 +160,36 @@ def _calls(incident: LogIncident, rows: list[_Row]) -> list[tuple[_Row, str]]:
     return found
 
 
+def _find_inner(incident: LogIncident, body: list[_Row]) -> tuple[_Row, str, str] | None:
+    """(row, function, collective) of a function in the body that a stack shows within a collective call."""
+    for row in body:
+        for name in dict.fromkeys(_NAMED.findall(row.code.split("#")[0])):
+            for digest, number, text in islice(incident.lines_with((f"{name} (",)), MOST_TESTS):
+                if not _STACK.match(text):
+                    continue
+                above = digest.kept[
+                    max(0, digest.position(number) - STACK_ABOVE) : digest.position(number)
+                ]
+                call = next(
+                    (
+                        m["call"]
+                        for _, t in above
+                        if _STACK.match(t) and (m := _CALL.search(t.replace(" (", "("))) is not None
+                    ),
+                    None,
+                )
+                if call is not None:
+                    return row, name, call
+    return None
+
+
 def _describe(
-    incident: LogIncident, digest: FileDigest, rows: tuple[_Row, ...], title: str, rank: int | None
+    incident: LogIncident,
+    digest: FileDigest,
+    rows: tuple[_Row, ...],
+    title: str,
+    rank: int | None,
+    alone: int | None = None,
 ) -> Finding:
     texts = ((r.number, incident.text_of(digest, r.number) or r.code) for r in rows)
     return Finding(
@@ -153,6 +199,6 @@ def _describe(
         category=Category.CODE_BUG,
         evidence=tuple(make_line(digest.file, n, t, digest.year).evidence() for n, t in texts),
         rank=rank,
-        facts={"survived": False},
+        facts={"survived": False, "alone": rank if alone is None else alone},
         strength=Strength(Together.RANKS),
     )

@@ -18,6 +18,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level, Strength, Together
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.place import name_ranks
 
 MOST_ROWS, LEAST_ROWS, LEAST_COLUMNS = 5_000, 4, 3
 LEAST_SUBJECTS = 4
@@ -31,6 +32,16 @@ _WHEN = expression(r"(?i)time(?:stamp)?|date|step|iter(?:ation)?|replay|round|ru
 _COMPUTED = expression(r"(?i)loss|grad|norm|crc|hash|checksum|sum\b|logit")
 _LINK = expression(r"(?i)lnk|link|width|speed|rate|pcie|state|gen\b|mtu")
 _DATA = expression(r"(?i)(?:\w+_)?(?:doc|sample|batch|example|record|shard|data|index)\w*_?ids?|(?:doc|sample|batch|data)_(?:hash|index|key)")  # fmt: skip
+_AMOUNT = expression(
+    r"(?i)(?:(?:num|n|total|local|my)_)*(?:batch|sample|row|shard|record|example|doc|file|step)(?:e?s)?(?!\w*(?:seen|done|id|size|time|read))(?:_\w+)?"
+)
+_PATH = expression(r"(?i)(?:file_?)?path|file(?:name)?|shard|object|key")
+_BYTES = expression(r"(?i)(?:size_?)?bytes|size|length")
+_PEER = expression(r"(?i)(?:dst|dest|peer|target|remote)?_?(?:host(?:name)?|node|peer|target)")
+_SIZE = expression(r"(?i)(?:packet_?|payload_?|msg_?)?(?:size|bytes)(?:_?bytes)?")
+_LOSS = expression(r"(?i)(?:packet_?)?loss(?:_?(?:pct|percent|%))?")
+_NUMBER = expression(r"\d+(?:\.\d+)?")
+LEAST_COPIES = 3
 _VERSION = expression(r"(?i)\w*version\w*")
 _RANK = expression(r"(?i)(?:global_)?rank")
 _HOST = expression(r"(?i)host(?:name)?|node")
@@ -66,7 +77,9 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     for digest in incident.digests:
         table = _read_table(digest)
         if table is not None:
-            out += [f for f in (_find_odd(table), _find_same_data(table), _find_behind(table)) if f]
+            finders = (_find_odd, _find_same_data, _find_behind, _find_cut_copy, _find_size_limit)
+            out += [f for find in finders if (f := find(table)) is not None]
+            out += [f] if _waited(findings) and (f := _find_uneven(table)) is not None else []
     return out
 
 
@@ -74,11 +87,12 @@ def _read_table(digest: FileDigest) -> _Table | None:
     names: tuple[str, ...] = ()
     rows = []
     for number, text in islice(digest.kept, MOST_ROWS):
-        cells = tuple(cell.strip() for cell in text.split(","))
+        cells = tuple(cell.strip() for cell in _split(text))
         if not text.strip() or text.startswith("#"):
             continue
         if not names:
-            if len(cells) < LEAST_COLUMNS or not all(c[:1].isalpha() for c in cells):
+            few = len(cells) < LEAST_COLUMNS and not (len(cells) == 2 and _RANK.fullmatch(cells[0]))
+            if few or not all(c[:1].isalpha() for c in cells):
                 return None
             names = cells
         elif len(cells) != len(names):
@@ -86,6 +100,10 @@ def _read_table(digest: FileDigest) -> _Table | None:
         else:
             rows.append(_Row(number, text, cells))
     return _Table(digest.file, names, tuple(rows)) if len(rows) >= LEAST_ROWS else None
+
+
+def _split(text: str) -> list[str]:
+    return text.split("," if "," in text else "\t" if "\t" in text else None)
 
 
 def _groups(table: _Table) -> dict[tuple[str, ...], list[_Row]]:
@@ -200,6 +218,125 @@ def _find_behind(table: _Table) -> Finding | None:
         category=Category.CODE_BUG,
         evidence=tuple(quote_line(table.file, r.number, r.text) for r in (table.rows[0], last)),
         strength=Strength(Together.SERIES),
+    )
+
+
+def _waited(findings: Sequence[Finding]) -> bool:
+    """Ranks waited for each other in vain."""
+    return any(
+        f.kind.startswith(("collective.", "ranks.", "signature.watchdog")) and not f.survived
+        for f in findings
+    )
+
+
+def _find_uneven(table: _Table) -> Finding | None:
+    """Ranks that hold fewer batches, samples or shards than others: they run out first, and the others wait."""
+    ranks = table.columns(_RANK)
+    if not ranks or len(table.rows) < LEAST_SUBJECTS:
+        return None
+    counted = [
+        c
+        for c in table.columns(_AMOUNT)
+        if all(r.cells[c].isdecimal() for r in table.rows)
+        and len({r.cells[c] for r in table.rows}) > 1
+    ]
+    if not counted or len({table.at(r, ranks) for r in table.rows}) < len(table.rows):
+        return None
+    column = counted[-1]
+    amounts = {
+        int(r.cells[ranks[0]]): int(r.cells[column])
+        for r in table.rows
+        if r.cells[ranks[0]].isdecimal()
+    }
+    if len(amounts) < len(table.rows):
+        return None
+    least, most = min(amounts.values()), max(amounts.values())
+    few = [r for r, n in amounts.items() if n == least]
+    others = sorted(n for n in amounts.values() if n != least)
+    span = f"{others[0]}" if others[0] == others[-1] else f"{others[0]} to {others[-1]}"
+    words = (
+        f"the data is uneven across ranks: {table.names[column]} is {least} on {name_ranks(few)} and {span} on the others: with fewer they run "
+        "out first, and the others wait for them in the next collective"
+    )
+    own = next(r for r in table.rows if r.cells[column] == str(least))
+    rest = next(r for r in table.rows if r.cells[column] == str(most))
+    return Finding(
+        kind="table.uneven_data",
+        title=words,
+        level=Level.CAUSE,
+        category=Category.DATA,
+        evidence=tuple(quote_line(table.file, r.number, r.text) for r in (own, rest)),
+        rank=few[0] if len(few) == 1 else None,
+        facts={"survived": False},
+        strength=Strength(Together.RANKS),
+    )
+
+
+def _find_cut_copy(table: _Table) -> Finding | None:
+    """One host's copy of a file that is smaller than all others."""
+    hosts, paths, sizes = (table.columns(p) for p in (_HOST, _PATH, _BYTES))
+    if not hosts or not paths or not sizes:
+        return None
+    copies: dict[str, list[_Row]] = defaultdict(list)
+    for row in table.rows:
+        copies[row.cells[paths[0]]].append(row)
+    for path, rows in copies.items():
+        if len(rows) < LEAST_COPIES or not all(r.cells[sizes[0]].isdecimal() for r in rows):
+            continue
+        odd = _odd_row(rows, sizes[0])
+        if odd is None or int(odd[0].cells[sizes[0]]) > int(odd[1]):
+            continue
+        row, usual = odd
+        host = row.cells[hosts[0]]
+        return Finding(
+            kind="table.cut_copy",
+            title=(
+                f"the copy of {path.rsplit('/', 1)[-1]} on {host} is truncated: {row.cells[sizes[0]]} bytes, {usual} on the other "
+                f"{len(rows) - 1} hosts: what is read past its end fails there alone"
+            ),
+            level=Level.CAUSE,
+            category=Category.DATA,
+            evidence=tuple(
+                quote_line(table.file, r.number, r.text)
+                for r in (row, next(r for r in rows if r is not row))
+            ),
+            host=host,
+            strength=Strength(Together.RANKS),
+        )
+    return None
+
+
+def _find_size_limit(table: _Table) -> Finding | None:
+    """One peer that loses every packet above a size, where the others lose none: the MTU of the path to it."""
+    peers, sizes, losses = (table.columns(p) for p in (_PEER, _SIZE, _LOSS))
+    if not peers or not sizes or not losses:
+        return None
+    passed: dict[str, list[tuple[int, float, _Row]]] = defaultdict(list)
+    for row in table.rows:
+        size, loss = row.cells[sizes[0]], row.cells[losses[0]].rstrip("%")
+        if size.isdecimal() and _NUMBER.fullmatch(loss):
+            passed[row.cells[peers[0]]].append((int(size), float(loss), row))
+    lost = {p: sorted(r for r in rows if r[1] >= 50) for p, rows in passed.items()}
+    hit = [p for p, rows in lost.items() if rows]
+    if len(hit) != 1 or len(passed) < 2:
+        return None
+    peer = hit[0]
+    through = [r for r in passed[peer] if r[1] < 50]
+    if not through or max(r[0] for r in through) > lost[peer][0][0]:
+        return None
+    best, first = max(through, key=lambda r: r[0]), lost[peer][0]
+    return Finding(
+        kind="table.size_limit",
+        title=(
+            f"packets above {best[0]} bytes do not reach {peer} ({first[1]:g}% lost at {first[0]} bytes), and reach the other "
+            f"{len(passed) - 1}: the MTU of the path or switch port to it is smaller than that of the hosts, so large packets (jumbo frames) are dropped"
+        ),
+        level=Level.CAUSE,
+        category=Category.COMMUNICATION,
+        evidence=tuple(quote_line(table.file, r.number, r.text) for _, _, r in (first, best)),
+        host=peer,
+        facts={"survived": False},
+        strength=Strength(Together.RANKS),
     )
 
 

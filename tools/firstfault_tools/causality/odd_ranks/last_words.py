@@ -103,7 +103,10 @@ def _tells(line: Line, last: Line) -> bool:
     """The line tells of trouble, not long before the last one."""
     if line.time is not None and last.time is not None and last.time - line.time > NEARBY_S:
         return False
-    return _TELLING.search(_SETTING.sub("", line.message)) is not None
+    if _TELLING.search(_SETTING.sub("", line.message)) is not None:
+        return True
+    doing = read_doing((line,))
+    return doing is not None and doing.name == "ended"
 
 
 def _spoken_in(digest: FileDigest, rank: int, before: Line) -> Iterator[Line]:

@@ -296,21 +296,26 @@ def _weigh_leaving(
 ) -> Finding | None:
     """Some rank that never said it counts further than those who did had come."""
     others = {r for r, *_ in counts} - set(left)
-    if not others or len(left) > 1 < len(others):
+    several = not others or len(left) > 1 < len(others)
+    if several and kind.name not in ("stop", "data", "end"):
         return None
-    rank = next(iter(left)) if len(left) == 1 else next(iter(others))
+    rank = next(iter(left)) if len(left) == 1 or several else next(iter(others))
     first = min(left.values(), key=lambda place: (place.line().time or 0.0, place.number))
     reached: dict[str, int] = {}
     for who, line, unit, at in counts:
         if who in left and _before(line, left[who]):
             reached[unit] = max(at, reached.get(unit, 0))
-    onward = next(
-        (
-            (who, line)
-            for who, line, unit, at in counts
-            if who in others and unit in reached and at > reached[unit] and _before(first, line)
-        ),
-        None,
+    onward = (
+        next(
+            (
+                (who, line)
+                for who, line, unit, at in counts
+                if who in others and unit in reached and at > reached[unit] and _before(first, line)
+            ),
+            None,
+        )
+        if not several
+        else None
     )
     if onward is None and kind.name in ("stop", "data", "end"):
         onward = _find_waiting(incident, left, first)
@@ -318,7 +323,7 @@ def _weigh_leaving(
         return None
     who, line = onward
     single: int | None = rank
-    if _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
+    if several or _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
         single = None
     names = name_ranks(list(left))
     operation = _OPERATION.search(line.text)

@@ -117,3 +117,18 @@ def describe_divergence(
         page=page,
         facts=facts or {},
     )
+
+
+def explain_gathers(one: str | None, other: str | None) -> str:
+    """What two gathers of different sizes mean: parameters of different modules are gathered (ZeRO-3, FSDP)."""
+    if (
+        one is None
+        or other is None
+        or "ALLGATHER" not in one.upper()
+        or "ALLGATHER" not in other.upper()
+    ):
+        return ""
+    return (
+        "; they gather parameters of different modules, so one went past a module that got no input there "
+        "(an expert of a mixture that received no tokens, a vision tower in a batch without images)"
+    )

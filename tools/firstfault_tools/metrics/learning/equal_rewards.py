@@ -27,9 +27,6 @@ ALL_ZERO, CUT_OFF = 4, 0.95
 """Rows from which on a spread and a gradient of zero in every row are enough; share of answers that end at the limit."""
 MOST = 0.8
 """Share of rows without any spread from which on the few others do not count: four of five updates are empty."""
-APART, FAR_APART, TIMES = 0.15, 0.5, 5.0
-TREND = 4
-"""Mean difference between the engine's and the trainer's probabilities of the same tokens that rounding does not give."""
 LEAST_GROWTH, MOST_KL = 12, 1.0
 """Rows that show a trend; KL (per token) above which a policy is too far off to be called well."""
 
@@ -39,8 +36,6 @@ _NAMES = {
     "highest": r"critic/score/max|critic/rewards/max",
     "lowest": r"critic/score/min|critic/rewards/min",
     "grad_norm": r"grad_norm|actor/grad_norm",
-    "apart": r"(?:training/)?rollout_probs_diff_mean|sampling/sampling_logp_difference/mean|"
-    r"(?:training/)?(?:rollout_)?(?:log_?probs?|logp)_(?:abs_)?diff(?:erence)?(?:/mean|_mean)?",
     "cut_off": r"completions/clipped_ratio|response_length/clip_ratio|truncat\w*(?:/mean|_ratio|_rate)?",
     "length": r"completions/mean_length|completion_length|response_length(?:/mean)?|completions/max_length",
     "kl": r"kl|ppo_kl|actor/kl_loss|actor/ppo_kl|objective/kl",
@@ -74,11 +69,10 @@ class Row:
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
     """The lack of any signal to learn from."""
     rows = _read(lines)
-    apart = judge_engine_apart(rows, file)
     if len(rows) < ALL_ZERO:
-        return (apart,) if apart is not None else ()
-    found = judge_signal(rows, file) or (judge_growth(rows, file) if apart is None else None)
-    return tuple(f for f in (apart, found) if f is not None)
+        return ()
+    found = judge_signal(rows, file) or judge_growth(rows, file)
+    return (found,) if found is not None else ()
 
 
 def _read(lines: Sequence[tuple[int, str]]) -> list[Row]:
@@ -137,45 +131,6 @@ def judge_growth(rows: Sequence[Row], file: str) -> Finding | None:
         category=Category.NUMERICAL,
         evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in (rows[0], rows[-1])),
         facts={"reward_before": before, "reward_after": after},
-    )
-
-
-def judge_engine_apart(rows: Sequence[Row], file: str) -> Finding | None:
-    """The engine that writes the answers holds other weights than the trainer that learns from them."""
-    told = [r for r in rows if "apart" in r.values]
-    if len(told) < 2:
-        return None
-    values = [r.values["apart"] for r in told]
-    base, end = min(values[: max(1, len(values) // 3)]), median(values[-3:])
-    few = len(values) < TREND
-    end = values[-1] if few else end
-    if end < (FAR_APART if few else APART) or end < TIMES * base:
-        return None
-    rewards = _column(told, "reward")
-    if not few and max(rewards[-3:]) > 1.1 * max(rewards[: len(rewards) // 2]):
-        return None  # it learns nevertheless
-    at = next(r for r in told if r.values["apart"] >= max(TIMES * base, APART / 2))
-    before = told[max(0, told.index(at) - 1)]
-    sudden = at.values["apart"] >= TIMES * max(before.values["apart"], 1e-9)
-    how = (
-        f"jumped at {at.label}: that update of the engine's weights went wrong (sleep and wake-up that drops them, a bucket or "
-        "quantised layer that was not reloaded)"
-        if sudden
-        else "grows step by step: the engine still answers with old weights, the updates of the trainer do not reach it"
-    )
-    quoted = {r.number: r for r in (before, at, told[-1])}
-    return Finding(
-        kind="metrics.rollout_apart",
-        title=(
-            f"The rollout engine and the trainer no longer hold the same weights: the mean difference of their probabilities for the same "
-            f"tokens was {base:.3g} ({told[0].label}) and is {end:.3g} ({told[-1].label}); it {how}. The reward cannot follow: look "
-            "at the weight synchronisation between trainer and rollout engine, not at the learning rate"
-        ),
-        level=Level.CAUSE,
-        category=Category.NUMERICAL,
-        evidence=tuple(Evidence(file, r.number, r.text.strip()[:600]) for r in quoted.values()),
-        facts={"apart_before": base, "apart_after": end, "starts_at": 1},
-        strength=Strength(Together.SERIES),
     )
 
 

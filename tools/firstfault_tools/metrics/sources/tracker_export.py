@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Finding, Json
+from firstfault_tools.metrics.learning.growing_columns import judge_table as judge_columns
+from firstfault_tools.metrics.learning.rollout_mismatch import judge_table as judge_rollout
 from firstfault_tools.metrics.sources.table import Row, judge_rows
 from firstfault_tools.metrics.sources.tokens import SIGNALS, meaning_of
 from firstfault_tools.registry import Artefact, Reader, Reading
@@ -64,6 +66,8 @@ def _read(artefacts: tuple[Artefact, ...]) -> Reading:
                 f"{artefact.name}: not a readable CSV table ({error}); export the run's history again"
             ) from error
         findings += found
+        lines = list(enumerate(text.split("\n"), 1))
+        findings += (*judge_rollout(lines, artefact.name), *judge_columns(lines, artefact.name))
         files.append(summary)
     return Reading(tuple(findings), {"tracker_exports": files})
 
