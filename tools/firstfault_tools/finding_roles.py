@@ -186,6 +186,8 @@ class FindingRole(StrEnum):
     # checkpoints and numbers
     KEYS_MISMATCH = "keys_mismatch"
     """Names of weights differ."""
+    STATE_LEFT_OUT = "state_left_out"
+    """A part of the state that a resume did not restore, and that the numbers then show."""
     SHAPES_MISMATCH = "shapes_mismatch"
     """Shapes of weights differ."""
     CHECKPOINT_ABSENT = "checkpoint_absent"

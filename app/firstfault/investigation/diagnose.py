@@ -26,6 +26,7 @@ from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.fixes import choose_fixes, evidence_numbers
 from firstfault.investigation.headline import name_cause, name_open
 from firstfault.investigation.knowledge import Knowledge
+from firstfault.investigation.onset import name_onset
 from firstfault.investigation.own_words import believe_alone, name_own_words
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import find_place
@@ -130,6 +131,7 @@ def _judge(
     else:
         told = believe_warning(examination, now, knowledge)
         now = steps.take("warning-names-a-cause", now, told)
+        now = steps.take("begins-where-numbers-changed", now, name_onset(examination, now))
         if now.verdict is Verdict.UNKNOWN and knowledge.search is not None:
             suggested = _suggest(now, knowledge, question)
             now = steps.take("page-for-unexplained-lines", now, suggested)

@@ -14,10 +14,18 @@ from dataclasses import replace
 from firstfault.investigation.examination import Examination, choose_few
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement, quote_first
+from firstfault_tools.causality.message_words import read_category
 from firstfault_tools.causality.odd_ranks.last_words import NOISE
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
-from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict
+from firstfault_tools.findings import (
+    Category,
+    Complaint,
+    Confidence,
+    Finding,
+    Level,
+    Verdict,
+)
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
@@ -50,7 +58,8 @@ def believe_warning(
         and finding.kind.startswith("metrics.")
         and finding is examination.chain.first
     ):
-        return _explain_numbers(examination, judgement, finding)
+        told = _explain_numbers(examination, judgement, finding)
+        return told if told is not judgement else _account_for(examination, judgement, finding)
     if finding is not None:
         if finding is not examination.chain.first or not finding.has(FindingRole.WRAPPER):
             return judgement
@@ -60,7 +69,7 @@ def believe_warning(
         return judgement
     line = next(_find_rare(examination, judgement.suspicious[0]), None)
     if line is None:
-        return judgement
+        return _believe_error(judgement, knowledge)
     pages = knowledge.search(line.message[:300], 1) if knowledge.search is not None else ()
     page = next((p for i, _ in pages if (p := knowledge.pages.get(i)) is not None), None)
     told = Finding(
@@ -73,6 +82,33 @@ def believe_warning(
         page=page.id if page is not None else None,
     )
     return Judgement(Verdict.FAULT, told, Confidence.POSSIBLE, judgement.suspicious)
+
+
+_FAILS = expression(
+    r"(?i)\b(?:error|fatal|critical|fail\w*|abort\w*|panic)\b|(?:^|[\s\[])[EF]\d{4}\b"
+)
+
+
+def _believe_error(judgement: Judgement, knowledge: Knowledge) -> Judgement:
+    """The first line that reads like an error and that nothing explains, where its own words tell what failed."""
+    for line in judgement.suspicious:
+        category = read_category(line.message, causes=True) if _FAILS.search(line.message) else None
+        if category is None:
+            continue
+        pages = knowledge.search(line.message[:300], 4) if knowledge.search is not None else ()
+        fits = (p for i, _ in pages if (p := knowledge.pages.get(i)) is not None)
+        page = next((p for p in fits if p.category is category and not p.benign), None)
+        told = Finding(
+            kind="line.own_words",
+            title=_LEVEL.sub("", quote_first([line])).strip(),
+            level=Level.FAILURE,
+            category=category,
+            confidence=Confidence.POSSIBLE,
+            evidence=(line.evidence(),),
+            page=page.id if page is not None else None,
+        )
+        return Judgement(Verdict.FAULT, told, Confidence.POSSIBLE, judgement.suspicious)
+    return judgement
 
 
 def names_cause(text: str) -> bool:
@@ -131,6 +167,44 @@ def _explain_numbers(examination: Examination, judgement: Judgement, finding: Fi
             )
             return replace(judgement, finding=explained)
     return judgement
+
+
+_COMPLAINTS = {
+    Category.PERFORMANCE: (Complaint.SLOW,),
+    Category.NUMERICAL: (Complaint.DIVERGED, Complaint.SETBACK, Complaint.UNLEARNED),
+    Category.CHECKPOINT: (Complaint.SETBACK,),
+}
+ACCOUNTS = 0.5
+"""Share of such a fault that a known condition accounts for, from which on it is told with the numbers."""
+
+
+def _account_for(examination: Examination, judgement: Judgement, finding: Finding) -> Judgement:
+    """A verdict of numbers with the condition in the same logs that is known to bring such numbers about."""
+    about = _COMPLAINTS.get(finding.category) if finding.category is not None else None
+    if about is None or finding.level is Level.BENIGN:
+        return judgement
+    known = [
+        (max(f.explains(c) for c in about), f)
+        for f in examination.chain.context
+        if not f.kind.startswith("metrics.")
+    ]
+    known += [
+        (1.0, f)
+        for f in examination.chain.rivals
+        if f.category is finding.category
+        and f.level in (Level.CAUSE, Level.FAILURE)
+        and not f.kind.startswith(("metrics.", "question."))
+    ]
+    able = [(w, f) for w, f in known if w >= ACCOUNTS and not finding.says(f.title[:30])]
+    if not able:
+        return judgement
+    _, other = max(able, key=lambda pair: pair[0])
+    told = replace(
+        finding,
+        title=f"{finding.title.rstrip('.')}; what accounts for it: {other.title}",
+        evidence=(*finding.evidence, *other.evidence[:2]),
+    )
+    return replace(judgement, finding=told)
 
 
 def _say(line: Line) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.message_words import read_category
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category
@@ -74,6 +75,9 @@ _PLAIN_BUG = expression(
     r"TypeError|NotImplementedError|RecursionError|ZeroDivisionError)$"
 )
 """Types that speak of the code itself, unless a sample was in hand."""
+
+_SAYS_NOTHING = expression(rf"{_PLAIN_BUG.pattern}|(?:^|\.)(?:KeyError)$")
+"""Types whose message is a name or nothing, or that speak of the code whatever it says."""
 
 _NOT_FINITE = expression(
     r"(?i)\bnan\b|\bnon[- ]?finite\b|\bnot finite\b|\binfinite (?:loss|grad)|\binf(?:inity)?\b(?! *\()|loss (?:is )?(?:diverg|explod)"
@@ -138,7 +142,10 @@ def classify_traceback(traceback: Traceback, in_worker: bool = False) -> Categor
         if pattern.search(traceback.type):
             return place if place is not Category.CODE_BUG else instead
     by_type = (category for pattern, category in _BY_TYPE if pattern.search(traceback.type))
-    return next(by_type, None) or _classify_words(traceback, place) or place
+    known = next(by_type, None) or _classify_words(traceback, place)
+    if known is not None or place is not Category.CODE_BUG or _SAYS_NOTHING.search(traceback.type):
+        return known or place
+    return read_category(traceback.message) or place
 
 
 _FILES = expression(r"FileNotFound|NotADirectory|IsADirectory|FileExists")
