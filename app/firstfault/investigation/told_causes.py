@@ -58,8 +58,10 @@ def believe_warning(
         and finding.kind.startswith("metrics.")
         and finding is examination.chain.first
     ):
-        told = _explain_numbers(examination, judgement, finding)
-        return told if told is not judgement else _account_for(examination, judgement, finding)
+        explained = _explain_numbers(examination, judgement, finding)
+        if explained is not judgement:
+            return explained
+        return _account_for(examination, judgement, finding)
     if finding is not None:
         if finding is not examination.chain.first or not finding.has(FindingRole.WRAPPER):
             return judgement
@@ -191,7 +193,7 @@ def _account_for(examination: Examination, judgement: Judgement, finding: Findin
     known += [
         (1.0, f)
         for f in examination.chain.rivals
-        if f.category is finding.category
+        if f.category is finding.category is Category.PERFORMANCE
         and f.level in (Level.CAUSE, Level.FAILURE)
         and not f.kind.startswith(("metrics.", "question."))
     ]

@@ -15,6 +15,7 @@ from itertools import islice, pairwise
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level, Strength, Together
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
@@ -224,7 +225,8 @@ def _find_behind(table: _Table) -> Finding | None:
 def _waited(findings: Sequence[Finding]) -> bool:
     """Ranks waited for each other in vain."""
     return any(
-        f.kind.startswith(("collective.", "ranks.", "signature.watchdog")) and not f.survived
+        not f.survived
+        and (f.kind.startswith(("collective.", "ranks.")) or f.has(FindingRole.WAITING))
         for f in findings
     )
 
