@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from firstfault.incidents.events import AnswerPart
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.knowledge_base.warm import WarmSearch
 from firstfault.workspace import Workspace
+from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 
 DEV = Path(__file__).with_name("dev.yaml")
@@ -89,7 +90,27 @@ def find_lacks(row: Mapping[str, Any], part: AnswerPart) -> tuple[str, ...]:
     if "first" in row and re.search(row["first"], first) is None:
         lacks.append(f"first sentence {row['first']!r}: {first[:100]!r}")
     lacks += [f"words {w!r}" for w in row.get("say", ()) if re.search(w, part.text) is None]
+    lacks += [
+        f"words {w!r} must not stand" for w in row.get("never", ()) if re.search(w, part.text)
+    ]
+    given = _read_numbers(part.text.split("\n\n")[0])
+    lacks += [f"number {n}" for n in row.get("numbers", ()) if not _holds(given, n)]
     return tuple(lacks)
+
+
+NEAR = 0.02
+"""Share by which a number of an answer may be off: it is rounded for people."""
+_NUMBER = expression(r"(?<![\w.])\d[\d,]{0,18}(?:\.\d{1,12})?(?:e[+-]?\d{1,3})?")
+
+
+def _read_numbers(text: str) -> list[float]:
+    return [float(m[0].rstrip(",").replace(",", "")) for m in _NUMBER.finditer(text)]
+
+
+def _holds(given: Sequence[float], wanted: float | Sequence[float]) -> bool:
+    """One of the given numbers is the wanted one, in one of the units in which it may be told."""
+    units = [wanted] if isinstance(wanted, int | float) else wanted
+    return any(abs(g - w) <= NEAR * abs(w) for g in given for w in units)
 
 
 def run(file: Path = DEV, search: PassageSearch = search_lexically) -> list[Outcome]:

@@ -17,7 +17,7 @@ def search() -> WarmSearch:
     return warm
 
 
-@pytest.mark.parametrize("name", ["dev4.yaml", "dev5.yaml", "dev6.yaml", "dev7.yaml"])
+@pytest.mark.parametrize("name", ["dev4.yaml", "dev5.yaml", "dev6.yaml", "dev7.yaml", "dev8.yaml"])
 def test_every_row_holds(search: WarmSearch, name: str) -> None:
     file: Path = DEV.with_name(name)
     lacking = {o.row["ask"]: o.lacks for o in run(file, search) if o.lacks}

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from firstfault.conversation.derivations import derive
 from firstfault.conversation.flags import say_flags
 from firstfault.conversation.formulas import choose_formula
 from firstfault.conversation.languages import to_english
@@ -136,6 +137,8 @@ def read_asked(text: str, has_incident: bool) -> Asked:
     quantities = read_quantities(numbers)
     present = {Need.INCIDENT: has_incident, Need.NUMBER: quantities.any}
     is_question = _ASKS.search(said) is not None
+    if _is_derived(numbers, quantities, has_incident):
+        return Asked(said, "derived", Family.CALCULATOR, {}, quantities, topics_in(said), speaker, is_question, numbers)  # fmt: skip
     for intent in load_intents():
         if intent.need is not None and not present[intent.need]:
             continue
@@ -157,6 +160,30 @@ def read_asked(text: str, has_incident: bool) -> Asked:
     loose = "find" if is_question or not has_incident else "answer"
     family = Family.KNOWLEDGE if loose == "find" else Family.WALK
     return Asked(said, loose, family, {}, quantities, topics_in(said), speaker, is_question)
+
+
+_FITS = expression(
+    r"(?i)\bfits?\b|\boom\b|\bhow often\b[^?]{0,40}\b(?:sav|check|ckpt|snap)|\binterval\b(?![^?]{0,60}\byoung)|\bshould\b|\b(?:ok|okay|possible|enough|work)\W*$"
+)
+"""A verdict is asked for, or more than one number: other calculators weigh it."""
+_CACHE = expression(r"(?i)\bhow (?:many|much)\b[^?]{0,40}\bkv\b|\bkv\b[^?]{0,80}\bfits?\b")
+LEAST_NUMBERS = 3
+"""Numbers of a message beside an incident from which on it is a calculation of its own."""
+
+
+def is_weighed(text: str) -> bool:
+    """A verdict or the best of several values is asked for, which calculators of their own give."""
+    return _FITS.search(text) is not None and _CACHE.search(text) is None
+
+
+def _is_derived(text: str, quantities: Quantities, has_incident: bool) -> bool:
+    """What is asked follows from the numbers of the sentence, and every one of them enters."""
+    if is_weighed(text):
+        return False
+    derived = derive(text, quantities)
+    if derived is None or derived.left:
+        return False
+    return not has_incident or len(derived.reading.mentions) >= LEAST_NUMBERS
 
 
 _CONTINUES = expression(

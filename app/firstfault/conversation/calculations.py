@@ -10,10 +10,12 @@ from typing import Any
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import (
     load_shapes,
+    read_currency,
     reply_calculated,
     run_calculator,
     time_of_bytes,
 )
+from firstfault.conversation.derived_answers import answer_derived, use_all_numbers
 from firstfault.conversation.divisions import find_divisions, say_divisions
 from firstfault.conversation.formula_answers import CAN_GIVE, answer_formula
 from firstfault.conversation.formulas import find_rate
@@ -35,11 +37,11 @@ CONFIDENCE = 0.95
 
 def calculate(asked: Asked) -> Reply:
     """The answer of the calculator that the question is about."""
-    quantities = asked.quantities
     try:
-        return _CALCULATE[asked.intent](quantities, asked)
+        reply = _CALCULATE[asked.intent](asked.quantities, asked)
     except ToolError as error:
         return Reply(f"That cannot be calculated: {error}.", f"calculator.{asked.intent}")
+    return reply if asked.intent == "derived" else use_all_numbers(reply, asked)
 
 
 def _bubble(q: Quantities, asked: Asked) -> Reply:
@@ -325,7 +327,7 @@ def _idle_cost(q: Quantities, asked: Asked) -> Reply:
     share = _lost_share(asked.text)
     hours = q.gpus * q.duration_seconds / HOUR * share
     money = (
-        f", {_currency(asked.text)}{hours * q.price:,.0f} at {q.price:g} a GPU-hour"
+        f", {read_currency(asked.text)}{hours * q.price:,.0f} at {q.price:g} a GPU-hour"
         if q.price is not None
         else ""
     )
@@ -355,10 +357,6 @@ def _lost_share(text: str) -> float:
         return 1.0
     now, before = (float(told[name].replace(",", "")) for name in ("now", "before"))
     return 1 - now / before if 0 <= now < before else 1.0
-
-
-def _currency(text: str) -> str:
-    return next((c for c in "$€£" if c in text), "$" if "dollar" in text.lower() else "")
 
 
 def _trials(q: Quantities, asked: Asked) -> Reply:
@@ -485,6 +483,7 @@ def _mesh(q: Quantities, asked: Asked) -> Reply:
 
 
 _CALCULATE: Mapping[str, Callable[[Quantities, Asked], Reply]] = {
+    "derived": answer_derived,
     "formula": answer_formula,
     "bubble": _bubble,
     "memory": answer_memory,

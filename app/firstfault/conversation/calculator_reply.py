@@ -55,7 +55,7 @@ def reply_calculated(
     assumed: list[str], suggestions: tuple[str, ...] = (), linked: bool = True,
 ) -> Reply:  # fmt: skip
     blocks = [first, "\n".join(lines)]
-    understood = "" if asked.intent == "formula" else say_understood(asked.quantities)
+    understood = "" if asked.intent in ("formula", "derived") else say_understood(asked.quantities)
     if understood:
         blocks.append(f"Read from the question: {understood}.")
     if assumed:
@@ -78,3 +78,8 @@ def time_of_bytes(q: Quantities, asked: Asked) -> float | None:
     text = asked.numbers or asked.text
     rate, size = find_rate(text), read_amounts(text, q).get("size")
     return size.value / rate if rate and size is not None else None
+
+
+def read_currency(text: str) -> str:
+    """Sign of the currency that a text names; '' for none."""
+    return next((c for c in "$€£" if c in text), "$" if "dollar" in text.lower() else "")

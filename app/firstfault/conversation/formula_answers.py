@@ -15,7 +15,7 @@ from firstfault.conversation.formulas import (
 )
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.times import say_time
+from firstfault.conversation.times import DAY, say_time
 from firstfault.conversation.unused import find_unused
 from firstfault_tools.expressions import expression
 
@@ -57,6 +57,10 @@ def _values_used(chosen: Chosen, q: Quantities) -> list[float]:
     of_counts = {"tokens_a_second": q.tokens_per_second, "parameters": q.billions, "gpus": q.nodes}
     made = [v for name, v in of_counts.items() if v and name in chosen.amounts]
     made += [q.billions] if q.model is not None and q.billions else []
+    if q.sequence and "global_batch" in chosen.amounts:
+        made.append(float(q.sequence))
+    if "failure_gap" in chosen.amounts:
+        made += [unit / chosen.amounts["failure_gap"].value for unit in (DAY, 7 * DAY, 30 * DAY)]
     if q.nodes and any(n in chosen.amounts for n in ("gpus", "shards", "rank_count")):
         made += [float(q.nodes), (q.gpus or q.nodes) / q.nodes]
     return [*told, *made, *[float(v) for v in (q.active_billions,) if v]]

@@ -35,6 +35,7 @@ _NO_NAMES = frozenset(
 )
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "ceil": lambda x: float(math.ceil(x)), "sqrt": math.sqrt, "log": math.log, "exp": math.exp, "min": min,
+    "floor": lambda x: float(math.floor(x)), "cos": math.cos,
 }  # fmt: skip
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
@@ -42,6 +43,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
 }
 
 
@@ -105,7 +107,7 @@ class Chosen:
     def evaluate(self, **more: float) -> float:
         """The result in base units."""
         names = {k: a.value for k, a in self.amounts.items()} | more
-        return _evaluate(ast.parse(self.formula.result, mode="eval").body, names)
+        return evaluate(ast.parse(self.formula.result, mode="eval").body, names)
 
     @property
     def second(self) -> float | None:
@@ -113,7 +115,7 @@ class Chosen:
         if not self.formula.also:
             return None
         names = {k: a.value for k, a in self.amounts.items()}
-        return _evaluate(ast.parse(self.formula.also, mode="eval").body, names)
+        return evaluate(ast.parse(self.formula.also, mode="eval").body, names)
 
 
 @cache
@@ -277,7 +279,7 @@ def read_amounts(text: str, quantities: Quantities) -> dict[str, Amount]:
         out["failure_gap"] = Amount(quantities.failure_seconds, "time")
     if quantities.billions:
         out["parameters"] = Amount(quantities.billions * 1e9)
-    out = {n: Amount(v) for n, v in _of_model(quantities).items()} | out
+    out = {n: Amount(v) for n, v in shape_of_model(quantities).items()} | out
     if "hidden" in out and "heads" in out:
         out.setdefault("head_dim", Amount(out["hidden"].value / out["heads"].value))
     if quantities.precision:
@@ -297,7 +299,7 @@ def _add_told(out: dict[str, Amount], text: str, quantities: Quantities) -> None
         out.setdefault("card_memory", Amount(float(gib[1]) * 1e9, "bytes"))
 
 
-def _of_model(quantities: Quantities) -> dict[str, float]:
+def shape_of_model(quantities: Quantities) -> dict[str, float]:
     """Shape of the model that is named, else of the nearest known one of its size."""
     if quantities.model is not None:
         from firstfault_tools.memory.models import list_models
@@ -348,16 +350,16 @@ def _amount(found: re.Match[str]) -> Amount:
     return Amount(value * _SCALES.get(scale, 1.0))
 
 
-def _evaluate(node: ast.expr, names: Mapping[str, float]) -> float:
+def evaluate(node: ast.expr, names: Mapping[str, float]) -> float:
     """Arithmetic of the table: names, numbers, + - * / ** and a few functions."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return float(node.value)
     if isinstance(node, ast.Name):
         return names[node.id]
     if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_evaluate(node.left, names), _evaluate(node.right, names))
+        return _OPERATORS[type(node.op)](evaluate(node.left, names), evaluate(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _FUNCTIONS[node.func.id](*(_evaluate(a, names) for a in node.args))
+        return _FUNCTIONS[node.func.id](*(evaluate(a, names) for a in node.args))
     raise ValueError(f"not arithmetic of formulas.yaml: {ast.dump(node)}")
 
 
@@ -369,16 +371,18 @@ def say_formula(chosen: Chosen, say_time: Callable[[float], str]) -> tuple[str, 
         result = chosen.evaluate()
         if result < 0 and formula.negative:
             return formula.negative.format(**said), {formula.id: result}
-        text = formula.say.format(**said, result=_say_result(result, formula.unit, say_time))
+        text = formula.say.format(**said, result=say_result(result, formula.unit, say_time))
         return text, {formula.id: result}
     rows, results = [], {}
     for number, rate in enumerate(chosen.rates, 1):
         name = rate.name or f"rate {number}"
         results[name] = chosen.evaluate(rate=rate.value)
-        what = f"{rate.name}, {_bytes(rate.value)}/s" if rate.name else f"{_bytes(rate.value)}/s"
+        what = (
+            f"{rate.name}, {say_bytes(rate.value)}/s" if rate.name else f"{say_bytes(rate.value)}/s"
+        )
         rows.append(
             formula.say.format(
-                **said, result=_say_result(results[name], formula.unit, say_time), rate=what
+                **said, result=say_result(results[name], formula.unit, say_time), rate=what
             )
         )
     return f"{'; '.join(rows)}: for {said['size']}.", results
@@ -397,8 +401,8 @@ def say_parts(chosen: Chosen, say_time: Callable[[float], str]) -> list[str]:
     for part in chosen.formula.parts:
         if any(g not in told for g in part.given) or any(x in told for x in part.lacks):
             continue
-        value = _evaluate(ast.parse(part.result, mode="eval").body, names)
-        out.append(part.say.format(**said, result=_say_result(value, part.unit, say_time)))
+        value = evaluate(ast.parse(part.result, mode="eval").body, names)
+        out.append(part.say.format(**said, result=say_result(value, part.unit, say_time)))
     return out
 
 
@@ -407,7 +411,9 @@ def say_second(chosen: Chosen, say_time: Callable[[float], str]) -> str:
     second, formula = chosen.second, chosen.formula
     if second is None:
         return ""
-    told = _say_result(second, formula.also_unit, say_time) if formula.also_unit else _count(second)
+    told = (
+        say_result(second, formula.also_unit, say_time) if formula.also_unit else say_count(second)
+    )
     return formula.also_say.format(also=told)
 
 
@@ -420,15 +426,15 @@ def _say(name: str, amount: Amount, say_time: Callable[[float], str]) -> str:
             return f"{amount.value:g} s"
         return f"{hours:,.0f} h" if hours >= 1000 else say_time(amount.value)
     if amount.kind == "bytes":
-        return _bytes(amount.value) + ("/s" if name in ("link", "algbw", "busbw") else "")
+        return say_bytes(amount.value) + ("/s" if name in ("link", "algbw", "busbw") else "")
     if amount.kind == "rate":
-        return f"{_bytes(amount.value)}/s"
+        return f"{say_bytes(amount.value)}/s"
     if name == "peak":
         return f"{amount.value / 1e12:g} TFLOP/s"
-    return _count(amount.value)
+    return say_count(amount.value)
 
 
-def _count(value: float) -> str:
+def say_count(value: float) -> str:
     if value >= 1e16:
         return f"{value:.3g}"
     for letter, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
@@ -437,7 +443,7 @@ def _count(value: float) -> str:
     return f"{value:.6g}" if value % 1 else f"{value:,.0f}"
 
 
-def _bytes(value: float) -> str:
+def say_bytes(value: float) -> str:
     for letter, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if value >= scale:
             return f"{value / scale:.4g} {letter}"
@@ -451,12 +457,12 @@ _PLAIN: Mapping[str, Callable[[float], str]] = {
     "FLOP": lambda v: f"{v:.3g} FLOP",
     "%": lambda v: f"{v:.1f} %",
     "rate": lambda v: f"{v:.3g}",
-    "parameters": lambda v: f"{_count(v)} parameters",
+    "parameters": lambda v: f"{say_count(v)} parameters",
 }
 """Units that are told in one way, whatever the value."""
 
 
-def _say_result(value: float, unit: str, say_time: Callable[[float], str]) -> str:
+def say_result(value: float, unit: str, say_time: Callable[[float], str]) -> str:
     if unit == "time":
         return f"{value / 3600:.1f} h" if 172_800 <= value < 259_200 else say_time(value)
     if unit == "seconds":
@@ -467,9 +473,9 @@ def _say_result(value: float, unit: str, say_time: Callable[[float], str]) -> st
         return f"{value / 1e12:.2f} TB ({value / 2**40:.2f} TiB)"
     if unit == "bytes":
         binary = f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
-        return f"{binary} ({_bytes(value)})"
+        return f"{binary} ({say_bytes(value)})"
     if unit == "tokens" and value >= 1e9:
-        return f"{_count(value)} tokens"
+        return f"{say_count(value)} tokens"
     if value % 1 and value < 100:
         return f"{value:.3g} {unit}"
     return f"{value:,.0f} {unit}"

@@ -411,6 +411,11 @@ def _read_card(text: str) -> tuple[str | None, int | None]:
     return card, int(found["count"]) if found["count"] else None
 
 
+def read_card_spans(text: str) -> list[tuple[int, int]]:
+    """Where names of cards stand, with their form and memory but without the number of them."""
+    return [(m.start("name"), m.end()) for m in _CARD.finditer(text)]
+
+
 def _read_gpus(text: str, cards: int | None) -> int | None:
     """GPUs in all; `cards` is what stands before the card's name, which nodes multiply."""
     nodes = _NODES.search(text)
