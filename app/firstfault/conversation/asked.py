@@ -167,6 +167,8 @@ _FITS = expression(
 )
 """A verdict is asked for, or more than one number: other calculators weigh it."""
 _CACHE = expression(r"(?i)\bhow (?:many|much)\b[^?]{0,40}\bkv\b|\bkv\b[^?]{0,80}\bfits?\b")
+_OTHERS = (("rank", 0), ("link", 1))
+"""Quantities from whose number on another calculator tells more: the place of a rank, rates by their names."""
 LEAST_NUMBERS = 3
 """Numbers of a message beside an incident from which on it is a calculation of its own."""
 
@@ -181,7 +183,11 @@ def _is_derived(text: str, quantities: Quantities, has_incident: bool) -> bool:
     if is_weighed(text):
         return False
     derived = derive(text, quantities)
-    if derived is None or derived.left:
+    if (
+        derived is None
+        or derived.left
+        or any(len(derived.reading.values(n)) > most for n, most in _OTHERS)
+    ):
         return False
     return not has_incident or len(derived.reading.mentions) >= LEAST_NUMBERS
 

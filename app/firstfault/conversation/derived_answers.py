@@ -56,7 +56,8 @@ def use_all_numbers(reply: Reply, asked: Asked) -> Reply:
         for n in re.findall(r"\d+(?:\.\d+)?", v)
     ]
     left = find_unused(text, [*used, *_read_otherwise(asked.quantities)])
-    if not left and reply.tool is not None:
+    told = asked.intent == "formula" and "- Not used:" not in reply.text
+    if reply.tool is not None and (told or not left):
         return reply
     derived = (
         None if is_weighed(text) and reply.tool is not None else derive(text, asked.quantities)
@@ -115,9 +116,16 @@ def _say_group(group: tuple[Known, ...], currency: str) -> str:
     if len(group) == 1:
         return f"{_say_value(one, currency)}: {_say_arithmetic(one)}{_say_whole(one)}."
     told = "; ".join(
-        f"{_say_value(k, currency)} with {_say_arithmetic(k)}{_say_whole(k)}" for k in group
+        f"{_say_sharding(k)}{_say_value(k, currency)} with {_say_arithmetic(k)}{_say_whole(k)}"
+        for k in group
     )
     return f"{told}."
+
+
+def _say_sharding(known: Known) -> str:
+    """The way of sharding that an equation is of; '' where it holds for any."""
+    named = [w for w in sorted(known.by.when) if w.startswith("zero")] if known.by else []
+    return f"ZeRO-{named[0][-1]} " if named else ""
 
 
 def _say_value(known: Known, currency: str) -> str:
@@ -222,6 +230,8 @@ def _render(node: ast.expr, values: Mapping[str, str], outer: int) -> str:
         )
     assert isinstance(node, ast.BinOp), "arithmetic of relations.yaml"
     sign, strength = _SIGNS[type(node.op)]
+    if not _render(node.left, values, 0) or not _render(node.right, values, 0):
+        return _render(node.left, values, outer) or _render(node.right, values, outer)
     left, right = (
         _render(node.left, values, strength),
         _render(node.right, values, strength + (sign in "-/^")),

@@ -23,6 +23,7 @@ class Missing:
     unless: tuple[re.Pattern[str], ...]
     longest: int
     say: str
+    of_incident: bool
 
 
 @cache
@@ -35,15 +36,18 @@ def _rows() -> tuple[Missing, ...]:
             tuple(re.compile(p, re.IGNORECASE) for p in r.get("unless", ())),
             r.get("longest", LONGEST),
             r["say"],
+            r.get("of_incident", False),
         )
         for r in rows
     )
 
 
-def say_missing(text: str) -> str:
-    """What is missing to answer `text`; '' where it can be looked up or computed."""
+def say_missing(text: str, of_incident: bool = False) -> str:
+    """What is missing to answer `text`, or who would; '' where it can be looked up or computed. of_incident: one is at hand."""
     words = len(text.split())
     for row in _rows():
+        if of_incident and not row.of_incident:
+            continue
         if words > row.longest or not any(p.search(text) for p in row.asks):
             continue
         if not any(p.search(text) for p in row.unless):

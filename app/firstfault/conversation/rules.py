@@ -167,6 +167,8 @@ class RuleAnswerer:
             return _capture(question, asked, sources)
         if _is_name(asked, walk) and (lines := answer_words(question, sources)):
             return Reply(lines, "incident.lines", _chips(question.diagnosis))
+        if question.diagnosis is not None and (told := say_missing(asked.text, True)):
+            return Reply(told, "none.missing", _chips(question.diagnosis))
         if is_move(asked):
             old = lay_board(question.diagnosis, before, question.knowledge)
             moved = Moved(asked, question.diagnosis, old, board, walk, sources)
@@ -360,8 +362,6 @@ _OVERRIDDEN = frozenset(
 )  # fmt: skip
 """Ways of asking about an incident that a single fact answers more directly where one is asked for."""
 SHORT = 6
-
-
 _KEEPS = re.compile(
     r"(?i)\b(?:keep|go on|continue|using|usable|can (?:i|we)|replace|swap|drain|reboot|rma|take out|ok to|safe to)\b"
 )
@@ -422,7 +422,8 @@ def decline(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
         return Reply("Neither this incident nor the pages answer that. Ask for its rank, cause, order of events, cost or next step.", "none", suggest(diagnosis, ""))  # fmt: skip
     if _about_an_incident(asked):
         return Reply("There is no incident here yet: paste the log or drop its files, and ask again.", "none", SUGGESTED)  # fmt: skip
-    if unknown_share(asked.text) > ALL_STRANGE or not tokenize(asked.text):
+    strange = unknown_share(asked.text) > ALL_STRANGE and not is_of_another_field(asked.text)
+    if strange or not tokenize(asked.text):
         return Reply(f"I do not understand that, or it is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
     return Reply(f"That is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
 
