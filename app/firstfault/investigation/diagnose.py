@@ -153,6 +153,11 @@ def _judge(
         now = steps.take("experiment-of-the-question", now, remedy)
         examination, named = name_setting(examination, now, question)
         now = steps.take("setting-named", now, named)
+        if question:
+            from firstfault.investigation.restated import leave_restated
+
+            restated = leave_restated(examination, now, question)
+            now = steps.take("says-only-what-was-said", now, restated)
     now = steps.take("asked-among-harmless", now, _answer_asked(examination, now, question))
     now = steps.take("proof-of-health", now, require_proof(examination, now, question, skipped))
     now = steps.take("precision-of-the-kind", now, weigh_precision(now, knowledge.precision))

@@ -32,6 +32,7 @@ STEPS = {
     "complaint-weighed": "what the person sees is not contradicted, and what accounts for it is told",
     "experiment-of-the-question": "the question tells of a setting with which it works",
     "setting-named": "a printed setting stands behind the fault",
+    "says-only-what-was-said": "the question states the very effect, and nothing that was read says why",
     "asked-among-harmless": "of several harmless things the one that is asked about is told",
     "proof-of-health": "healthy needs proof: a clean end, every file understood, nothing unexplained",
     "precision-of-the-kind": "how often explanations of this kind were right where it was counted",

@@ -56,7 +56,7 @@ def pod(**change: object) -> str:
     ("reason", "code", "kind", "level", "category"),
     [
         ("OOMKilled", 137, "oom_killed", Level.CAUSE, Category.OOM),
-        ("Error", 137, "sigkill", Level.FAILURE, Category.SCHEDULER),
+        ("Error", 137, "sigkill", Level.FAILURE, None),
         ("Error", 1, "exited", Level.SYMPTOM, Category.CODE_BUG),
         ("Error", 139, "crashed", Level.FAILURE, Category.CODE_BUG),
         ("Error", 143, "sigterm", Level.SYMPTOM, Category.SCHEDULER),
@@ -64,7 +64,7 @@ def pod(**change: object) -> str:
     ],
 )
 def test_how_a_container_ended(
-    reason: str, code: int, kind: str, level: Level, category: Category
+    reason: str, code: int, kind: str, level: Level, category: Category | None
 ) -> None:
     text = pod(reason=reason, code=code)
     assert kubernetes.recognise_kubernetes("x", text.encode())

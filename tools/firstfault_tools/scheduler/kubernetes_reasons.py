@@ -15,11 +15,12 @@ TABLE = Path(__file__).with_name("kubernetes_reasons.json")
 
 @dataclass(frozen=True, slots=True)
 class ReasonMeaning:
-    """kind: stable end of the finding's kind. reading: what happened, in words."""
+    """kind: stable end of the finding's kind. category: None where it says that something ended, and not why.
+    reading: what happened, in words."""
 
     kind: str
     level: Level
-    category: Category
+    category: Category | None
     reading: str
     confidence: Confidence
 
@@ -54,7 +55,7 @@ def explain_exit(code: int | None) -> ReasonMeaning | None:
     level, category, sure = Level.FAILURE, Category.CODE_BUG, Confidence.LIKELY
     if code == 137:
         reading = "the container was ended by SIGKILL, not said by whom"
-        return ReasonMeaning("sigkill", level, Category.SCHEDULER, reading, Confidence.POSSIBLE)
+        return ReasonMeaning("sigkill", level, None, reading, Confidence.POSSIBLE)
     if code == 143:
         reading = "the container was asked to stop (SIGTERM)"
         return ReasonMeaning("sigterm", Level.SYMPTOM, Category.SCHEDULER, reading, sure)

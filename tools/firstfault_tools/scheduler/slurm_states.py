@@ -12,11 +12,12 @@ _EXIT = expression(r"^(?P<code>\d{1,5}):(?P<signal>\d{1,3})$")
 
 @dataclass(frozen=True, slots=True)
 class JobMeaning:
-    """kind: stable end of the finding's kind. reading: what happened, in words."""
+    """kind: stable end of the finding's kind. category: None where it says that something ended, and not why.
+    reading: what happened, in words."""
 
     kind: str
     level: Level
-    category: Category
+    category: Category | None
     reading: str
 
 
@@ -31,7 +32,7 @@ _STATES = {
     "BOOT_FAIL": JobMeaning("node_fail", _C, Category.HARDWARE, "a node of it did not boot"),
     "CANCELLED": JobMeaning("cancelled", _F, Category.SCHEDULER, "cancelled"),
     "REVOKED": JobMeaning("cancelled", _F, Category.SCHEDULER, "revoked"),
-    "FAILED": JobMeaning("failed", _F, Category.CODE_BUG, "ended with an error, see its log"),
+    "FAILED": JobMeaning("failed", _F, None, "ended with an error, see its log"),
     "LAUNCH_FAILED": JobMeaning("failed", _C, Category.ENVIRONMENT, "could not be launched"),
 }
 _REASONS = {
@@ -75,15 +76,11 @@ def explain_job(state: str, reason: str, code: int | None, signal: int | None) -
         if by_reason is not None:
             return by_reason
         if meaning.kind == "failed" and signal == 9:
-            return JobMeaning(
-                "sigkill", _F, Category.SCHEDULER, "ended by SIGKILL, not said by whom"
-            )
+            return JobMeaning("sigkill", _F, None, "ended by SIGKILL, not said by whom")
         if meaning.kind == "failed" and signal in (6, 11):
             return JobMeaning("crashed", _F, Category.CODE_BUG, "crashed, see its log")
         if meaning.kind == "failed" and code == 137:
-            return JobMeaning(
-                "sigkill", _F, Category.SCHEDULER, "ended by SIGKILL, not said by whom"
-            )
+            return JobMeaning("sigkill", _F, None, "ended by SIGKILL, not said by whom")
         return meaning
     if meaning is None and word == "PENDING":
         return _REASONS.get(reason.split(",")[0])
