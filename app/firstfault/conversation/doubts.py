@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from firstfault.conversation.forms import Form
 from firstfault.knowledge_base.rulings import Ruling
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.expressions import expression
@@ -29,8 +30,7 @@ _NO_SIDE = expression(
 _OF_MEANING = expression(
     r"(?i)\bwhat (?:do|does)\b[^?\n]{1,60}\bmean|\bmeaning of\b|^\W*what(?:.s| is| are) (?!the (?:best|right|way))"
 )
-_DO = frozenset({1, 3})
-"""Ways of asking (rulings._FORMS) for what to do."""
+_DO = frozenset({Form.HOW, Form.DO})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Doubts:
     sides: tuple[frozenset[str], ...] = ()
     of_meaning: bool = False
 
-    def weigh(self, form: int, words: frozenset[str]) -> float:
+    def weigh(self, form: Form | None, words: frozenset[str]) -> float:
         """How much an answer with these words, to a question of that form, loses."""
         lacks = any(len(side & words) < HALF * len(side) for side in self.sides)
         return ONE_SIDE * lacks + OTHER_FORM * (self.of_meaning and form in _DO)
@@ -67,4 +67,4 @@ def _read_sides(text: str) -> tuple[frozenset[str], ...]:
 @cache
 def said_by(ruling: Ruling) -> frozenset[str]:
     """The words of an answer."""
-    return frozenset(tokenize(ruling.say))
+    return frozenset(tokenize(" ".join([*(text for _, text in ruling.forms), ruling.say])))

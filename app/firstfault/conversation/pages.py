@@ -13,7 +13,7 @@ from firstfault.conversation.glossary import define_each, load_glossary
 from firstfault.conversation.page_search import LEAST_SHARE, Nearest, PageSearch, PassageSearch
 from firstfault.conversation.page_writer import CONFIRM, WHY, PageWriter, say_xids
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.rulings import find_ruling, find_rulings
+from firstfault.conversation.rulings import find_ruling, find_rulings, say_in_form
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.knowledge_base.rulings import Ruling
@@ -55,6 +55,8 @@ def answer_from_pages(
         else []
     )
     rulings = [r for r in rulings if r.page in knowledge.pages]
+    if beside and _WHO.search(asked.text) and not (rulings and _asks_who(rulings[0])):
+        rulings = []
     compared = compare_terms(asked.text)
     if of_run and (not rulings or nearest < OF_RUN) and not compared:
         return None
@@ -65,6 +67,14 @@ def answer_from_pages(
     if not found or (loose and found[0].near and found[0].near < BESIDE):
         return None
     return _answer_page(found, asked, knowledge, search, sources)
+
+
+_WHO = expression(r"(?i)^\W*(?:and |but |so )?who(?:m|se)?\b")
+
+
+def _asks_who(ruling: Ruling) -> bool:
+    """It is asked for with a person: practice answers no other question of who did something here."""
+    return any(_WHO.search(a) for a in ruling.ask)
 
 
 _CODES = expression(
@@ -165,7 +175,7 @@ _NODE = expression(r"\bNODE\b")
 def _say_ruling(ruling: Ruling, page: Page, asked: Asked, sources: Sources, host: str) -> list[str]:
     """The plain answer with its command, for the host at hand; the section behind it where the ruling names one."""
     writer = PageWriter(page, asked, sources)
-    blocks = [f"{ruling.say} {writer.mark('', page.summary, ruling.source)}"]
+    blocks = [f"{say_in_form(ruling, asked.text)} {writer.mark('', page.summary, ruling.source)}"]
     if ruling.run:
         blocks.append(f"```bash\n{_NODE.sub(host or 'NODE', ruling.run)}\n```")
     elif ruling.heading not in ("", "Summary"):

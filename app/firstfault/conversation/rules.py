@@ -16,18 +16,25 @@ from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
 from firstfault.conversation.board import Board, lay_board, say_board
 from firstfault.conversation.calculations import calculate
+from firstfault.conversation.declining import (
+    CAN,
+    chips_for,
+    decline,
+    define_or_none,
+    say_lacking,
+)
 from firstfault.conversation.evidence_lines import answer_words
 from firstfault.conversation.facts import Facts
-from firstfault.conversation.glossary import define_asked, explain_terms
+from firstfault.conversation.follow_up import put_in_full
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, asks_first
-from firstfault.conversation.missing import say_evidence, say_missing
-from firstfault.conversation.page_search import is_of_another_field, names_field, unknown_share
+from firstfault.conversation.missing import say_missing
+from firstfault.conversation.page_search import names_field
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.rulings import nearest_intent
+from firstfault.conversation.rulings import is_told_plainly, nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
 from firstfault.conversation.searches import is_of_incident, tell_absent, tell_lines, tell_normal
@@ -49,26 +56,9 @@ from firstfault.incidents.events import AnswerPart, WalkShown
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.knowledge_base.search import Found, SearchIndex, open_index
-from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.findings import Category, Verdict
 
 NO_MODEL = "/preview, /send, /approve and /reject are for a model or a probe; none is set or waits here (docs/model.md)."
-SUGGESTED = (
-    "What does Xid 79 mean and what do I do?",
-    "16 stages, 32 micro-batches: how large is the bubble?",
-    "Does a 13B model fit on 8 A100-80GB with ZeRO-3?",
-    "It is still running and hangs: what do I collect?",
-)
-CAN = (
-    "Paste a log or a stack trace, ask about a message, a setting or a method of distributed training, or give "
-    "numbers for memory, pipeline bubble or checkpoint interval."
-)
-
-
-OTHER_JOB = (
-    "Nothing of that other job is here, so it cannot be compared: add its log. Two logs are held against each other by "
-    "`firstfault compare GOOD BAD`."
-)
 
 
 @cache
@@ -103,6 +93,8 @@ class RuleAnswerer:
         has_incident = question.diagnosis is not None
         said = [e.question for e in question.earlier]
         asked = read_continued(question.text, said, has_incident)
+        if asked is None and not has_incident:
+            question = replace(question, text=put_in_full(question.text, said))
         asked = asked or read_turn(question.text, has_incident, not said)
         parts = split_parts(asked.text) if has_incident else [question.text]
         part = self._answer_parts(question, asked, parts) or self._answer(question, asked)
@@ -155,10 +147,10 @@ class RuleAnswerer:
     ) -> Reply:  # fmt: skip
         if (request := read_probe_request(question.text)) is not None:
             return say_command(request)
-        if question.diagnosis is None and asked.family not in (Family.CALCULATOR, Family.RUNNING):
-            place = walk_tree([*(e.question for e in question.earlier), question.text])
-            if place is not None:
-                return reply_to_walk(place, question.knowledge, sources)
+        if question.diagnosis is None and asked.family is not Family.CALCULATOR:
+            general = self._reply_generally(question, asked, sources)
+            if general is not None:
+                return general
         if asked.family is Family.COURTESY:
             return _courtesy(asked, question.diagnosis)
         if asked.family is Family.CALCULATOR:
@@ -166,9 +158,9 @@ class RuleAnswerer:
         if asked.family is Family.RUNNING:
             return _capture(question, asked, sources)
         if _is_name(asked, walk) and (lines := answer_words(question, sources)):
-            return Reply(lines, "incident.lines", _chips(question.diagnosis))
+            return Reply(lines, "incident.lines", chips_for(question.diagnosis))
         if question.diagnosis is not None and (told := say_missing(asked.text, True)):
-            return Reply(told, "none.missing", _chips(question.diagnosis))
+            return Reply(told, "none.missing", chips_for(question.diagnosis))
         if is_move(asked):
             old = lay_board(question.diagnosis, before, question.knowledge)
             moved = Moved(asked, question.diagnosis, old, board, walk, sources)
@@ -200,18 +192,22 @@ class RuleAnswerer:
         intent = nearest_intent(near, of_run and _OF_THIS_RUN.search(asked.text) is not None)
         return replace(asked, intent=intent, family=Family.INCIDENT) if intent else asked
 
-    def _look_up(self, question: Question, asked: Asked, sources: Sources) -> Reply:
-        """Pages first; then the lines of the evidence that hold the question's names."""
-        if asked.intent == "other_job":
-            return Reply(OTHER_JOB, "none.evidence", _chips(question.diagnosis))
-        if question.diagnosis is None and asked.intent == "complaint":
-            return Reply(say_evidence(asked.text), "none.evidence", SUGGESTED)
-        if question.diagnosis is None and (lacks := say_missing(asked.text)):
-            return Reply(lacks, "none.missing", SUGGESTED)
-        if question.diagnosis is None and _about_an_incident(asked):
-            return decline(asked, None)
-        if question.diagnosis is None and is_of_another_field(question.text):
-            return _define(asked) or decline(asked, None)
+    def _reply_generally(self, question: Question, asked: Asked, sources: Sources) -> Reply | None:
+        """Without an incident: a plain answer that holds what is asked, whatever its wording suggests; else the tree."""
+        near = PageSearch(self.search).near_questions(asked.text) if asked.is_question else {}
+        if is_told_plainly(asked, near):
+            return self._look_up(question, replace(asked, family=Family.KNOWLEDGE), sources, True)
+        if asked.family is Family.RUNNING:
+            return None
+        place = walk_tree([*(e.question for e in question.earlier), question.text])
+        return reply_to_walk(place, question.knowledge, sources) if place is not None else None
+
+    def _look_up(
+        self, question: Question, asked: Asked, sources: Sources, plain: bool = False
+    ) -> Reply:
+        """Pages first; then the lines of the evidence that hold the question's names. plain: an answer is known to be there."""
+        if not plain and (lacking := say_lacking(question, asked)) is not None:
+            return lacking
         if question.diagnosis is not None and (_asks_why(asked) or _asks_why_slow(asked, question.diagnosis)):  # fmt: skip
             told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
             if told is not None:
@@ -237,7 +233,7 @@ class RuleAnswerer:
         if found is not None:
             return found
         if question.diagnosis is None:
-            return _define(asked) or decline(asked, None)
+            return define_or_none(asked) or decline(asked, None)
         return _say_what_is_known(question, question.diagnosis, asked, sources)
 
 
@@ -319,12 +315,6 @@ def _capture(question: Question, asked: Asked, sources: Sources) -> Reply:
     facts = Facts(question, d, sources, asked)
     lead = f"First at {d.place}, where it began {facts.main}: its stacks and those of its workers, then all other ranks. "
     return replace(reply, text=lead + reply.text)
-
-
-def _define(asked: Asked) -> Reply | None:
-    """One sentence of the glossary to a term that no page explains; None where it has none."""
-    said = define_asked(asked.text)
-    return Reply(said, "knowledge.what_is", SUGGESTED) if said else None
 
 
 def _say_what_is_known(
@@ -416,70 +406,16 @@ def _names_the_run(asked: Asked) -> bool:
     return asked.intent == "which" and len(asked.text.split()) <= SHORT and re.match(r"(?i)\W{0,8}(?:and |so |but )?which\b", asked.text) is not None  # fmt: skip
 
 
-def decline(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
-    """Nothing covers it: one line that says what can be asked."""
-    if diagnosis is not None:
-        return Reply("Neither this incident nor the pages answer that. Ask for its rank, cause, order of events, cost or next step.", "none", suggest(diagnosis, ""))  # fmt: skip
-    if _about_an_incident(asked):
-        return Reply("There is no incident here yet: paste the log or drop its files, and ask again.", "none", SUGGESTED)  # fmt: skip
-    strange = unknown_share(asked.text) > ALL_STRANGE and not is_of_another_field(asked.text)
-    if strange or not tokenize(asked.text):
-        return Reply(f"I do not understand that, or it is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
-    return Reply(f"That is outside what I can answer: failures of distributed training runs. {CAN}", "none", SUGGESTED)  # fmt: skip
-
-
-ALL_STRANGE = 0.7
-"""Share of unknown words from which on a message is not understood."""
-
-
-_OF_A_RUN = frozenset(
-    [
-        "host",
-        "rank",
-        "line",
-        "first_line",
-        "timeline",
-        "cost",
-        "page_whom",
-        "affected",
-        "certainty",
-        "other_causes",
-        "manager",
-        "newcomer",
-        "ticket",
-        "health",
-        "next",
-        "collect",
-        "why",
-        "suspect",
-    ]
-)
-_OF_A_SUBJECT = frozenset(["what_do", "how_to", "why_general", "what_is", "should", "normal"])
-FEW_WORDS = 2
-
-
-def _about_an_incident(asked: Asked) -> bool:
-    """It means one run ("which rank failed?") and names nothing that a page could be about."""
-    few = len(set(tokenize(asked.text))) <= FEW_WORDS
-    if asked.intent in _OF_A_SUBJECT and explain_terms(asked.text):
-        return False
-    return few and read_asked(asked.text, True).intent in _OF_A_RUN
-
-
 def _is_name(asked: Asked, walk: Walk) -> bool:
     """A word or two of a log, pasted alone, rather than something that is told."""
     told = bool(walk.statements) and walk.statements[-1].option is not None
     return asked.intent == "answer" and not told and len(asked.text.split()) <= 2
 
 
-def _chips(diagnosis: Diagnosis | None) -> tuple[str, ...]:
-    return suggest(diagnosis, "") if diagnosis is not None else SUGGESTED
-
-
 def _courtesy(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
     if asked.intent == "command":
         return Reply(NO_MODEL, "none")
-    chips = _chips(diagnosis)
+    chips = chips_for(diagnosis)
     if asked.intent == "thanks":
         return Reply("You are welcome. When a run has shown that the fix holds, add its log, and the incident can close.", "courtesy", chips)  # fmt: skip
     return Reply(f"I find the first fault of a training run and answer questions about it. {CAN}", "courtesy", chips)  # fmt: skip

@@ -9,7 +9,8 @@ from pathlib import Path
 from firstfault.errors import CannotAnalyse
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 
-_KEYS = frozenset({"ask", "page", "heading", "say", "run", "source"})
+_KEYS = frozenset({"ask", "page", "heading", "forms", "say", "run", "source"})
+_FORMS = frozenset({"should", "how", "why", "do", "what", "much"})
 _OF_INTENT = frozenset({"ask", "intent"})
 
 
@@ -19,6 +20,7 @@ class Ruling:
 
     intent: the way of asking about an incident that the phrases mean; such a row has no answer of its own.
     heading: section of the page shown below, '' for none; source: address of a fact that is not the page's.
+    forms: (form of question, the sentence that answers it), said before `say` where it is asked in that form.
     """
 
     id: str
@@ -29,6 +31,11 @@ class Ruling:
     run: str
     source: str
     intent: str = ""
+    forms: tuple[tuple[str, str], ...] = ()
+
+    def opening(self, form: str | None) -> str:
+        """The sentence that answers that form of question; '' where `say` does."""
+        return next((text for name, text in self.forms if name == form), "")
 
     @property
     def phrases(self) -> Mapping[str, str]:
@@ -44,7 +51,7 @@ def load_rulings(folder: Path, pack: Path | None = None) -> tuple[Ruling, ...]:
     return tuple(
         Ruling(
             row["id"], tuple(row["ask"]), row["page"], row["heading"], row["say"], row["run"],
-            row["source"], row.get("intent", ""),
+            row["source"], row.get("intent", ""), tuple(row.get("forms", {}).items()),
         )
         for file in rows
         for row in file["rulings"]
@@ -58,8 +65,10 @@ def _read_file(file: Path) -> dict[str, list[dict[str, object]]]:
         if row.keys() != _OF_INTENT and not {"ask", "page", "say"} <= row.keys() <= _KEYS:
             raise CannotAnalyse(
                 f"{file}: row {number} has {sorted(row)}; wanted ask, page, say and, where needed, "
-                f"heading, run, source; or ask and intent"
+                f"heading, forms, run, source; or ask and intent"
             )
-        given = {"page": "", "say": "", "heading": "", "run": "", "source": "", **row}
+        if not set(row.get("forms", ())) <= _FORMS:
+            raise CannotAnalyse(f"{file}: row {number} has forms that are none of {sorted(_FORMS)}")
+        given = {"page": "", "say": "", "heading": "", "run": "", "source": "", "forms": {}, **row}
         out.append({**given, "id": f"{file.stem}/{number}", "ask": [str(a) for a in row["ask"]]})
     return {"rulings": out}

@@ -7,6 +7,7 @@ import pytest
 from firstfault.conversation.asked import read_asked
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.doubts import read_doubts
+from firstfault.conversation.forms import Form
 from firstfault.conversation.unused import find_unused
 
 
@@ -40,7 +41,9 @@ def test_a_number_that_did_not_enter_is_named() -> None:
 def test_an_answer_has_to_name_both_sides_of_a_choice() -> None:
     doubts = read_doubts("should I use bf16 or fp16 for pretraining?")
     assert (
-        doubts.weigh(-1, frozenset({"bf16"})) > 0 == doubts.weigh(-1, frozenset({"bf16", "fp16"}))
+        doubts.weigh(None, frozenset({"bf16"}))
+        > 0
+        == doubts.weigh(None, frozenset({"bf16", "fp16"}))
     )
     assert read_doubts("tensor parallel across nodes ok or no?").sides == ()
-    assert read_doubts("what does the watchdog timeout mean?").weigh(1, frozenset()) > 0
+    assert read_doubts("what does the watchdog timeout mean?").weigh(Form.HOW, frozenset()) > 0

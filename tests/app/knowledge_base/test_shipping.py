@@ -28,7 +28,7 @@ def test_shipped_vectors_cover_the_knowledge(lexical_index: SearchIndex) -> None
         e for e in lexical_index.entries if text_key(e.text, WheelEmbedder.name) not in known
     ]
     assert len(lacking) <= MAY_LACK, f"{len(lacking)} texts have no vector: run `make index`"
-    assert file.stat().st_size < 4_500_000  # 385 bytes each; half are single statements of pages
+    assert file.stat().st_size < 6_000_000  # 385 bytes each; a third are ways of asking
 
 
 def test_vectors_come_back_as_they_were(tmp_path: Path) -> None:
