@@ -53,10 +53,12 @@ def find_flaws(screen: Screen) -> list[str]:
     card, verdict = screen.card, screen.diagnosis.verdict
     flaws = {
         "headline longer than 160": len(card.headline) > LONGEST,
-        "headline cut within a clause": "…" in card.headline,
+        "headline cut within a clause": "…" in card.headline.replace("/…/", "/"),
     }
     if verdict in _FAULTS:
-        flaws["place not told"] = dict(card.facts).get("Where", NO_PLACE) == NO_PLACE
+        where = dict(card.facts).get("Where", NO_PLACE)
+        flaws["place not told"] = where == NO_PLACE
+        flaws["only who reports it is told"] = where.startswith("seen ")
     if verdict is not Verdict.HEALTHY:
         action = card.action
         flaws["no action"] = action is None

@@ -21,6 +21,7 @@ from firstfault_tools.findings import Category
 MOST_READ = 60
 """Quoted lines that are looked at for a name: those of the verdict come first."""
 
+POD = "pod"
 PASTED = "pasted.txt"
 """Name of what was pasted: no file that a command could read."""
 
@@ -30,12 +31,16 @@ _EXAMPLES = (expression(r"\bmlx5_\d+\b"), expression(r"\bnvme\d+(?:n\d+)?\b"))
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """A name that a command leaves open: how pages spell it, where its value stands, and how a person is asked."""
+    """A name that a command leaves open: how pages spell it, where its value stands, and how a person is asked.
+
+    find: in what the verdict quotes. anywhere: in any line that was read, where all that name it name the same.
+    """
 
     name: str
     words: tuple[str, ...]
     field: str
     find: tuple[str, ...]
+    anywhere: tuple[str, ...]
     say: str
 
     @property
@@ -50,8 +55,21 @@ class Blank:
 def _blanks() -> tuple[Blank, ...]:
     rows = json.loads(Path(__file__).with_name("blanks.json").read_text(encoding="utf-8"))
     return tuple(
-        Blank(r["name"], tuple(r["spelled"]), r["field"], tuple(r["find"]), r["say"]) for r in rows
-    )
+        Blank(
+            r["name"], tuple(r["spelled"]), r["field"], tuple(r["find"]), tuple(r.get("anywhere", ())), r["say"]
+        )
+        for r in rows
+    )  # fmt: skip
+
+
+def find_names(text: str) -> dict[str, str]:
+    """What lines of logs and artefacts name once and for all: the pod, its container and image, the job."""
+    found = {}
+    for blank in _blanks():
+        values = {m[1] for p in blank.anywhere for m in expression(p).finditer(text)}
+        if len(values) == 1:
+            found[blank.name] = values.pop()
+    return found
 
 
 def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ...]]:
@@ -76,8 +94,6 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
     """What a person is asked for. A node without a name is that of the failing rank, else of the deciding file."""
-    if blank.field == "gpu" and diagnosis.local_rank is not None:
-        return f"{blank.say} (local rank {diagnosis.local_rank}, where nothing maps them otherwise)"
     if blank.field != "host":
         return blank.say
     return name_node(diagnosis) or blank.say
@@ -131,7 +147,16 @@ def _value(blank: Blank, diagnosis: Diagnosis) -> str:
         for pattern in blank.find:
             if found := re.search(pattern, text):
                 return found[1]
-    return ""
+    named = diagnosis.named.get(blank.name, "")
+    if blank.name == POD and diagnosis.host not in (None, named):
+        return ""  # another pod of the job may be the one that was looked at
+    return named or _by_place(blank, diagnosis)
+
+
+def _by_place(blank: Blank, diagnosis: Diagnosis) -> str:
+    """The index of a GPU is the rank on its host where nothing maps them otherwise."""
+    local = diagnosis.local_rank if blank.field == "gpu" and "GPU_INDEX" in blank.words else None
+    return "" if local is None else str(local)
 
 
 def _told(diagnosis: Diagnosis) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from firstfault.grounding.quotes import quote_holds
 from firstfault.investigation.activity import name_activity
 from firstfault.investigation.artefacts import choose_artefacts
-from firstfault.investigation.blanks import fill_commands
+from firstfault.investigation.blanks import fill_commands, find_names
 from firstfault.investigation.calculations import calculate, describe_calculations
 from firstfault.investigation.citations import CitationBook, LogCheck
 from firstfault.investigation.deciding import drop_frames
@@ -264,6 +264,7 @@ def _assemble(
     text = " ".join([text, *describe_calculations(calculations)])
     lines = read_lines(examination, finding.evidence if finding is not None else ())
     schedulers = find_schedulers("\n".join([lines, *(d.file for d in examination.logs.digests)]))
+    named = find_names(lines) if helped else {}
     fixes = (
         choose_fixes(examination, finding, knowledge, book, main, schedulers)
         if finding is not None and helped
@@ -293,6 +294,7 @@ def _assemble(
         input=write_receipt(examination, skipped),
         local_rank=place.process.local_rank if place is not None and placed else None,
         schedulers=schedulers,
+        named=named,
         straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},

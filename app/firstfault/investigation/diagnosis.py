@@ -216,6 +216,9 @@ class Diagnosis:
     schedulers: tuple[str, ...] = ()
     """What the job runs on, as far as the evidence shows it: slurm, kubernetes."""
 
+    named: Mapping[str, str] = field(default_factory=dict)
+    """What the lines that were read name once and for all: pod, container, job."""
+
     disputed: bool = False
     """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
 

@@ -12,7 +12,7 @@ from firstfault.investigation.diagnosis import Fix
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.headline import STEM
 from firstfault.investigation.knowledge import Knowledge
-from firstfault.investigation.scheduler import advised_for, suits
+from firstfault.investigation.scheduler import advised_for, keep_lines, suits
 from firstfault.investigation.stack import FrameworkTable, read_frameworks
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -62,7 +62,7 @@ def choose_fixes(
     counts = {FixKind.IMMEDIATE: 0, FixKind.STRUCTURAL: 0}
     limits = {FixKind.IMMEDIATE: MAX_IMMEDIATE, FixKind.STRUCTURAL: MAX_STRUCTURAL}
     known = _values(finding)
-    usable = [f for f in page.fixes if _values_known(f, known) and suits(f.text, schedulers)]
+    usable = [f for f in page.fixes if _values_known(f, known) and _is_for(f, schedulers)]
     # what holds anywhere comes before what is for a scheduler that nothing shows
     usable.sort(key=lambda f: not schedulers and bool(advised_for(f.text)))
     fitting = list(_fitting(usable, examination, finding, knowledge.frameworks))
@@ -96,6 +96,12 @@ def choose_fixes(
         )
     out.sort(key=lambda f: (f.kind == FixKind.STRUCTURAL.value, raises_timeout(f.text)))
     return tuple(out)
+
+
+def _is_for(fix: PageFix, schedulers: Sequence[str]) -> bool:
+    """Words and command of the fix can be followed on what the job runs on."""
+    left = not fix.command or keep_lines(fix.command, schedulers) != ""
+    return left and suits(fix.text, schedulers)
 
 
 def _fitting(

@@ -41,6 +41,10 @@ LEAST_CLAUSE = 34
 STRETCH = 45
 """Characters by which the sentence may be longer where it then ends with a clause and not within one."""
 
+LONGEST_PATH = 36
+"""Characters of a path that stand in a sentence; a longer one is said by its begin and its end."""
+
+_PATH = expression(r"(?<![\w.:/-])/(?:[\w.@+=-]+/){3,}[\w.@+=-]*[\w@+=-](?![:\w])")
 _DETAIL = expression(r",? (?:raised in|called (?:by|from)) \S.*$")
 _BREAK = expression(
     r"; |(?<=[a-z)]{2})\. (?=[A-Z])| \((?=(?:[^()]|\([^()]{0,20}\)){36,400}\)$)|: | (?=at `)"
@@ -122,14 +126,32 @@ def read_cause(diagnosis: Diagnosis) -> PlainCause:
     cause, _, _ = diagnosis.root_cause.strip().partition("; what would decide it: ")
     told = _LINE_SAYS.sub("", cause.removeprefix("Not decided: ")) if diagnosis.citations else cause
     told, _, beside = told.partition("; together with it: ")
-    head, rest = _part(told, MOST_PLAIN)
+    short, paths = _shorten_paths(told)
+    head, rest = _part(short, MOST_PLAIN)
     place = _place(diagnosis, head)
     if place and diagnosis.host:
         head, rest, beside = (_drop_host(text, diagnosis.host) for text in (head, rest, beside))
     first = diagnosis.first_line
     line = first.text if first is not None and diagnosis.citations else ""
+    for brief, path in paths:
+        rest = rest.replace(brief, path)
+    if unsaid := [path for _, path in paths if path not in line and path not in rest]:
+        rest = "; ".join(part for part in (rest, f"in full: {', '.join(unsaid)}") if part)
     headline = place + (lower_first(head) if place else capitalise(head))
     return PlainCause(headline, _clauses(rest, line), _clauses(beside, line))
+
+
+def _shorten_paths(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The text with `/lustre/fs4/…/__11_0.distcp` for a long path, and what each stands for: where it begins and what
+    the file is called tell a reader which it is."""
+    paths = []
+    for path in dict.fromkeys(_PATH.findall(text)):
+        begin, *between, end = path[1:].split("/")
+        brief = f"/{begin}/{between[0]}/…/{end}" if len(between) > 1 else path
+        if len(path) > LONGEST_PATH and len(brief) < len(path):
+            paths.append((brief, path))
+            text = text.replace(path, brief)
+    return text, paths
 
 
 def _drop_host(text: str, host: str) -> str:

@@ -23,6 +23,7 @@ from firstfault_tools.placement.table import Ranks
 MAX_LINES = 6_000
 SAMPLED_PREFIXES = 200
 _NAMED = expression(r"(?i)\branks?[ :=#_\[]{0,2}(\d{1,6})\b")
+_DEVICE = expression(r"\bdevice=['\"]?cuda:([1-9]\d?)\b")
 _HOST_IN_LINE = expression(
     r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
     r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
@@ -66,6 +67,8 @@ def find_place(examination: Examination, finding: Finding) -> FaultPlace:
     gpu = call_gpu(finding.gpu) or None
     if gpu is None and known.pci is not None:
         gpu = f"PCI {known.pci}"
+    if gpu is None and rank is not None:
+        gpu = _gpu_in_text(finding)
     process = Place(rank=rank, local_rank=known.local_rank, node_rank=known.node_rank, host=host)
     writer = process_of(replace(cited, rank=None))
     told = logs.placement.ranks_of(writer) if writer != NOWHERE else Ranks()
@@ -147,6 +150,12 @@ def _host_in_text(finding: Finding) -> str | None:
         if match is not None:
             return next(g for g in match.groups() if g is not None)
     return None
+
+
+def _gpu_in_text(finding: Finding) -> str | None:
+    """GPU that the deciding line prints as PyTorch's device. cuda:0 is also what a process sees that has one GPU."""
+    found = _DEVICE.search(finding.evidence[0].text[:2000]) if finding.evidence else None
+    return f"GPU {found[1]}" if found is not None else None
 
 
 def _host_of_rank(examination: Examination, rank: int | None) -> str | None:

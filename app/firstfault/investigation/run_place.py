@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from firstfault.investigation.blanks import find_value, name_node
+from firstfault.investigation.blanks import POD, find_value, name_node
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 
-NODE, POD, CODE, ENVIRONMENT, STORAGE = "node", "pod", "code", "environment", "storage"
+NODE, CODE, ENVIRONMENT, STORAGE = "node", "code", "environment", "storage"
 EVERY_NODE, EITHER = "every_node", "either"
 _PER_NODE = frozenset({NODE, ENVIRONMENT, STORAGE})
 """Places that are one host's, so that a pod or the node of the fault may stand for them."""

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from firstfault.investigation.stack import FrameworkTable
+from firstfault_tools.expressions import expression
 
 
 @lru_cache(maxsize=1)
@@ -32,13 +33,19 @@ def advised_for(advice: str) -> frozenset[str]:
 
 
 def suits(advice: str, runs_on: Collection[str]) -> bool:
-    """Advice is not for another scheduler than that of the job."""
-    return schedulers().fits(advised_for(advice), runs_on)
+    """Advice is not for another scheduler than that of the job, nor what this one does itself."""
+    return schedulers().fits(advised_for(advice), runs_on) and not _is_ruled_out(advice, runs_on)
+
+
+def _is_ruled_out(advice: str, runs_on: Collection[str]) -> bool:
+    """A scheduler of the job starts the containers, so that nobody starts one by hand."""
+    ruled = (str(schedulers().rows[name].get("rules_out", "")) for name in runs_on)
+    return any(words and expression(words).search(advice) for words in ruled)
 
 
 def keep_lines(command: str, runs_on: Collection[str]) -> str:
     """The lines of a command that are for the job's scheduler; each under its name where it may be either."""
-    if not advised_for(command):
+    if not advised_for(command) and not _is_ruled_out(command, runs_on):
         return command
     heads = {name: f"# {row['say']}" for name, row in schedulers().rows.items()}
     rows = [

@@ -5,11 +5,15 @@ Page, terminal and `watch` draw the same card.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from firstfault.investigation.diagnosis import Diagnosis, LedBy
+from firstfault.investigation.diagnosis import CitationKind, Diagnosis, LedBy
 from firstfault.investigation.headline import say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.waits import wait_in
@@ -19,18 +23,20 @@ from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
 from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.prefix import read_prefix
 
 GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 """Kinds in which the run goes on, so that its GPUs are not idle."""
 
 NO_PLACE = "not known (no rank or host is named in what was read)"
+REPORTED = "seen {who} ({why})"
+NOT_ITS_OWN = "no line that was read says whether the fault is its own"
 WHOLE_JOB = "the whole job ({why})"
-_OF_ALL = {
-    "metrics.": "the step numbers are those of all ranks together",
-    "question.": "no rank or host stands out in what was read",
-}
-"""How the rule of a fault begins that is no rank's, and why."""
 
+_TASK = expression(r"\btask \d{1,6} on [a-zA-Z][\w.-]{1,80}")
+"""As the records of Slurm are summed up."""
+
+MOST_PREFIX, MOST_SPEAKERS = 400, 6
 _ALIKE = expression(r"raised alike by (ranks [\d, -]{1,60}\d)")
 DECIDING = "Deciding line"
 """Name of the fact that the page leaves to the excerpt below the card."""
@@ -110,13 +116,52 @@ def _say_scope(diagnosis: Diagnosis) -> str:
     """Whom it strikes where it is no rank's or host's: all ranks alike, the whole job; else that it is not known."""
     if alike := _ALIKE.search(diagnosis.root_cause):
         return f"{alike[1]} alike (the same error: their common code, setting or input)"
-    if diagnosis.verdict is not Verdict.UNKNOWN:
-        for begins, why in _OF_ALL.items():
-            if (diagnosis.signature or "").startswith(begins):
-                return WHOLE_JOB.format(why=why)
-        if diagnosis.category is Category.SCHEDULER:
-            return WHOLE_JOB.format(why="the scheduler acts on all of it")
+    if named := _TASK.search(diagnosis.root_cause):
+        return named[0]
+    row = _find_scope(diagnosis)
+    who = _name_speakers(diagnosis)
+    if row.get("whole"):
+        seen = f"; seen {who}" if who else ""
+        return WHOLE_JOB.format(why=f"{row['why']}{seen}")
+    if who:
+        return REPORTED.format(who=who, why=row.get("why", NOT_ITS_OWN))
     return NO_PLACE
+
+
+@cache
+def _scopes() -> tuple[dict[str, Any], ...]:
+    told = Path(__file__).with_name("scopes.json").read_text(encoding="utf-8")
+    return tuple(json.loads(told))
+
+
+def _find_scope(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The first row of scopes.json that is of the rule, the page or the category; empty where none is."""
+    if diagnosis.verdict is Verdict.UNKNOWN:
+        return {}
+    pages = {c.page for c in diagnosis.citations if c.page}
+    category = diagnosis.category.value if diagnosis.category else ""
+    for row in _scopes():
+        rule = any(
+            (diagnosis.signature or "").startswith(begins) for begins in row.get("rules", ())
+        )
+        if rule or pages & set(row.get("pages", ())) or category in row.get("categories", ()):
+            return row
+    return {}
+
+
+def _name_speakers(diagnosis: Diagnosis) -> str:
+    """Who wrote what the verdict rests on: `by rank 11`, `on c1-15`; '' where nobody is named."""
+    first = [diagnosis.first_line.text] if diagnosis.first_line is not None else []
+    quotes = {c.n: c.quote for c in diagnosis.citations if c.kind is not CitationKind.PAGE}
+    main = [quotes[n] for h in diagnosis.hypotheses[:1] for n in h.for_ if n in quotes]
+    places = [read_prefix(text[:MOST_PREFIX])[0] for text in (*first, *main)]
+    if ranks := sorted({p.rank for p in places if p.rank is not None}):
+        several = "s" if len(ranks) > 1 else ""
+        return f"by rank{several} {', '.join(map(str, ranks[:MOST_SPEAKERS]))}"
+    if tasks := sorted({p.task for p in places if p.task is not None}):
+        return f"by task {tasks[0]}" if len(tasks) == 1 else ""
+    hosts = sorted({p.host or p.pod or "" for p in places} - {""})
+    return f"on {hosts[0]}" if len(hosts) == 1 else ""
 
 
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:

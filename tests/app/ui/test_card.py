@@ -15,7 +15,6 @@ from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceip
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
 from firstfault.investigation.next_action import ActionKind, choose_action, take_first
 from firstfault.ui.card import (
-    NO_PLACE,
     make_card,
     say_idle,
     say_where,
@@ -210,7 +209,6 @@ def test_phases_open_into_their_reasons(eight: Diagnosis) -> None:
         (11, "gpu-a17", 3, "3", "rank 11 on gpu-a17, GPU 3 (local rank 3)"),
         (11, None, None, None, "rank 11 (host not named in what was read)"),
         (None, "gpu-a17", None, None, "host gpu-a17"),
-        (None, None, None, None, NO_PLACE),
     ],
 )  # fmt: skip
 def test_what_is_not_known_of_the_place_is_said(
@@ -228,7 +226,9 @@ def test_what_is_not_known_of_the_place_is_said(
         ("metrics.divergence", Category.NUMERICAL, "the loss left 2", "the whole job"),
         ("slurm-time-limit", Category.SCHEDULER, "it reached its limit", "the whole job"),
         ("traceback.unhandled", Category.CODE_BUG, "ValueError: x; raised alike by ranks 0-15", "ranks 0-15 alike"),
-        ("disk-full", Category.ENVIRONMENT, "disk full", NO_PLACE),
+        ("disk-full", Category.ENVIRONMENT, "disk full", "seen by rank 5 (no line"),
+        ("loss-is-nan", Category.NUMERICAL, "the loss is NaN", "the whole job"),
+        ("slurm.oom", Category.OOM, "step 7.0 (task 13 on c1-15) held 167 GiB", "task 13 on c1-15"),
     ],
 )  # fmt: skip
 def test_whom_a_fault_strikes_is_said_where_no_rank_is_named(

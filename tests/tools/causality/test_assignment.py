@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from firstfault.workspace import Workspace
+from firstfault_tools.findings import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +155,45 @@ def test_a_file_server_that_answered_again_is_no_cause(workspace: Workspace, tmp
         path.write_text(text, encoding="utf-8")
         found = workspace.diagnose_paths([path])
         assert ((found.signature or "") == "kernel.nfs_hang") is cause, text
+
+
+_LOST, _LATER = "[Wed Mar 11 01:05:26 2026] ", "[Wed Mar 11 01:11:31 2026] "
+_OVER = [
+    ("nfs: server {} not responding, still trying", "nfs: server {} OK"),
+    ("Lustre: c: Connection to {} (at 10.0.0.1@o2ib) was lost; in progress", "Lustre: c: Connection restored to {} (at 10.0.0.1@o2ib)"),
+    ("libceph: osd{} 10.0.0.7:6805 session lost, hunting for new mon", "libceph: osd{} 10.0.0.7:6805 session established"),
+    ("mlx5_core 0000:{}a:00.0 ens1: Link down", "mlx5_core 0000:{}a:00.0 ens1: Link up"),
+    ("mlx5_core 0000:{}a:00.0 ib3: link down", "mlx5_core 0000:{}a:00.0 ib3: link up"),
+    ("ixgbe: ens{}: NIC Link is Down", "ixgbe: ens{}: NIC Link is Up"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lost", "well"), _OVER)
+def test_what_the_same_thing_recovered_from_is_over(
+    lost: str, well: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "dmesg-n7.txt"
+    told = []
+    for after in (well.format(2), well.format(3)):
+        path.write_text(f"{_LOST}{lost.format(2)}\n{_LATER}{after}\n", encoding="utf-8")
+        found = workspace.diagnose_paths([path])
+        over = "came back" in found.root_cause or found.verdict is not Verdict.FAULT
+        told.append((over, found.root_cause))
+    assert [over for over, _ in told] == [True, False], told
+
+
+def test_a_hot_module_says_why_the_link_is_lost(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "dmesg-n7.txt"
+    hot = (
+        "mlx5_core 0000:1a:00.0: Port module event[error]: module 3, Cable error, High Temperature"
+    )
+    down = "mlx5_core 0000:1a:00.0 ens1: Link down"
+    path.write_text(f"{_LOST}{down}\n{_LOST}{hot}\n", encoding="utf-8")
+    found = workspace.diagnose_paths([path])
+    assert found.signature == "kernel.nic_link_down", found.root_cause
+    assert "high temperature" in found.root_cause
+    cleared = (
+        "mlx5_core 0000:1a:00.0: temp_warn: High temperature on sensors with bit set 0x1 (cleared)"
+    )
+    path.write_text(f"{_LOST}{cleared}\n", encoding="utf-8")
+    assert workspace.diagnose_paths([path]).verdict is not Verdict.FAULT

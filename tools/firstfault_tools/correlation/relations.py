@@ -25,7 +25,9 @@ LIVE = "live"
 
 _MATCH = {"kinds", "not_kinds", "roles", "not_roles", "levels", "categories", "live", "outlived", "ranked", "facts"}  # fmt: skip
 _ROW = {"rule", "stage", "relation", "of", "by", "given", "same", "not_later_s", "within_lines", "later", "becomes", "adds", "reason"}  # fmt: skip
-_SHARED = {"host", "rank", "file"}
+_SHARED = {"host", "rank", "file", "subject"}
+_SUBJECTS = ("pci_address", "device", "server", "target")
+"""Facts that name what an event befell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,17 @@ def _share_host(of: Finding, by: Finding) -> bool:
     return not one or not other or same_host(one, other)
 
 
+def _share_subject(of: Finding, by: Finding) -> bool:
+    """What both name is the same thing, and both name something."""
+    named = [(of.fact(n), by.fact(n)) for n in _SUBJECTS if of.fact(n) and by.fact(n)]
+    return bool(named) and all(one == other for one, other in named)
+
+
 _SHARES: Mapping[str, Callable[[Finding, Finding], bool]] = {
     "host": _share_host,
     "rank": lambda of, by: of.rank == by.rank,
     "file": lambda of, by: {e.file for e in of.evidence} & {e.file for e in by.evidence} != set(),
+    "subject": _share_subject,
 }
 
 

@@ -28,6 +28,7 @@ from firstfault_tools.scheduler.kubernetes_description import (
 from firstfault_tools.scheduler.kubernetes_reasons import (
     explain_reason,
     name_pod,
+    say_reason,
 )
 
 # Without one of these nothing is found; "Reason:" and "Exit Code:" alone are too common in logs.
@@ -190,7 +191,7 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
             continue
         subject, node, message = _read_subject(rest, pod)
         who = f"Node {node}" if node else name_pod(subject)
-        title = f"{who}: {meaning.reading} ({event['reason']}: {message[:160]})"
+        title = say_reason(who, meaning, event["reason"], message)
         found.append(
             make_finding(
                 meaning,

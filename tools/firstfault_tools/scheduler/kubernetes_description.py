@@ -15,6 +15,7 @@ from firstfault_tools.scheduler.kubernetes_reasons import (
     explain_exit,
     explain_reason,
     name_pod,
+    say_reason,
 )
 
 COMMAND = expression(r"kubectl\b.*?\bdescribe\s+(?:pods?|po)[/ ]+(?P<pod>[a-z0-9][\w.-]{0,252})")
@@ -119,7 +120,8 @@ class _PodReader:
 
     def _note_pod(self, key: str, value: str, number: int, line: str) -> None:
         if key == "Message" and self.told and self.found and self.found[-1] is self.told:
-            self.found[-1] = _add_message(self.told, value)
+            said = quote_line(self.file, number, line, host=self.told.host)
+            self.found[-1] = _add_message(self.told, value, said)
         elif key in ("Reason", "Status") and value in _ENDS_OF_PODS:
             self.found.extend(_describe_pod(self.current, value, number, line, self.file))
             self.told = self.found[-1] if self.found else None
@@ -137,10 +139,18 @@ def find_containers(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     return reader.found
 
 
-def _add_message(finding: Finding, message: str) -> Finding:
-    """The finding about a pod with what the kubelet says of the reason."""
-    title = finding.reworded(f" ({finding.text(Fact.REASON)}: {message[:160]})")
-    return replace(finding, title=title, facts={**finding.facts, "message": message[:300]})
+def _add_message(finding: Finding, message: str, line: Evidence) -> Finding:
+    """The finding about a pod with what the kubelet says of the reason, whose line tells more than the reason's."""
+    reason = finding.text(Fact.REASON)
+    meaning = explain_reason(reason)
+    if meaning is None:
+        return finding
+    return replace(
+        finding,
+        title=say_reason(name_pod(finding.pod), meaning, reason, message),
+        evidence=(line, *finding.evidence),
+        facts={**finding.facts, "message": message[:300]},
+    )
 
 
 _SECTIONS = frozenset({
@@ -205,16 +215,15 @@ def _describe_pod(
     meaning = explain_reason(reason)
     if meaning is None:
         return []
-    opening = f"{name_pod(container.pod)}: {meaning.reading}"
     found = make_finding(
         meaning,
-        f"{opening} ({reason})",
+        say_reason(name_pod(container.pod), meaning, reason, None),
         (file, number, line),
         pod=container.pod,
         node=container.node,
         reason=reason,
     )
-    return [replace(found, opening=opening)]
+    return [found]
 
 
 def make_finding(

@@ -19,7 +19,7 @@ from firstfault_tools.scheduler.kubernetes_description import (
     describe_container,
     make_finding,
 )
-from firstfault_tools.scheduler.kubernetes_reasons import explain_reason, name_pod
+from firstfault_tools.scheduler.kubernetes_reasons import explain_reason, name_pod, say_reason
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_YAML = 4 * 1024 * 1024
@@ -139,7 +139,7 @@ def _read_pod(item: Mapping[str, Any], lines: Sequence[NumberedLine], file: str)
     meaning = explain_reason(reason) if reason else None
     if reason and meaning:
         message = _text(status.get("message"), 300)
-        title = f"{name_pod(pod)}: {meaning.reading} ({reason}{': ' + message if message else ''})"
+        title = say_reason(name_pod(pod), meaning, reason, message)
         place = (file, *_place(lines, pod, reason))
         found.append(make_finding(meaning, title, place, pod=pod, node=node, reason=reason))
     for key in ("initContainerStatuses", "containerStatuses"):
@@ -200,7 +200,7 @@ def _read_event(item: Mapping[str, Any], lines: Sequence[NumberedLine], file: st
     node = name if on_node else _text(_map(item, "source").get("host"))
     message = _text(item.get("message") or item.get("note"), 300) or ""
     who = f"Node {node}" if on_node else name_pod(name)
-    title = f"{who}: {meaning.reading} ({reason}: {message[:160]})"
+    title = say_reason(who, meaning, reason, message)
     place = (file, *_place(lines, name, reason))
     pod = None if on_node else name
     return [make_finding(meaning, title, place, pod=pod, node=node, reason=reason, message=message)]

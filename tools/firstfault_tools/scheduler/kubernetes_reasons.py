@@ -8,21 +8,29 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Level
 
 TABLE = Path(__file__).with_name("kubernetes_reasons.json")
 
 
+_NODES = expression(r"^\d+/\d+ nodes are available: ")
+_PREEMPTION = expression(r"\.? *preemption: .*$|\.$")
+_LACKS = "Insufficient "
+"""Words of the scheduler around what the nodes lack."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReasonMeaning:
     """kind: stable end of the finding's kind. category: None where it says that something ended, and not why.
-    reading: what happened, in words."""
+    reading: what happened, in words; brief: where a message says the rest."""
 
     kind: str
     level: Level
     category: Category | None
     reading: str
     confidence: Confidence
+    brief: str = ""
 
 
 @cache
@@ -34,7 +42,9 @@ def load_reasons() -> Mapping[str, ReasonMeaning]:
         level = Level(row["level"])
         sure = Confidence.CONFIRMED if level is Level.CAUSE else Confidence.LIKELY
         category = Category(row["category"])
-        meanings[reason] = ReasonMeaning(row["kind"], level, category, row["reading"], sure)
+        meanings[reason] = ReasonMeaning(
+            row["kind"], level, category, row["reading"], sure, row.get("brief", "")
+        )
     return meanings
 
 
@@ -65,3 +75,15 @@ def explain_exit(code: int | None) -> ReasonMeaning | None:
     # it says that the program ended, never why
     reading = "the program ended with an error; its own log has the reason"
     return ReasonMeaning("exited", Level.SYMPTOM, category, reading, sure)
+
+
+def say_reason(who: str, meaning: ReasonMeaning, reason: str, message: str | None) -> str:
+    """What befell a pod or node, with what the cluster says of it: of nodes that take no pod, what they lack first."""
+    told = _PREEMPTION.sub("", _NODES.sub("", message or ""))[:160]
+    if not told:
+        return f"{who}: {meaning.reading} ({reason})"
+    if not meaning.brief:
+        return f"{who}: {meaning.reading} ({reason}: {(message or '')[:160]})"
+    parts = sorted(told.split(", "), key=lambda part: _LACKS not in part)
+    first = parts[0].removeprefix("Pod ")
+    return f"{who}: {meaning.brief}, {', '.join((first, *parts[1:]))} ({reason})"

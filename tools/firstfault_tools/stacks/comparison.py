@@ -372,8 +372,9 @@ def _place(thread: ThreadStack) -> str:
 
 def _quotes(group: Group, limit: int = 8) -> tuple[Evidence, ...]:
     thread = group.threads[0]
-    lines = [(thread.at, thread.heading)]
-    lines += [(frame.at, frame.text or str(frame)) for frame in thread.frames[: limit - 1]]
+    # the frame says where it stands; the heading above it only which thread it is
+    lines = [(frame.at, frame.text or str(frame)) for frame in thread.frames[: limit - 1]]
+    lines.insert(1, (thread.at, thread.heading))
     return tuple(
         Evidence(thread.file, number, text, rank=thread.rank, host=thread.host)
         for number, text in lines

@@ -58,6 +58,8 @@ class Check:
     rest: bool = False
     silent: bool = False
     own: str = "a"
+    opening: str = ""
+    """What the one did, where the values by themselves say it to nobody."""
 
 
 CHECKS = (
@@ -97,6 +99,7 @@ CHECKS = (
         "it took another path through the code",
         Category.CODE_BUG,
         "collective-divergence",
+        opening="called another collective than the other {most} ranks",
     ),
     Check(
         "integers",
@@ -202,10 +205,13 @@ def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | N
     reason = solo_words(incident, few_ones.rank, odd) if few_ones.rank is not None else []
     have = "has" if len(ranks) == 1 else "have"
     others = "ranks have" if most > 1 else "rank has"
-    title = (
-        f"{few_ones.called()} {have} {check.what.format(value or 'other values')}, the other {most} "
-        f"{others} {usual or 'another'}: {check.means}"
+    values = (
+        f"{have} {check.what.format(value or 'other values')}, the other {most} "
+        f"{others} {usual or 'another'}"
     )
+    title = f"{few_ones.called()} {values}: {check.means}"
+    if check.opening:
+        title = f"{few_ones.called()} {check.opening.format(most=most)}: {check.means}; it {values}"
     if check.name == "collectives" and value != usual:
         title += explain_gathers(value, usual)
     if reason:

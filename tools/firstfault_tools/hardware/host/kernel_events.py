@@ -30,7 +30,17 @@ _OPTIONAL = expression(r"\[([^\[\]]*)\]")
 _FIELD = expression(r"\{(\w+)\}")
 _COUNTED = frozenset({"pid", "cpu", "sector", "count", "queue", "blocked_s", "stuck_s", "power_w"})
 # Rules of these kinds repeat with other numbers for the same thing; one finding each is enough.
-_KEY_FIELDS = ("process", "pid", "pci_address", "device", "port", "server", "controller", "cpu")
+_KEY_FIELDS = (
+    "process",
+    "pid",
+    "pci_address",
+    "device",
+    "port",
+    "server",
+    "target",
+    "controller",
+    "cpu",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +131,16 @@ def find_kernel_events(lines: Sequence[NumberedLine], file: str) -> tuple[Findin
         replace(finding, facts={**finding.facts, "count": counts[key]})
         for key, finding in found.items()
     ]
-    explained = explain_memory_kills(counted)
-    return tuple(_weigh_link(finding, explained) for finding in explained)
+    return tuple(map(_weigh_link, explain_memory_kills(counted)))
 
 
-def _weigh_link(finding: Finding, beside: Sequence[Finding]) -> Finding:
-    """A link that is down while the machine starts, or that came back, is no cause by itself."""
+def _weigh_link(finding: Finding) -> Finding:
+    """A link that is down while the machine starts is no cause."""
     if finding.kind not in ("kernel.nic_link_down", "kernel.eth_link_down"):
         return finding
     boot_s = finding.number(Fact.SINCE_BOOT_S)
     if boot_s is not None and boot_s < STARTUP_S:
         return replace(finding, level=Level.CONTEXT, title=f"{finding.title} (during start-up)")
-    came_back = any(
-        other.kind == "kernel.nic_link_up"
-        and other.pci_address == finding.pci_address
-        and other.evidence[-1].line > finding.evidence[-1].line
-        for other in beside
-    )
-    if came_back:
-        return replace(finding, level=Level.FAILURE, title=f"{finding.title}; it came back later")
     return finding
 
 
