@@ -149,3 +149,6 @@ def main() -> None:
         click.echo(f"firstfault: could not analyse: {said}", err=True)
         click.echo("Run again as `firstfault -v ...` for the details, and report it.", err=True)
         sys.exit(4)
+    finally:
+        # nor is it looked through at the end, twice, before the memory goes back as a whole
+        gc.freeze()

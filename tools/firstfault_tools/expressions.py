@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, AnyStr, cast
 
 _METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
@@ -150,6 +150,12 @@ class _Expression:
         return find
 
 
+@lru_cache(maxsize=4_096)
+def _numbers(compiled: Any) -> dict[str, int]:
+    """Groups of a pattern by name; google-re2 asks its library anew for every group of every match."""
+    return cast("dict[str, int]", compiled.groupindex)
+
+
 @cache
 def _match_class() -> Any:
     """google-re2's match, asked like that of `re`: places by a group's name as well."""
@@ -161,7 +167,7 @@ def _match_class() -> Any:
         __slots__ = ()
 
         def span(self, group: int | str = 0) -> tuple[int, int]:
-            number = self.re.groupindex[group] if isinstance(group, str) else group
+            number = _numbers(self._regexp)[group] if isinstance(group, str) else group
             found: tuple[int, int] = super().span(number)
             return found
 
@@ -171,12 +177,22 @@ def _match_class() -> Any:
         def end(self, group: int | str = 0) -> int:
             return self.span(group)[1]
 
+        def __getitem__(self, group: int | str) -> Any:
+            number = _numbers(self._regexp).get(group, -1) if isinstance(group, str) else group
+            return super().__getitem__(number)
+
+        def groupdict(self, default: Any = None) -> dict[str, Any]:
+            told = (
+                (name, super(LinearMatch, self).__getitem__(n))
+                for name, n in _numbers(self._regexp).items()
+            )
+            return {name: default if text is None else text for name, text in told}
+
     return LinearMatch
 
 
 def _alike(match: Any) -> Any:
-    if match is not None:
-        match.__class__ = _match_class()
+    match.__class__ = _match_class()
     return match
 
 
@@ -185,19 +201,26 @@ def _as_re(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     Half of a surrogate pair, for which UTF-8 has no bytes, is read as a question mark.
     """
-    make = method
     if name in _TEXT_SECOND:
-        make = partial(_replace, method)
-    elif name == "finditer":
-        make = lambda *given: map(_alike, method(*given))  # noqa: E731
-    elif name in ("search", "match", "fullmatch"):
-        make = lambda *given: _alike(method(*given))  # noqa: E731
 
-    def call(*given: Any, **named: Any) -> Any:
-        given = tuple(make_encodable(g) if isinstance(g, str) else g for g in given)
-        return make(*given, **named)
+        def change(new: Any, text: Any, *more: Any, **named: Any) -> Any:
+            return _replace(method, _encodable(new), _encodable(text), *more, **named)
 
-    return call
+        return change
+    if name == "finditer":
+        return lambda text, *more: map(_alike, method(_encodable(text), *more))
+    if name not in ("search", "match", "fullmatch"):
+        return lambda text, *more: method(_encodable(text), *more)
+
+    def find(text: Any, *more: Any) -> Any:
+        found = method(_encodable(text), *more)
+        return None if found is None else _alike(found)
+
+    return find
+
+
+def _encodable(given: Any) -> Any:
+    return make_encodable(given) if isinstance(given, str) else given
 
 
 def _replace(method: Callable[..., Any], new: Any, *given: Any, **named: Any) -> Any:

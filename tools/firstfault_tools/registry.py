@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import cache_from_source
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from firstfault_tools.artefact import Artefact as Artefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Json
+from firstfault_tools.knowledge.pack import load_rows
+from firstfault_tools.log.kept import fold_bytes, fold_lines
 from firstfault_tools.roles import Role
 
 EMPTY_FILE = "empty file"
@@ -113,21 +118,33 @@ class ReaderSigns:
     module: str
     signs: tuple[str, ...]
 
-    def may_know(self, name: str, head: bytes) -> bool:
-        """Whether the reader has to look at the artefact."""
-        return not self.signs or any(_holds_sign(sign, name.lower(), head) for sign in self.signs)
+    def may_know(self, name: str, head: bytes, shapes: bytes) -> bool:
+        """Whether the reader has to look at the artefact. shapes: the lines of the head, folded."""
+        return not self.signs or any(
+            _holds_sign(sign, name.lower(), head, shapes) for sign in self.signs
+        )
 
 
-def _holds_sign(sign: str, name: str, head: bytes) -> bool:
+def _holds_sign(sign: str, name: str, head: bytes, shapes: bytes) -> bool:
     if sign.startswith("name:"):
         return sign[5:] in name
     if sign.startswith("re:"):
-        return re.search(sign[3:].encode(), head) is not None
-    return sign.encode("latin-1") in head
+        return _sign_pattern(sign[3:]).search(head) is not None
+    text = sign.encode("latin-1")
+    if b"\n" in text:
+        return text in head
+    return fold_bytes(text) in shapes and text in head
 
 
-_READER, _CALCULATOR = b"\nREADER = ", b"\nCALCULATOR = "
-_IN_LINES, _IN_INCIDENT = b"\ndef find_in_lines(", b"\ndef find_in_incident("
+@cache
+def _sign_pattern(sign: str) -> re.Pattern[bytes]:
+    return expression(sign.encode())
+
+
+_READER, _CALCULATOR = "\nREADER = ", "\nCALCULATOR = "
+_IN_LINES, _IN_INCIDENT = "\ndef find_in_lines(", "\ndef find_in_incident("
+_MARKS = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
+_GIVEN = ("GATE", "SIGNS", "BESIDE")
 _WORDS = re.compile(rb"\n(GATE|SIGNS|BESIDE) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
 
 
@@ -135,7 +152,7 @@ _WORDS = re.compile(rb"\n(GATE|SIGNS|BESIDE) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #
 class _Module:
     """What a module's text tells of it."""
 
-    marks: frozenset[bytes]
+    marks: frozenset[str]
     gate: tuple[str, ...]
     signs: tuple[str, ...]
     beside: tuple[str, ...]
@@ -150,32 +167,38 @@ def _modules() -> Mapping[str, _Module]:
     """
     import firstfault_tools
 
-    found: dict[str, _Module] = {}
-    marks = (_READER, _CALCULATOR, _IN_LINES, _IN_INCIDENT)
-    root = firstfault_tools.__path__[0]
-    for parts in sorted(_walk(root), key=lambda p: (p[0], len(p), p)):
-        with open(os.path.join(root, *parts), "rb") as stream:
-            source = stream.read()
-        words = {m[1]: tuple(ast.literal_eval(m[2].decode())) for m in _WORDS.finditer(source)}
-        name = ".".join((firstfault_tools.__name__, *parts))[: -len(".py")]
-        found[name] = _Module(
-            marks=frozenset(mark for mark in marks if mark in source),
-            gate=words.get(b"GATE", ()),
-            signs=words.get(b"SIGNS", ()),
-            beside=words.get(b"BESIDE", ()),
-        )
-    return MappingProxyType(found)
+    root = Path(firstfault_tools.__path__[0])
+    rows = load_rows(root, ".py", lambda file: _read_module(file, root), _kept_beside(root))
+    rows.sort(key=lambda row: (row["parts"][0], len(row["parts"]), row["parts"]))
+    return MappingProxyType(
+        {
+            ".".join((firstfault_tools.__name__, *row["parts"]))[: -len(".py")]: _Module(
+                frozenset(row["marks"]), *(tuple(row[name]) for name in _GIVEN)
+            )
+            for row in rows
+            if not row["parts"][-1].startswith("_")
+        }
+    )
 
 
-def _walk(root: str) -> Iterator[tuple[str, ...]]:
-    """Modules below the package, as parts of their paths; those that begin with an underscore are passed over."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        inside = os.path.relpath(folder, root).split(os.sep) if folder != root else []
-        yield from ((*inside, n) for n in files if n.endswith(".py") and not n.startswith("_"))
+def _kept_beside(root: Path) -> Path | None:
+    """Where it is kept what the modules define: with their bytecode, since it goes stale as that does."""
+    if sys.dont_write_bytecode:
+        return None
+    return Path(cache_from_source(str(root / "__init__.py"))).with_name("modules.json")
 
 
-def _modules_with(mark: bytes) -> Iterator[tuple[str, Any]]:
+def _read_module(file: Path, root: Path) -> dict[str, Any]:
+    source = file.read_bytes()
+    words = {m[1].decode(): list(ast.literal_eval(m[2].decode())) for m in _WORDS.finditer(source)}
+    return {
+        "parts": file.relative_to(root).parts,
+        "marks": [mark for mark in _MARKS if mark.encode() in source],
+        **{name: words.get(name, []) for name in _GIVEN},
+    }
+
+
+def _modules_with(mark: str) -> Iterator[tuple[str, Any]]:
     for name, module in _modules().items():
         if mark in module.marks:
             yield name, importlib.import_module(name)
@@ -189,7 +212,8 @@ def readers() -> tuple[Reader, ...]:
 
 def readers_for(name: str, head: bytes) -> tuple[Reader, ...]:
     """Readers that may know an artefact, by name of the reader; only their modules are imported."""
-    asked = (s.module for s in _reader_signs() if s.may_know(name, head))
+    shapes = b"\n".join(fold_lines(head))
+    asked = (s.module for s in _reader_signs() if s.may_know(name, head, shapes))
     found: list[Reader] = [importlib.import_module(module).READER for module in asked]
     return tuple(sorted(found, key=lambda r: r.name))
 

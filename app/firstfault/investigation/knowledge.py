@@ -15,8 +15,9 @@ from firstfault.grounding.quotes import flatten
 from firstfault.investigation.precision import PrecisionTable
 from firstfault.investigation.stack import FrameworkTable
 from firstfault_tools.collectives.environment import known_variables
-from firstfault_tools.knowledge.pack import load_rows, read_yaml
+from firstfault_tools.knowledge.pack import load_made, load_rows, read_yaml
 from firstfault_tools.knowledge.page import Page, load_pages
+from firstfault_tools.log.literals import read_literals, write_literals
 from firstfault_tools.log.scan import build_set
 from firstfault_tools.log.signature import SignatureSet, load_signatures
 
@@ -68,8 +69,12 @@ def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None =
         for row in load_rows(folder / "tables", ".yaml", read, pack("tables"))
         if isinstance(row["content"], dict)
     }
+    signatures = build_set(load_signatures(folder / "signatures", pack("signatures")))
+    # the scanner's own marks stand in no file of signatures
+    marks = signatures.marks
+    read_literals(load_made(marks, lambda: write_literals(marks), pack("marks")))
     return Knowledge(
-        signatures=build_set(load_signatures(folder / "signatures", pack("signatures"))),
+        signatures=signatures,
         pages=load_pages(folder / "pages", pack("pages")),
         variables=frozenset(known_variables()),
         artefacts=tuple(extra.get("next_artefacts", {}).get("rules", ())),

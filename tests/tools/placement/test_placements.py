@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.log import prefix
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_file_name, read_forms, read_prefix
 from firstfault_tools.log.scan import build_set, scan_file
@@ -35,6 +36,14 @@ def test_prefix(row: dict[str, Any]) -> None:
         assert row["text"][body:] == row["body"]
 
 
+def test_one_automaton_of_all_forms_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked once many lines were read; what it leaves out would not have matched."""
+    texts = [row["text"] for row in TABLE["prefixes"]]
+    alone = [prefix._read_head.__wrapped__(text) for text in texts]
+    monkeypatch.setattr(prefix, "WORTH_A_SET", 0)
+    assert [prefix._read_head.__wrapped__(text) for text in texts] == alone
+
+
 @pytest.mark.parametrize("row", TABLE["files"], ids=lambda row: row["text"])
 def test_file_name(row: dict[str, Any]) -> None:
     assert told(read_file_name(row["text"])) == row["place"]
@@ -45,6 +54,12 @@ def read_job(log: str, folder: Path) -> PlacementTable:
     path.write_text(log, encoding="utf-8")
     signatures = build_set(())
     return LogIncident((scan_file(path, "train.log", signatures),), signatures).placement
+
+
+def test_a_log_of_one_rank_tells_its_place_behind_many_like_lines(tmp_path: Path) -> None:
+    steps = "".join(f"[rank5]: step {n} loss 2.{n}\n" for n in range(50))
+    table = read_job(f"{steps}[rank5]: starts, host=node-07\n{steps}", tmp_path)
+    assert table.ranks_on["node-07"] == {5}
 
 
 @pytest.mark.parametrize("row", TABLE["jobs"], ids=lambda row: row["name"])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
 from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import Line
-from firstfault_tools.log.scan import make_line
 
 WINDOW = 400
 """Last lines of progress that are looked at."""
@@ -154,6 +154,8 @@ def _halt(reader: ProgressReader, rows: Sequence[Progress], values: Sequence[str
 
 def _stands(reader: ProgressReader, rows: Sequence[Progress], values: Sequence[str]) -> bool:
     """One speaker prints the last counter again and again, the earlier ones not."""
+    if values.count(values[-1]) < STANDING_LINES:
+        return False
     who = [reader.line(p).place.key for p in rows]
     counts = Counter(zip(values, who, strict=True))
     end = max((n for (value, _), n in counts.items() if value == values[-1]), default=0)
@@ -165,19 +167,23 @@ def _quiet_s(
     reader: ProgressReader, rows: Sequence[Progress], after: Sequence[tuple[int, str]]
 ) -> float:
     """Seconds that the log goes on after its last step, where that is far longer than a step takes; else 0."""
-    times = [t for p in rows if (t := reader.line(p).time) is not None]
     digest = reader.digest
     told = [text[:MAX_CHARS] for _, text in after if text.strip()]
     if len(told) <= LAST_LINES and any(map(_LIFE.search, told)):
         return 0.0
-    later = [
-        t
-        for number, text in after
-        if (t := make_line(digest.file, number, text, digest.year).time) is not None
-    ]
-    if len(times) < LEAST_COUNTERS or not later:
+    later = _first_time(reversed(after), digest.year)
+    last = _first_time(((p.number, p.text) for p in reversed(rows)), digest.year)
+    if later is None or last is None or later - last <= QUIET_S:
+        return 0.0
+    times = [t for p in rows if (t := read_time(p.text, digest.year)) is not None]
+    if len(times) < LEAST_COUNTERS:
         return 0.0
     gaps = [b - a for a, b in pairwise(times) if b > a]
     usual = median(gaps) if gaps else 0.0
-    quiet = later[-1] - times[-1]
-    return quiet if quiet > max(QUIET_S, QUIET_STEPS * usual) else 0.0
+    quiet = later - last
+    return quiet if quiet > QUIET_STEPS * usual else 0.0
+
+
+def _first_time(lines: Iterable[tuple[int, str]], year: int) -> float | None:
+    """The time of the first line that tells one."""
+    return next((t for _, text in lines if (t := read_time(text, year)) is not None), None)

@@ -195,8 +195,9 @@ class LogIncident:
         """Which part the log plays."""
         if file not in self._roles:
             reader = self.progress[file]
-            works = reader.finished_at() is not None or self.advances[file] is not None
-            self._roles[file] = read_role(reader.digest, reader.trained(), works)
+            trains = reader.trained()
+            works = trains or reader.finished_at() is not None or self.advances[file] is not None
+            self._roles[file] = read_role(reader.digest, trains, works)
         return self._roles[file]
 
     @cached_property

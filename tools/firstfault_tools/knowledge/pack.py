@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,16 @@ def load_rows(
         rows = [read(folder / row[0]) for row in stamp]
         _write_pack(pack, stamp, rows)
     return rows
+
+
+def load_made(made_from: Sequence[str], make: Callable[[], type_row], pack: Path | None) -> type_row:
+    """What `make` makes of texts, from `pack` where it was made of the same."""
+    stamp = list(made_from)
+    rows = _read_pack(pack, stamp)
+    if rows is None:
+        rows = [make()]
+        _write_pack(pack, stamp, rows)
+    return rows[0]
 
 
 def _list_files(folder: str, suffix: str, inside: str = "") -> Iterator[list[Any]]:
@@ -58,7 +68,7 @@ def read_yaml(text: str) -> Any:
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _read_pack(pack: Path | None, stamp: list[list[Any]]) -> list[type_row] | None:
+def _read_pack(pack: Path | None, stamp: list[Any]) -> list[type_row] | None:
     if pack is None or not pack.is_file():
         return None
     try:
@@ -71,7 +81,7 @@ def _read_pack(pack: Path | None, stamp: list[list[Any]]) -> list[type_row] | No
     return rows
 
 
-def _write_pack(pack: Path | None, stamp: list[list[Any]], rows: list[type_row]) -> None:
+def _write_pack(pack: Path | None, stamp: list[Any], rows: list[type_row]) -> None:
     if pack is None:
         return
     try:

@@ -8,16 +8,22 @@ from functools import lru_cache
 
 from firstfault_tools.expressions import expression
 
+HEAD = 160
+"""Characters in which a stamp begins; each pattern is bounded, so that `re` may look through all of them."""
+
 _ISO = expression(
     r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ,](?P<h>\d\d):(?P<mi>\d\d)(?::(?P<s>\d\d))?"
-    r"(?P<f>[.,]\d{1,9})?(?P<z>Z|[+-]\d\d:?\d\d)?"
+    r"(?P<f>[.,]\d{1,9})?(?P<z>Z|[+-]\d\d:?\d\d)?",
+    short=HEAD,
 )
 _GLOG = expression(
-    r"\[?[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>\.\d{1,9})?"
+    r"\[?[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>\.\d{1,9})?",
+    short=HEAD,
 )
 _SYSLOG = expression(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-    r" +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?: (?P<y>20\d\d))?"
+    r" +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?: (?P<y>20\d\d))?",
+    short=HEAD,
 )
 _MONTHS = {
     m: i + 1
@@ -33,7 +39,7 @@ def read_time(text: str, year: int) -> float | None:
     `year` fills in for formats that print none (glog, syslog). No zone means UTC: order matters here,
     not the wall clock.
     """
-    head = text[:160]
+    head = text[:HEAD]
     match = _ISO.search(head)
     if match is not None:
         return _seconds(match, int(match["y"]), int(match["mo"]))

@@ -17,14 +17,19 @@ SPLIT_BYTES = 64 * 1024 * 1024
 """Text of this many bytes stays split in memory over all digests; older runs are split again."""
 
 
+def fold_bytes(data: bytes) -> bytes:
+    """A text with a 0 for each of its digits."""
+    return data.translate(_DIGITS)
+
+
 def fold_lines(data: bytes) -> set[bytes]:
     """Each line once of those that differ in digits alone: a fiftieth of a long log."""
-    return set(data.translate(_DIGITS).split(b"\n"))
+    return set(fold_bytes(data).split(b"\n"))
 
 
 def fold_digits(word: str) -> bytes:
     """A word as it stands in folded lines."""
-    return word.encode(errors="replace").translate(_DIGITS)
+    return fold_bytes(word.encode(errors="replace"))
 
 
 class Run:

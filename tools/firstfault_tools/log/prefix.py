@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.place import NOWHERE, Place
@@ -25,6 +25,9 @@ HEAD = 400
 """Characters of a line in which its writer is told."""
 
 MOST_PREFIXES = 8
+WORTH_A_SET, SET_MEMORY = 2_000, 64 << 20
+"""Lines after which one automaton of all forms, of so many bytes at most, is worth its making."""
+
 ERROR_CODE = expression(r"E[A-Z]\d{4}(?=:|$)|ERR\d{4,5}(?=:|$)")
 """Codes of CANN and of the Ascend extension that begin a message where others put a host."""
 
@@ -91,6 +94,37 @@ def _forms_at(first: str) -> tuple[Form, ...]:
     return tuple(f for f in read_forms("prefixes") if not f.begins or (first and first in f.begins))
 
 
+_LOOKAHEAD = expression(
+    r"\(\?[=!](?:[^()\\\[]|\\.|\[[^\]]*\]|\((?:[^()\\\[]|\\.|\[[^\]]*\])*\))*\)"
+)
+
+
+@cache
+def _form_set() -> Any:
+    """One automaton of all forms of prefixes; without what they look ahead for, so it finds too many, never too few."""
+    import re2
+
+    options = re2.Options()
+    options.max_mem = SET_MEMORY
+    options.log_errors = False
+    forms = re2.Set.MatchSet(options)
+    for form in read_forms("prefixes"):
+        flags = "(?i)" if form.pattern.flags & re.I else ""
+        forms.Add(flags + _LOOKAHEAD.sub("", form.pattern.pattern))
+    forms.Compile()
+    return forms
+
+
+def _possible_forms(head: str, offset: int) -> Iterable[Form]:
+    """Forms of which one may stand at an offset, in their order."""
+    rest = head[offset:]
+    # other characters are of other classes to `re` than to google-re2
+    if _read_head.cache_info().misses < WORTH_A_SET or not (rest.isascii() and rest.isprintable()):
+        return _forms_at(rest[:1].strip() or rest.lstrip()[:1])
+    forms = read_forms("prefixes")
+    return [forms[index] for index in sorted(_form_set().Match(rest) or ())]
+
+
 def read_prefix(text: str) -> tuple[Place, int]:
     """Place of the writer of a normalised line, and the offset at which its body begins."""
     return _read_head(text[:HEAD])
@@ -116,7 +150,7 @@ def _read_head(head: str) -> tuple[Place, int]:
 
 def _peel(head: str, offset: int, facts: Facts) -> tuple[Form, int] | None:
     """The form of the prefix at an offset and its end; what it tells is noted."""
-    for form in _forms_at(head[offset : offset + 1].strip() or head[offset:].lstrip()[:1]):
+    for form in _possible_forms(head, offset):
         match = form.pattern.match(head, offset)
         if match is None or match.end() == offset:
             continue

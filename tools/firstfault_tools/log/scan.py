@@ -39,7 +39,7 @@ SETTLED_HITS = 10
 
 SETTLED_MARKS = 4_000
 UNGATED_BYTES = 384 * 1024
-"""Logs up to this size are tried without a gate: building one takes longer."""
+"""A log up to this size is tried without a gate, as building one takes longer; many logs share one."""
 
 SAMPLE_BYTES = 4 * 1024
 
@@ -119,7 +119,7 @@ def scan_file(
 
 def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
     """Scan one part of a log; line numbers count from the part's first line."""
-    gated = part.size > UNGATED_BYTES
+    gated = part.size > UNGATED_BYTES or not part.budget.complete
     redactions: Counter[str] = Counter()
     keeper = Keeper(part.budget, part.wrapped, part.start == 0, part.end >= part.size, redactions)
     scan = _Scan(part, signatures, OpenGate(signatures.gates) if gated else None, keeper)

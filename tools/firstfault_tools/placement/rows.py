@@ -32,6 +32,14 @@ LABELLED_LINES = 400
 """First lines of each log in which labels of workers are looked for."""
 
 LONGEST = 2_000
+ALIKE = 8
+"""Lines in succession that tell the same place after which the prefixes of a log of one rank are read no further."""
+
+_TOLD = (
+    "rank ", "rank=", "rank:", "Rank ", "RANK", "local", "Local", "LOCAL", "host", "Host", "HOST", "node", "Node", "NODE",
+    "gpu", "GPU", "cuda", "device", "Device", "PCI", "bus", "Bus", "->", "rocess",
+)  # fmt: skip
+"""One of them stands in every line whose text behind the prefix tells of a place."""
 
 _COMM = expression(
     r"(?:^|[\s|:])(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[(?P<dev>\d+)\].*?"
@@ -98,6 +106,9 @@ _TASKS = expression(
 """Tasks that srun ended on a host, and a line of NCCL behind the label of its task."""
 
 _OWN_RANK = expression(r"\W{0,2}(?:global[_ ])?rank[ =:]{1,2}(?P<rank>\d{1,6})\b")
+_HOST_WORDS = ("node", "Node", "host", "Host")
+"""One of them stands in every line that names a node and its ranks; most lines hold none."""
+
 _NODE_RANKS = expression(
     rf"^\s*(?:\[[^\]]{{0,80}}\]:?\s*)?(?:node|host) (?P<host>{_NAME})\s+(?=rank)"
 )
@@ -127,8 +138,7 @@ def read_table(incident: PlacedLogs) -> PlacementTable:
     unranked: set[Place] = set()
     for digest in incident.digests:
         table.locals_seen |= set(digest.locals)
-        for text in _choose_lines(digest):
-            _read_line(text, digest, table, unranked)
+        _read_lines(digest, table, unranked)
     _judge_labels(incident, table)
     _read_tasks(incident, table)
     for file, text in _choose_words(incident):
@@ -296,10 +306,30 @@ def _choose_lines(digest: FileDigest) -> Iterator[str]:
                 yield text
 
 
-def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: set[Place]) -> None:
-    if (ray := _RAY.search(text)) is not None:
+def _read_lines(digest: FileDigest, table: PlacementTable, unranked: set[Place]) -> None:
+    one = _is_of_one_rank(digest)
+    last, alike = None, 0
+    for text in _choose_lines(digest):
+        if one and alike >= ALIKE and not any(word in text for word in _TOLD):
+            continue
+        place = _read_line(text, digest, table, unranked)
+        alike = alike + 1 if place == last else 0
+        last = place
+
+
+def _is_of_one_rank(digest: FileDigest) -> bool:
+    """One rank speaks in the whole log."""
+    alone = len(digest.ranks) == 1 or (not digest.ranks and digest.name_rank is not None)
+    return alone and not digest.locals
+
+
+def _read_line(
+    text: str, digest: FileDigest, table: PlacementTable, unranked: set[Place]
+) -> Place | None:
+    """The place that the line's prefix tells; it and what the text behind it tells are noted."""
+    if "world_rank=" in text and (ray := _RAY.search(text)) is not None:
         table.add(Place(int(ray["rank"]), int(ray["local"]), host=ray["host"], pid=int(ray["pid"])))
-        return
+        return None
     place, body = read_prefix(text)
     if place.rank is None and place.host and (own := _OWN_RANK.match(text, body)) is not None:
         table.ranks_on[place.host].add(int(own["rank"]))
@@ -314,6 +344,13 @@ def _read_line(text: str, digest: FileDigest, table: PlacementTable, unranked: s
     _read_gpus(text, table)
     if "local_rank: " in text and (seat := _SEAT.search(text)) is not None:
         table.add(Place(int(seat["rank"]), int(seat["local"]), host=seat["host"]), digest.file)
+    if any(word in text for word in _HOST_WORDS):
+        _read_hosts(text, table)
+    return place
+
+
+def _read_hosts(text: str, table: PlacementTable) -> None:
+    """Ranks beside the name of their host."""
     for match in _ON_NODE.finditer(text):
         table.ranks_on[match["host"]].add(int(match["rank"]))
     if (node := _NODE_RANKS.match(text)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firstfault_tools.hardware.host.listings import READER, SIGNS
+from firstfault_tools.log.kept import fold_lines
 from firstfault_tools.registry import ReaderSigns
 
 DF = "Filesystem      Size  Used Avail Use% Mounted on\n/dev/md0         14T  8.1T  5.7T  59% /scratch\n"
@@ -17,8 +18,17 @@ STATUS = (
 @pytest.mark.parametrize("text", [DF, PS, STATUS])
 def test_listings_are_known(text: str) -> None:
     head = text.encode()
-    assert ReaderSigns("x", SIGNS).may_know("x.txt", head)
+    assert ReaderSigns("x", SIGNS).may_know("x.txt", head, b"\n".join(fold_lines(head)))
     assert READER.recognise("x.txt", head)
+
+
+@pytest.mark.parametrize("sign", ["v1.28 of", "one\ntwo", "re:(?m)^x\\d", "name:dump"])
+def test_signs_are_seen_in_folded_lines(sign: str) -> None:
+    """What differs in digits alone is no sign; one over two lines is looked for in the text."""
+    for head, known in ((b"a v1.28 of\none\ntwo\nx7", True), (b"a v1.29 of\none two ax7", False)):
+        shapes = b"\n".join(fold_lines(head))
+        name = "dump.txt" if known else "log.txt"
+        assert ReaderSigns("x", (sign,)).may_know(name, head, shapes) is known
 
 
 def test_a_log_is_none() -> None:
