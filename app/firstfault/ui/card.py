@@ -164,6 +164,10 @@ def _name_speakers(diagnosis: Diagnosis) -> str:
     return f"on {hosts[0]}" if len(hosts) == 1 else ""
 
 
+ACCOUNTED = "slurm."
+"""Kinds that rest on a row of a job's account, which holds its start before its end."""
+
+
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
     """(seconds since the epoch, whether only about then) of the deciding line, else of its chain."""
     span = diagnosis.input.time_range
@@ -171,6 +175,10 @@ def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
     if span is None or first is None:
         return None, False
     year = int(span[0][:4])
+    if (diagnosis.signature or "").startswith(ACCOUNTED):
+        cells = first.text.replace("|", " ").split()
+        times = [at for cell in cells if (at := read_time(cell, year)) is not None]
+        return max(times, default=None), False
     if (at := read_time(first.text, year)) is not None:
         return at - read_wait(diagnosis), False
     # a watchdog nearby reports what began when its wait did

@@ -259,6 +259,19 @@ def test_a_fault_that_a_watchdog_reports_is_as_old_as_its_wait(
     assert ("later)" in since) is (waited > 0)
 
 
+@pytest.mark.parametrize("mark", ["|", "   "])
+def test_a_job_that_ended_is_as_old_as_its_end(eight: Diagnosis, mark: str) -> None:
+    row = mark.join(
+        ("90217", "CANCELLED", "2026-02-18T01:10:00", "2026-02-18T03:20:00", "02:10:00")
+    )
+    told = replace(
+        eight, signature="slurm.cancelled", first_line=FirstLine("sacct.txt", 2, row),
+        input=receipt(eight, time_range=("2026-02-18T01:00:00Z", "2026-02-18T03:30:00Z")),
+    )  # fmt: skip
+    at, _ = time_of_fault(told)
+    assert at == datetime(2026, 2, 18, 3, 20, tzinfo=UTC).timestamp()
+
+
 def test_a_healthy_card_is_not_graded_and_asks_for_nothing(eight: Diagnosis) -> None:
     card = make_card(replace(eight, verdict=Verdict.HEALTHY, confidence=Confidence.LIKELY))
     assert (card.certainty, card.action) == (HEALTHY_CERTAINTY, None)

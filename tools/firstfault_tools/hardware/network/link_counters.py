@@ -108,7 +108,7 @@ def check_counters(counters: Sequence[Counter], file: str) -> tuple[Finding, ...
             found.append(
                 Finding(
                     kind="network.link_errors",
-                    title=f"{link}: link errors ({shown}): a cable, connector or transceiver that damages packets",
+                    title=f"{link}: link errors ({shown}): a bad cable or transceiver damages packets",
                     level=Level.CONTEXT if few else Level.CAUSE,
                     category=Category.HARDWARE,
                     confidence=Confidence.POSSIBLE if few else Confidence.LIKELY,
