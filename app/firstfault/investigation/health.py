@@ -27,6 +27,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
+from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.registry import EMPTY_FILE
@@ -155,6 +156,11 @@ def prove_health(
     return HealthProof(checks, ground, step, suspicious)
 
 
+SPAN_LINES, DAYS_APART_S = 60, 86_400.0
+"""Lines at both ends of a log in which its times are looked for; seconds between two logs that are no two ranks of one
+job, nor its launcher and its ranks."""
+
+
 @dataclass(slots=True)
 class _Ends:
     """How the logs of a run end. going: whose work goes on; hollow: whose good end only a launcher reports."""
@@ -199,6 +205,7 @@ def _check_end(
     ]
     ends = _read_ends(logs, runs)
     halted = ends.halted if ends.finished else [*ends.halted, *_lagging(ends.going)]
+    halted = [*halted, *_silent_apart(logs, runs)]
     last = max((a for _, a in ends.going), key=lambda a: a.counter or 0, default=None)
     step = last.counter if last is not None else None
     if halted:
@@ -242,6 +249,30 @@ def _lagging(going: Sequence[tuple[FileDigest, Advance]]) -> list[str]:
         and _alike(a, counted)
         and not _continued(a, counted)
     ]
+
+
+def _silent_apart(logs: LogIncident, runs: Sequence[FileDigest]) -> list[str]:
+    """Logs of ranks that neither end nor take a step, where every log that does was written days away: another job's
+    good end does not speak for them."""
+    shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
+    spans = [_read_span(d) for d in shown]
+    silent = [(d, _read_span(d)) for d in runs if d not in shown and d.ranks]
+    return [
+        f"{d.file}: it neither ends nor takes a step, and the log that does is of another day"
+        for d, span in silent
+        if shown and span and all(s and _lies_apart(span, s) for s in spans)
+    ]
+
+
+def _read_span(digest: FileDigest) -> tuple[float, float] | None:
+    """First and last time among the first and the last lines of a log."""
+    ends = (digest.kept[:SPAN_LINES], digest.kept[-SPAN_LINES:])
+    times = [t for part in ends for _, text in part if (t := read_time(text, digest.year))]
+    return (min(times), max(times)) if times else None
+
+
+def _lies_apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return max(one[0], other[0]) - min(one[1], other[1]) > DAYS_APART_S
 
 
 def _alike(advance: Advance, counted: Sequence[tuple[FileDigest, Advance]]) -> bool:
