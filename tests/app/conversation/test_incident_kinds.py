@@ -69,4 +69,4 @@ def test_what_is_asked_is_answered(tmp_path: Path, log: str, question: str, said
 def test_a_term_of_the_field_does_not_make_a_question_one_of_it() -> None:
     text = "my knee hurts after sitting 10h at the desk debugging nccl, what can i take"
     question = Question("q", 1, text, None, {}, (), _workspace().knowledge)
-    assert next(iter(RuleAnswerer().answer(question))).kind == "none"
+    assert next(iter(RuleAnswerer().answer(question))).kind.startswith("none")
