@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from firstfault.conversation.budgets import read_token_budget
 from firstfault.conversation.quantities import read_card_spans
@@ -139,10 +140,15 @@ class Row:
 
 
 @cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    content: Mapping[str, Mapping[str, Any]] = read_yaml(TABLE.read_text(encoding="utf-8"))
+    return content
+
+
+@cache
 def load_rows() -> Mapping[str, Row]:
     """Every quantity that a number may count."""
-    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["quantities"]
-    return {n: _row(n, r) for n, r in rows.items()}
+    return {n: _row(n, r) for n, r in _table()["quantities"].items()}
 
 
 def _row(name: str, r: Mapping[str, object]) -> Row:
@@ -159,8 +165,7 @@ def _row(name: str, r: Mapping[str, object]) -> Row:
 
 @cache
 def _flags() -> Mapping[str, re.Pattern[str]]:
-    rows = read_yaml(TABLE.read_text(encoding="utf-8"))["flags"]
-    return {n: re.compile(p, re.I) for n, p in rows.items()}
+    return {n: re.compile(p, re.I) for n, p in _table()["flags"].items()}
 
 
 def read_amounts(text: str) -> Reading:

@@ -8,7 +8,6 @@ kernel that falls back.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.standouts import SHAPE, TELLS, is_step
@@ -37,12 +36,8 @@ def name_onset(examination: Examination, judgement: Judgement) -> Judgement:
     )
     if line is None or finding.says(line.message[:30]):
         return judgement
-    told = replace(
-        finding,
-        title=f"{finding.title.rstrip('.')}; from there on the log says again and again: {quote_first([line])}",
-        evidence=(*finding.evidence, line.evidence()),
-    )
-    return replace(judgement, finding=told)
+    words = f"from there on the log says again and again: {quote_first([line])}"
+    return judgement.tell_beside(finding, words, [line.evidence()])
 
 
 def _find_new(digest: FileDigest, finding: Finding) -> Line | None:

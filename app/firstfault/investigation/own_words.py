@@ -87,12 +87,7 @@ def name_own_words(examination: Examination, judgement: Judgement) -> Judgement:
         line, how = _find_empty_row(examination, rank), f"rank {rank} alone has 0 in its row"
     if line is None or finding.says(_words(line)[:30]):
         return judgement
-    told = replace(
-        finding,
-        title=f"{finding.title.rstrip('.')}; {how}: {_words(line)}",
-        evidence=(*finding.evidence, line.evidence()),
-    )
-    return replace(judgement, finding=told)
+    return judgement.tell_beside(finding, f"{how}: {_words(line)}", [line.evidence()])
 
 
 def believe_alone(

@@ -201,12 +201,8 @@ def _account_for(examination: Examination, judgement: Judgement, finding: Findin
     if not able:
         return judgement
     _, other = max(able, key=lambda pair: pair[0])
-    told = replace(
-        finding,
-        title=f"{finding.title.rstrip('.')}; what accounts for it: {other.title}",
-        evidence=(*finding.evidence, *other.evidence[:2]),
-    )
-    return replace(judgement, finding=told)
+    words = f"what accounts for it: {other.title}"
+    return judgement.tell_beside(finding, words, other.evidence[:2])
 
 
 def _say(line: Line) -> str:

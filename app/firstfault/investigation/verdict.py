@@ -43,6 +43,15 @@ class Judgement:
             return True
         return self.finding is None and self.proof is not None and self.proof.lacks_only(Condition.ANSWERED)  # fmt: skip
 
+    def tell_beside(self, finding: Finding, words: str, evidence: Sequence[Evidence]) -> Judgement:
+        """The same verdict, its finding told with further words and what they rest on."""
+        told = replace(
+            finding,
+            title=f"{finding.title.rstrip('.')}; {words}",
+            evidence=(*finding.evidence, *evidence),
+        )
+        return replace(self, finding=told)
+
 
 def judge(
     examination: Examination, question: str = "", skipped: Sequence[SkippedInput] = ()
