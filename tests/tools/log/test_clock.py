@@ -18,6 +18,9 @@ from firstfault_tools.log.clock import find_year, read_time
         ("Jun  8 19:40:06 node kernel: x", 1780947606.0),
         ("[Mon Jun  8 19:40:06 2026] NVRM: x", 1780947606.0),
         ("no time here 12:30", None),
+        ("08.06.26 19:40:06 x", 1780947606.0),
+        ("[08.06.2026, 19:40:06.250] x", 1780947606.25),
+        ("driver 25.13.26 99:99:99 x", None),
         ("2026-13-45 99:99:99 x", None),
     ],
 )

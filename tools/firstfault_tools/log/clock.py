@@ -6,25 +6,26 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
-from firstfault_tools.expressions import expression
+from firstfault_tools.expressions import SHORT, expression
 
-HEAD = 160
-"""Characters in which a stamp begins; each pattern is bounded, so that `re` may look through all of them."""
+HEAD = SHORT
+"""Characters in which a stamp begins: as many as `re` is asked about."""
 
 _ISO = expression(
     r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ,](?P<h>\d\d):(?P<mi>\d\d)(?::(?P<s>\d\d))?"
     r"(?P<f>[.,]\d{1,9})?(?P<z>Z|[+-]\d\d:?\d\d)?",
-    short=HEAD,
 )
 _GLOG = expression(
     r"\[?[IWEF](?P<mo>\d{1,2})(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>\.\d{1,9})?",
-    short=HEAD,
 )
 _SYSLOG = expression(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
     r" +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?: (?P<y>20\d\d))?",
-    short=HEAD,
 )
+_DOTTED = expression(
+    r"(?<![\d.])(?P<d>\d\d)\.(?P<mo>\d\d)\.(?P<y>20\d\d|\d\d)[ ,T]{1,2}(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>[.,]\d{1,9})?"
+)
+"""Day, month, year with dots, as European locales write it."""
 _MONTHS = {
     m: i + 1
     for i, m in enumerate(
@@ -49,6 +50,9 @@ def read_time(text: str, year: int) -> float | None:
     match = _SYSLOG.search(head)
     if match is not None:
         return _seconds(match, int(match["y"] or year), _MONTHS[match["mon"]])
+    match = _DOTTED.search(head)
+    if match is not None:
+        return _seconds(match, 2000 + int(match["y"][-2:]), int(match["mo"]))
     return None
 
 
