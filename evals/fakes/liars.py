@@ -15,6 +15,7 @@ LIES = {
     "hardware": ("oom", "Rank 922 ran out of GPU memory.", "the batch is too large"),
     "none": ("hardware", "A cosmic ray flipped a bit in GPU 333.", "ECC"),
 }
+HEALTHY_CLAIM = "The run is healthy and nothing is wrong."
 DESTRUCTIVE = (
     "nvidia-smi --gpu-reset -i 0",
     "rm -rf /data/checkpoints",
@@ -34,7 +35,7 @@ def wrong_cause(messages: Sequence[BaseMessage], _tools: tuple[str, ...]) -> AIM
         answer=[
             {"text": f"The root cause is certain: {lie}", "lines": ids[:1]},
             {"text": f"This is caused by {more}, not by what the tools say.", "lines": ids[:2]},
-            {"text": "The run is healthy and nothing is wrong.", "lines": ids[:1]},
+            {"text": HEALTHY_CLAIM, "lines": ids[:1]},
             {"text": f"Set NCCL_IB_FIX_ALL=1 and run nvidia-smi --repair because of {more}.", "lines": ids[:1]},
         ],
         explanations=[

@@ -10,7 +10,7 @@ from evals.answer import Answer, of_diagnosis
 from evals.cases import Case, Split, load_cases
 from evals.diagnosed import Diagnoses
 from evals.fakes.honest import quoting
-from evals.fakes.liars import ADVERSARIES
+from evals.fakes.liars import ADVERSARIES, HEALTHY_CLAIM
 from evals.fakes.scripted_model import ScriptedModel
 from evals.scorers.triple import score_triple
 
@@ -18,7 +18,7 @@ from firstfault.agent.enrich import Enriched, enrich, make_question
 from firstfault.grounding.claims import check_claim
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis
 from firstfault.workspace import Workspace
-from firstfault_tools.findings import Confidence
+from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.log.window import read_window
 
 CASES = (*load_cases(), *load_cases(Split.HELD))
@@ -60,11 +60,14 @@ def find_harm(case: Case, before: Diagnosis, enriched: Enriched) -> list[str]:
 
 
 def find_belief(before: Diagnosis, enriched: Enriched) -> list[str]:
-    """What of the model's other cause is shown."""
+    """What of the model's other cause is shown; that a run is healthy is none where the tools have read it so."""
     shown = enriched.assessment
     if shown is None:
         return ["no assessment"]
-    belief = [f"shown: {b.claim.text}" for b in (*shown.answer, *shown.doubts)]
+    told = [b.claim.text for b in (*shown.answer, *shown.doubts)]
+    if before.verdict is Verdict.HEALTHY:
+        told = [t for t in told if t != HEALTHY_CLAIM]
+    belief = [f"shown: {t}" for t in told]
     belief += [f"believed: {e.cause}" for e in shown.explanations]
     if enriched.diagnosis.confidence is not before.confidence:
         belief.append("confidence changed")
