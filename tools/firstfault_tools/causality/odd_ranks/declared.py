@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import (
@@ -19,6 +19,8 @@ from firstfault_tools.causality.odd_ranks.minority import (
     begin_sentence,
     host_by_exits,
     is_node,
+    quote_few,
+    say_solo,
     solo_words,
     start_of,
 )
@@ -181,15 +183,7 @@ def _note(said: Statements, check: Check, match: re.Match[str], line: Line) -> N
 
 
 def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | None:
-    votes = Counter(said.values.values())
-    quiet = 0
-    if check.silent:
-        highest = max(incident.ranks_seen | set(said.values))
-        world = max(incident.world_size or 0, highest + 1)
-        quiet = world - len(said.values)
-        reference = said.others if said.others is not None else said.values.get(0)
-        if reference is not None and quiet > 0:
-            votes[reference] += quiet
+    votes = _count_votes(incident, check, said)
     if len(votes) != 2:
         return None
     (usual, most), (value, few) = votes.most_common(2)
@@ -201,35 +195,17 @@ def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | N
     if few_ones is None:
         return None
     odd = said.lines.get(ranks[0]) or next(iter(said.lines.values()))
-    rest = [said.lines[r] for r in sorted(said.lines) if r not in ranks]
     reason = solo_words(incident, few_ones.rank, odd) if few_ones.rank is not None else []
-    have = "has" if len(ranks) == 1 else "have"
-    others = "ranks have" if most > 1 else "rank has"
-    values = (
-        f"{have} {check.what.format(value or 'other values')}, the other {most} "
-        f"{others} {usual or 'another'}"
-    )
-    title = f"{few_ones.called()} {values}: {check.means}"
-    if check.opening:
-        title = f"{few_ones.called()} {check.opening.format(most=most)}: {check.means}; it {values}"
-    if check.name == "collectives" and value != usual:
-        title += explain_gathers(value, usual)
-    if reason:
-        title += f"; it alone said before: {' '.join(reason[0].message.split())[:160]!r}"
-    lines = list(
-        dict.fromkeys(
-            [odd, *(said.lines[r] for r in ranks[1:2] if r in said.lines), *rest[:2], *reason]
-        )
-    )
-    evidence = [line.evidence() for line in lines]
-    evidence[0] = replace(evidence[0], rank=few_ones.rank, host=few_ones.host or evidence[0].host)
+    title = _tell(check, few_ones, value, usual, most) + say_solo(reason)
+    own = [said.lines[r] for r in ranks[1:2] if r in said.lines]
+    rest = [said.lines[r] for r in sorted(said.lines) if r not in ranks]
     return Finding(
         kind=f"ranks.odd_{check.name}",
         title=begin_sentence(title),
         level=Level.CAUSE,
         category=check.category,
         confidence=Confidence.CONFIRMED,
-        evidence=tuple(evidence),
+        evidence=quote_few(few_ones, list(dict.fromkeys([odd, *own, *rest[:2], *reason]))),
         rank=few_ones.rank,
         host=few_ones.host,
         time=min((v.time for v in said.lines.values() if v.time is not None), default=None),
@@ -244,6 +220,31 @@ def _judge(incident: LogIncident, check: Check, said: Statements) -> Finding | N
         },
         strength=Strength(Together.STATED),
     )
+
+
+def _count_votes(incident: LogIncident, check: Check, said: Statements) -> Counter[str]:
+    """How many ranks have each value; silent ones agree with the reference where the check says so."""
+    votes = Counter(said.values.values())
+    reference = said.others if said.others is not None else said.values.get(0)
+    if check.silent and reference is not None:
+        highest = max(incident.ranks_seen | set(said.values))
+        quiet = max(incident.world_size or 0, highest + 1) - len(said.values)
+        if quiet > 0:
+            votes[reference] += quiet
+    return votes
+
+
+def _tell(check: Check, few: Minority, value: str, usual: str, most: int) -> str:
+    """Who has what, what the others have, and what that means."""
+    values = (
+        f"{'has' if len(few.ranks) == 1 else 'have'} {check.what.format(value or 'other values')}, "
+        f"the other {most} ranks have {usual or 'another'}"
+    )
+    if check.opening:
+        told = f"{few.called()} {check.opening.format(most=most)}: {check.means}; it {values}"
+    else:
+        told = f"{few.called()} {values}: {check.means}"
+    return told + (explain_gathers(value, usual) if check.name == "collectives" else "")
 
 
 def _minority(

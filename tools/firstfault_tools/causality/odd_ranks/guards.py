@@ -94,56 +94,103 @@ def _below(digest: FileDigest, row: _Row) -> Iterator[_Row]:
             yield read
 
 
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """A test of the rank: what it asks, and the code under it, under its else and below both."""
+
+    row: _Row
+    test: str
+    body: list[_Row]
+    branch: list[_Row]
+    below: list[_Row]
+
+    @property
+    def passes_first(self) -> bool:
+        """Rank 0 alone passes."""
+        return not self.passes_others and _FIRST.search(self.test) is not None
+
+    @property
+    def passes_others(self) -> bool:
+        """Every rank but 0 passes."""
+        return _OTHERS.search(self.test) is not None
+
+    @property
+    def rank(self) -> int | None:
+        """The one that passes."""
+        return 0 if self.passes_first else None
+
+
+def _read_guard(digest: FileDigest, test: _Row) -> _Guard:
+    match = _TEST.match(test.code)
+    rows = list(_below(digest, test))
+    body = list(_while_deeper(rows, test.depth))
+    rest, branch = rows[len(body) :], []
+    if rest and re.match(r"\s{0,99}(?:else|elif)\b", rest[0].code) is not None:
+        branch = list(_while_deeper(rest[1:], test.depth))
+        rest = rest[1 + len(branch) :]
+    return _Guard(test, match["test"].strip() if match is not None else "", body, branch, rest)
+
+
 def _judge(
     incident: LogIncident, digest: FileDigest, test: _Row, paired: set[str]
 ) -> Finding | None:
-    match = _TEST.match(test.code)
-    said = match["test"].strip() if match is not None else ""
-    rows = list(_below(digest, test))
-    body = list(_while_deeper(rows, test.depth))
-    rest = rows[len(body) :]
-    if not body:
-        return None
-    other = rest[:1] and re.match(r"\s{0,99}(?:else|elif)\b", rest[0].code) is not None
-    branch = list(_while_deeper(rest[1:], test.depth)) if other else []
-    first = _OTHERS.search(said) is None and _FIRST.search(said) is not None
+    guard = _read_guard(digest, test)
     calls = [
-        (r, c) for r, c in _calls(incident, body) if c not in paired and "group=" not in r.code
+        (row, call)
+        for row, call in _calls(incident, guard.body)
+        if call not in paired and "group=" not in row.code
     ]
     if calls:
-        row, call = calls[0]
-        if call in {c for _, c in _calls(incident, branch)} and call != "new_group":
-            return None
-        who = "rank 0" if first else "a part of the ranks"
-        title = (
-            f"{call} in the code shown is called under `if {said}`, so only {who} comes to it, although every "
-            f"rank must call it ({row.code.strip()[:90]}): the others are in another collective or gone, and both sides wait"
-        )
-        return _describe(incident, digest, (test, row), title, 0 if first else None)
-    if first and (inner := _find_inner(incident, body)) is not None:
-        row, name, call = inner
-        title = (
-            f"{name} in the code shown is called under `if {said}` and comes to {call}, by the stack of that rank: only rank 0 "
-            "comes to it, although every rank must call it: the others are in another collective, and both sides wait"
-        )
-        return _describe(incident, digest, (test, row), title, 0)
-    leave = next((r for r in body if _LEAVES.match(r.code)), None)
-    after = _calls(incident, rest[1 + len(branch) :] if other else rest)
+        return _judge_call(incident, digest, guard, *calls[0])
+    return _judge_inner(incident, digest, guard) or _judge_leaving(incident, digest, guard)
+
+
+def _judge_call(
+    incident: LogIncident, digest: FileDigest, guard: _Guard, row: _Row, call: str
+) -> Finding | None:
+    """A collective under the test, unless the other branch calls it, too."""
+    if call in {c for _, c in _calls(incident, guard.branch)} and call != "new_group":
+        return None
+    who = "rank 0" if guard.passes_first else "a part of the ranks"
+    title = (
+        f"{call} in the code shown is called under `if {guard.test}`, so only {who} comes to it, although every "
+        f"rank must call it ({row.code.strip()[:90]}): the others are in another collective or gone, and both sides wait"
+    )
+    return _describe(incident, digest, (guard.row, row), title, guard.rank)
+
+
+def _judge_inner(incident: LogIncident, digest: FileDigest, guard: _Guard) -> Finding | None:
+    """A function that rank 0 alone calls and that waits in a collective, by its stack."""
+    inner = _find_inner(incident, guard.body) if guard.passes_first else None
+    if inner is None:
+        return None
+    row, name, call = inner
+    title = (
+        f"{name} in the code shown is called under `if {guard.test}` and comes to {call}, by the stack of that rank: only rank 0 "
+        "comes to it, although every rank must call it: the others are in another collective, and both sides wait"
+    )
+    return _describe(incident, digest, (guard.row, row), title, 0)
+
+
+def _judge_leaving(incident: LogIncident, digest: FileDigest, guard: _Guard) -> Finding | None:
+    """A return or break under the test, before a collective below it."""
+    leave = next((r for r in guard.body if _LEAVES.match(r.code)), None)
+    after = _calls(incident, guard.below)
     if leave is None or not after:
         return None
     row, call = after[0]
-    if _OTHERS.search(said) is not None:
+    if guard.passes_others:
         title = (
-            f"in the code shown every rank but 0 leaves early (`{leave.code.strip()[:40]}` under `if {said}`), so rank 0 only reaches "
+            f"in the code shown every rank but 0 leaves early (`{leave.code.strip()[:40]}` under `if {guard.test}`), so rank 0 only reaches "
             f"{call} below it ({row.code.strip()[:90]}), which every rank must call: the others go on to the next step"
         )
-        return _describe(incident, digest, (test, leave, row), title, None, alone=0)
-    who = "rank 0 leaves" if first else "a part of the ranks leaves"
+        return _describe(incident, digest, (guard.row, leave, row), title, None, alone=0)
+    who = "rank 0 leaves" if guard.passes_first else "a part of the ranks leaves"
     title = (
-        f"in the code shown {who} early (`{leave.code.strip()[:40]}` under `if {said}`) and never reaches {call} below it "
+        f"in the code shown {who} early (`{leave.code.strip()[:40]}` under `if {guard.test}`) and never reaches {call} below it "
         f"({row.code.strip()[:90]}), in which the other ranks wait: the decision must be shared before any rank leaves"
     )
-    return _describe(incident, digest, (test, leave, row), title, 0 if first else None)
+    return _describe(incident, digest, (guard.row, leave, row), title, guard.rank)
 
 
 def _while_deeper(rows: list[_Row], depth: int) -> Iterator[_Row]:

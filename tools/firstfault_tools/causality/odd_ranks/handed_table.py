@@ -233,24 +233,9 @@ def _waited(findings: Sequence[Finding]) -> bool:
 
 def _find_uneven(table: _Table) -> Finding | None:
     """Ranks that hold fewer batches, samples or shards than others: they run out first, and the others wait."""
-    ranks = table.columns(_RANK)
-    if not ranks or len(table.rows) < LEAST_SUBJECTS:
-        return None
-    counted = [
-        c
-        for c in table.columns(_AMOUNT)
-        if all(r.cells[c].isdecimal() for r in table.rows)
-        and len({r.cells[c] for r in table.rows}) > 1
-    ]
-    if not counted or len({table.at(r, ranks) for r in table.rows}) < len(table.rows):
-        return None
-    column = counted[-1]
-    amounts = {
-        int(r.cells[ranks[0]]): int(r.cells[column])
-        for r in table.rows
-        if r.cells[ranks[0]].isdecimal()
-    }
-    if len(amounts) < len(table.rows):
+    column = _uneven_column(table)
+    amounts = _amounts_by_rank(table, column) if column is not None else {}
+    if column is None or len(amounts) < max(LEAST_SUBJECTS, len(table.rows)):
         return None
     least, most = min(amounts.values()), max(amounts.values())
     few = [r for r, n in amounts.items() if n == least]
@@ -272,6 +257,27 @@ def _find_uneven(table: _Table) -> Finding | None:
         facts={"survived": False},
         strength=Strength(Together.RANKS),
     )
+
+
+def _uneven_column(table: _Table) -> int | None:
+    """The last column of amounts in which the rows differ."""
+    amounts = [
+        column
+        for column in table.columns(_AMOUNT)
+        if len(cells := {r.cells[column] for r in table.rows}) > 1
+        and all(cell.isdecimal() for cell in cells)
+    ]
+    return amounts[-1] if amounts else None
+
+
+def _amounts_by_rank(table: _Table, column: int) -> dict[int, int]:
+    ranks = table.columns(_RANK)
+    if not ranks:
+        return {}
+    rank = ranks[0]
+    return {
+        int(r.cells[rank]): int(r.cells[column]) for r in table.rows if r.cells[rank].isdecimal()
+    }
 
 
 def _find_cut_copy(table: _Table) -> Finding | None:
@@ -308,38 +314,56 @@ def _find_cut_copy(table: _Table) -> Finding | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Ping:
+    """Packets of one size that were sent to one peer."""
+
+    size: int
+    loss_percent: float
+    row: _Row
+
+    @property
+    def lost(self) -> bool:
+        return self.loss_percent >= 50
+
+
 def _find_size_limit(table: _Table) -> Finding | None:
     """One peer that loses every packet above a size, where the others lose none: the MTU of the path to it."""
-    peers, sizes, losses = (table.columns(p) for p in (_PEER, _SIZE, _LOSS))
-    if not peers or not sizes or not losses:
-        return None
-    passed: dict[str, list[tuple[int, float, _Row]]] = defaultdict(list)
-    for row in table.rows:
-        size, loss = row.cells[sizes[0]], row.cells[losses[0]].rstrip("%")
-        if size.isdecimal() and _NUMBER.fullmatch(loss):
-            passed[row.cells[peers[0]]].append((int(size), float(loss), row))
-    lost = {p: sorted(r for r in rows if r[1] >= 50) for p, rows in passed.items()}
-    hit = [p for p, rows in lost.items() if rows]
-    if len(hit) != 1 or len(passed) < 2:
+    pings = _read_pings(table)
+    hit = [peer for peer, sent in pings.items() if any(ping.lost for ping in sent)]
+    if len(hit) != 1 or len(pings) < 2:
         return None
     peer = hit[0]
-    through = [r for r in passed[peer] if r[1] < 50]
-    if not through or max(r[0] for r in through) > lost[peer][0][0]:
+    first = min((p for p in pings[peer] if p.lost), key=lambda p: (p.size, p.loss_percent))
+    best = max((p for p in pings[peer] if not p.lost), key=lambda p: p.size, default=None)
+    if best is None or best.size > first.size:
         return None
-    best, first = max(through, key=lambda r: r[0]), lost[peer][0]
     return Finding(
         kind="table.size_limit",
         title=(
-            f"packets above {best[0]} bytes do not reach {peer} ({first[1]:g}% lost at {first[0]} bytes), and reach the other "
-            f"{len(passed) - 1}: the MTU of the path or switch port to it is smaller than that of the hosts, so large packets (jumbo frames) are dropped"
+            f"packets above {best.size} bytes do not reach {peer} ({first.loss_percent:g}% lost at {first.size} bytes), and reach the other "
+            f"{len(pings) - 1}: the MTU of the path or switch port to it is smaller than that of the hosts, so large packets (jumbo frames) are dropped"
         ),
         level=Level.CAUSE,
         category=Category.COMMUNICATION,
-        evidence=tuple(quote_line(table.file, r.number, r.text) for _, _, r in (first, best)),
+        evidence=tuple(quote_line(table.file, p.row.number, p.row.text) for p in (first, best)),
         host=peer,
         facts={"survived": False},
         strength=Strength(Together.RANKS),
     )
+
+
+def _read_pings(table: _Table) -> dict[str, list[_Ping]]:
+    """What was sent to each peer."""
+    peers, sizes, losses = (table.columns(p) for p in (_PEER, _SIZE, _LOSS))
+    if not peers or not sizes or not losses:
+        return {}
+    pings: dict[str, list[_Ping]] = defaultdict(list)
+    for row in table.rows:
+        size, loss = row.cells[sizes[0]], row.cells[losses[0]].rstrip("%")
+        if size.isdecimal() and _NUMBER.fullmatch(loss):
+            pings[row.cells[peers[0]]].append(_Ping(int(size), float(loss), row))
+    return pings
 
 
 def _counts_up(table: _Table, column: int) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstfault_tools.causality.attribution import first_place
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.findings import Evidence
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.place import name_ranks
 
@@ -135,3 +136,14 @@ def _shapes_elsewhere(incident: LogIncident, file: str) -> set[str]:
 def start_of(incident: LogIncident, lines: Sequence[Line]) -> int:
     """Number of the first of these lines, or of the traceback that it ends."""
     return min(first_place(incident, line)[2] for line in lines)
+
+
+def say_solo(words: Sequence[Line]) -> str:
+    """Such a line in the words of a finding, or nothing."""
+    return f"; it alone said before: {' '.join(words[0].message.split())[:160]!r}" if words else ""
+
+
+def quote_few(few: Minority, lines: Sequence[Line]) -> tuple[Evidence, ...]:
+    """The lines as evidence; the first of them is that of the few."""
+    own, *others = (line.evidence() for line in lines)
+    return replace(own, rank=few.rank, host=few.host or own.host), *others

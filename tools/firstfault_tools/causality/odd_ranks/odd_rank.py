@@ -18,6 +18,8 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import (
     Minority,
     begin_sentence,
+    quote_few,
+    say_solo,
     single_out,
     solo_words,
 )
@@ -162,34 +164,52 @@ def _compare_rows(
     incident: LogIncident, rows: list[tuple[Voice, list[str]]], moved: set[int], table: bool
 ) -> list[Odd]:
     heading = _heading(rows[0][0]) if table else ""
-    for column, values in enumerate(zip(*[cells for _, cells in rows], strict=True)):
-        if column in moved or len(set(values)) != 2:
-            continue
-        (usual, most), (value, few) = Counter(values).most_common(2)
-        if few >= most or not (_VALUE.search(value) or table):
-            voice = next(v for v, cells in rows if cells[column] == value)
-            if few >= most or not _is_set(voice.text, column):
-                continue
-        if _CLOCK.search(value) or _SOURCE.search(value):
-            continue
-        odd = [voice for voice, cells in rows if cells[column] == value]
-        rest = [voice for voice, cells in rows if cells[column] == usual]
-        few_ones = single_out(
-            [(v.rank, host_of(incident, v)) for v in odd],
-            [(v.rank, host_of(incident, v)) for v in rest],
-        )
-        if few_ones is None:
-            continue
-        name, words = (value, "") if len(rows[0][1]) == 1 else _name(odd[0].text, column)
-        topic = topic_of(words or heading, f"{heading} {odd[0].text}")
-        if topic is None or (_own_place(incident, value) and topic.name != "address"):
-            continue
-        if value.startswith("0x") and topic.name != "hash":
-            continue
-        if topic.name == "version" and not table:
-            few_ones = _speak_for_host(few_ones, odd, rest)
-        return [Odd(topic, name, value, usual, tuple(odd), tuple(rest), few_ones, table)]
+    for column in range(len(rows[0][1])):
+        if column not in moved:
+            odd = _compare_column(incident, rows, column, table, heading)
+            if odd is not None:
+                return [odd]
     return []
+
+
+def _compare_column(
+    incident: LogIncident,
+    rows: list[tuple[Voice, list[str]]],
+    column: int,
+    table: bool,
+    heading: str,
+) -> Odd | None:
+    """The value of one column that few have, where it is a value and all others agree on another."""
+    counts = Counter(cells[column] for _, cells in rows)
+    if len(counts) != 2:
+        return None
+    (usual, most), (value, few) = counts.most_common(2)
+    odd = [voice for voice, cells in rows if cells[column] == value]
+    rest = [voice for voice, cells in rows if cells[column] == usual]
+    if few >= most or _CLOCK.search(value) or _SOURCE.search(value):
+        return None
+    if not (table or _VALUE.search(value) or _is_set(odd[0].text, column)):
+        return None
+    few_ones = single_out(_places(incident, odd), _places(incident, rest))
+    if few_ones is None:
+        return None
+    name, words = (value, "") if len(rows[0][1]) == 1 else _name(odd[0].text, column)
+    topic = topic_of(words or heading, f"{heading} {odd[0].text}")
+    if topic is None or _differs_anyway(incident, topic, value):
+        return None
+    if topic.name == "version" and not table:
+        few_ones = _speak_for_host(few_ones, odd, rest)
+    return Odd(topic, name, value, usual, tuple(odd), tuple(rest), few_ones, table)
+
+
+def _places(incident: LogIncident, voices: Sequence[Voice]) -> list[tuple[int | None, str | None]]:
+    return [(voice.rank, host_of(incident, voice)) for voice in voices]
+
+
+def _differs_anyway(incident: LogIncident, topic: Topic, value: str) -> bool:
+    """The name of a host, or a pointer in memory: each rank has its own."""
+    pointer = value.startswith("0x") and topic.name != "hash"
+    return pointer or (value in incident.hosts_seen and topic.name != "address")
 
 
 def _speak_for_host(few: Minority, odd: Sequence[Voice], rest: Sequence[Voice]) -> Minority:
@@ -225,10 +245,6 @@ def _is_set(text: str, column: int) -> bool:
     """The token is a value behind an equals sign."""
     start = _tokens(text)[column].start()
     return start > 0 and text[start - 1] == "="
-
-
-def _own_place(incident: LogIncident, value: str) -> bool:
-    return value in incident.hosts_seen
 
 
 def _name(text: str, column: int) -> tuple[str, str]:
@@ -272,53 +288,35 @@ def host_of(incident: LogIncident, voice: Voice) -> str | None:
 
 
 def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> Finding:
-    voice = odd.odd[0]
-    line = voice.line()
-    start = min((v.number for v in (*odd.odd, *odd.rest) if v.digest is voice.digest), default=0)
+    line, few = odd.odd[0].line(), odd.few
+    start = _first_said(odd)
     level = judge_level(odd, replace(line, number=start), findings)
-    few = odd.few
-    explained = [] if level is not Level.CAUSE else _starts(findings, odd.topic, line.file)
-    reason = []
-    if level is Level.CAUSE and few.rank is not None and not odd.table:
-        reason = solo_words(incident, few.rank, line)
-    who = few.called()
-    others = len(odd.rest)
-    kind = "ranks" if odd.rest[0].rank is not None else "hosts or logs"
-    have = "have" if few.rank is None and few.host is None else "has"
-    opening = f"{who} {have} {odd.name!r}, the other {others} {kind} {odd.usual!r}"
-    title = f"{opening}: {odd.topic.tell(odd.value, odd.usual)}"
-    if reason:
-        said = " ".join(reason[0].message.split())[:160]
-        title += f"; it alone said before: {said!r}"
-    parted = _find_parted(odd, findings) if level is Level.CAUSE else None
-    if parted is not None:
-        title = (
-            f"{opening}, in one and the same step: the program takes "
-            f"another path through the model there (data-dependent control flow), so it calls other collectives; {parted.title}"
-        )
-        if parted.says("ALLGATHER") or parted.says("ALL_GATHER"):
-            title += (
-                "; under ZeRO-3 or FSDP every call of a sub-module gathers its parameters, so all ranks must run it the same "
-                "number of times (pad with dummy calls, or keep it out of the sharding as a leaf module)"
-            )
-    gpu = re.search(r"(?i)\bgpu[ :=]{0,2}(\d{1,2})\b", voice.text) if odd.table else None
-    evidence = [
-        line.evidence(),
-        *(v.line().evidence() for v in (*odd.odd[1:2], *odd.rest[:2])),
-        *(r.evidence() for r in reason),
-    ]
-    evidence[0] = replace(evidence[0], rank=few.rank, host=few.host or evidence[0].host)
+    explained: list[int] = []
+    reason: list[Line] = []
+    parted = None
+    if level is Level.CAUSE:
+        explained = _starts(findings, odd.topic, line.file)
+        parted = _find_parted(odd, findings)
+        if few.rank is not None and not odd.table:
+            reason = solo_words(incident, few.rank, line)
+    opening = _open(odd)
+    if parted is None:
+        title = f"{opening}: {odd.topic.tell(odd.value, odd.usual)}{say_solo(reason)}"
+    else:
+        title = f"{opening}{_tell_parted(parted)}"
     return Finding(
         kind=f"ranks.odd_{odd.topic.name}",
         title=begin_sentence(title),
         opening=begin_sentence(opening),
         level=level,
         category=odd.topic.category if parted is None else parted.category,
-        confidence=Confidence.CONFIRMED if others >= 3 else Confidence.LIKELY,
-        evidence=tuple(evidence),
+        confidence=Confidence.CONFIRMED if len(odd.rest) >= 3 else Confidence.LIKELY,
+        evidence=quote_few(
+            few, [line, *(v.line() for v in (*odd.odd[1:2], *odd.rest[:2])), *reason]
+        ),
         rank=few.rank,
         host=few.host,
-        gpu=f"GPU {gpu[1]}" if gpu is not None else None,
+        gpu=_gpu_of(odd),
         time=line.time,
         page=odd.topic.page if parted is None else parted.page,
         facts={
@@ -326,12 +324,45 @@ def _describe(incident: LogIncident, odd: Odd, findings: Sequence[Finding]) -> F
             "value": odd.value,
             "usual": odd.usual,
             "ranks": [v.rank for v in odd.odd if v.rank is not None],
-            "others": others,
+            "others": len(odd.rest),
             "starts_at": min([start, *(r.number for r in reason), *explained]),
             "survived": False,
         },
         strength=Strength(Together.RANKS),
     )
+
+
+def _first_said(odd: Odd) -> int:
+    """Number of the first line of the shape in the log of the odd one."""
+    digest = odd.odd[0].digest
+    return min(v.number for v in (*odd.odd, *odd.rest) if v.digest is digest)
+
+
+def _open(odd: Odd) -> str:
+    """Who has what, and what the others have."""
+    have = "have" if odd.few.rank is None and odd.few.host is None else "has"
+    kind = "ranks" if odd.rest[0].rank is not None else "hosts or logs"
+    return f"{odd.few.called()} {have} {odd.name!r}, the other {len(odd.rest)} {kind} {odd.usual!r}"
+
+
+def _tell_parted(parted: Finding) -> str:
+    """What a value of one step means where the collectives of that rank do not match."""
+    words = (
+        ", in one and the same step: the program takes "
+        f"another path through the model there (data-dependent control flow), so it calls other collectives; {parted.title}"
+    )
+    if parted.says("ALLGATHER") or parted.says("ALL_GATHER"):
+        words += (
+            "; under ZeRO-3 or FSDP every call of a sub-module gathers its parameters, so all ranks must run it the same "
+            "number of times (pad with dummy calls, or keep it out of the sharding as a leaf module)"
+        )
+    return words
+
+
+def _gpu_of(odd: Odd) -> str | None:
+    """The GPU that a row of a table names."""
+    gpu = re.search(r"(?i)\bgpu[ :=]{0,2}(\d{1,2})\b", odd.odd[0].text) if odd.table else None
+    return f"GPU {gpu[1]}" if gpu is not None else None
 
 
 def _find_parted(odd: Odd, findings: Sequence[Finding]) -> Finding | None:

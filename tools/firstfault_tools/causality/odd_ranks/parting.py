@@ -18,6 +18,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import (
     Category,
+    Evidence,
     Finding,
     Level,
     Strength,
@@ -56,6 +57,11 @@ class Leaving:
     category: Category
     page: str
     means: str
+
+    @property
+    def for_good(self) -> bool:
+        """Who says so takes no further step."""
+        return self.name in ("stop", "data", "end")
 
 
 _LEAVINGS = (
@@ -160,17 +166,8 @@ def _find_parted(incident: LogIncident, findings: Sequence[Finding]) -> list[Fin
 
 def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding | None:
     """The work of one process that was announced last before the others gave up waiting."""
-    logs = {digest.file for digest in incident.digests}
-    waits = [
-        f
-        for f in findings
-        if f.level is Level.SYMPTOM
-        and f.evidence
-        and f.evidence[0].file in logs  # a dump may tell of the wait, and has no lines before it
-        and not f.survived
-    ]
-    first = min((f.evidence[0] for f in waits), key=lambda e: e.line, default=None)
-    if first is None or len({f.evidence[0].file for f in waits}) > 1:
+    first = _first_wait(incident, findings)
+    if first is None:
         return None
     digest = incident.digest_of(first.file)
     at = digest.position(first.line)
@@ -180,24 +177,43 @@ def _find_alone(incident: LogIncident, findings: Sequence[Finding]) -> Finding |
         if (_COUNTER.search(text) or _EPOCH.search(text)) and "loss" in text:
             return None
         if _PHASE.search(text) is not None:
-            line = Place(digest, number, text)
-            about = Category.DATA if "data" in text.lower() else Category.CODE_BUG
-            title = (
-                f"the run changed right before it stood still ({_say(line)!r}), and from then on not all ranks came to the "
-                "collectives of the next step: what is switched on there is not entered by all ranks alike"
-            )
-            return _describe("ranks.phase", title, about, "collective-divergence", None, (line,))
-        if _ALONE.search(text) is None:
-            continue
-        line = Place(digest, number, text)
-        rank = _rank_told(incident, line)
-        who = f"rank {rank}" if rank is not None else "one process (the main one, by what it says)"
-        title = (
-            f"{who} was busy alone when the others gave up waiting in a collective: the last work announced was "
-            f"{_say(line)!r}; work that only one rank does must be shorter than the timeout, or be shared"
-        )
-        return _describe("ranks.alone", title, Category.CODE_BUG, "rank-zero-work", None, (line,))
+            return _tell_phase(Place(digest, number, text))
+        if _ALONE.search(text) is not None:
+            return _tell_alone(incident, Place(digest, number, text))
     return None
+
+
+def _first_wait(incident: LogIncident, findings: Sequence[Finding]) -> Evidence | None:
+    """Where somebody first gave up waiting, if all waits stand in one log."""
+    logs = {digest.file for digest in incident.digests}
+    waits = [
+        f.evidence[0]
+        for f in findings
+        if f.level is Level.SYMPTOM
+        and f.evidence
+        and f.evidence[0].file in logs  # a dump may tell of the wait, and has no lines before it
+        and not f.survived
+    ]
+    return min(waits, key=lambda e: e.line) if len({e.file for e in waits}) == 1 else None
+
+
+def _tell_phase(line: Place) -> Finding:
+    about = Category.DATA if "data" in line.text.lower() else Category.CODE_BUG
+    title = (
+        f"the run changed right before it stood still ({_say(line)!r}), and from then on not all ranks came to the "
+        "collectives of the next step: what is switched on there is not entered by all ranks alike"
+    )
+    return _describe("ranks.phase", title, about, "collective-divergence", None, (line,))
+
+
+def _tell_alone(incident: LogIncident, line: Place) -> Finding:
+    rank = _rank_told(incident, line)
+    who = f"rank {rank}" if rank is not None else "one process (the main one, by what it says)"
+    title = (
+        f"{who} was busy alone when the others gave up waiting in a collective: the last work announced was "
+        f"{_say(line)!r}; work that only one rank does must be shorter than the timeout, or be shared"
+    )
+    return _describe("ranks.alone", title, Category.CODE_BUG, "rank-zero-work", None, (line,))
 
 
 def _waited(findings: Sequence[Finding]) -> bool:
@@ -297,32 +313,16 @@ def _weigh_leaving(
     """Some rank that never said it counts further than those who did had come."""
     others = {r for r, *_ in counts} - set(left)
     several = not others or len(left) > 1 < len(others)
-    if several and kind.name not in ("stop", "data", "end"):
+    if several and not kind.for_good:
         return None
-    rank = next(iter(left)) if len(left) == 1 or several else next(iter(others))
     first = min(left.values(), key=lambda place: (place.line().time or 0.0, place.number))
-    reached: dict[str, int] = {}
-    for who, line, unit, at in counts:
-        if who in left and _before(line, left[who]):
-            reached[unit] = max(at, reached.get(unit, 0))
-    onward = (
-        next(
-            (
-                (who, line)
-                for who, line, unit, at in counts
-                if who in others and unit in reached and at > reached[unit] and _before(first, line)
-            ),
-            None,
-        )
-        if not several
-        else None
-    )
-    if onward is None and kind.name in ("stop", "data", "end"):
+    onward = None if several else _find_onward(left, first, others, counts)
+    if onward is None and kind.for_good:
         onward = _find_waiting(incident, left, first)
     if onward is None:
         return None
     who, line = onward
-    single: int | None = rank
+    single = next(iter(left if len(left) == 1 else others), None)
     if several or _speaks_for_more(incident, counts) or (kind.name == "branch" and len(left) > 1):
         single = None
     names = name_ranks(list(left))
@@ -330,6 +330,20 @@ def _weigh_leaving(
     went = f"and waited in {operation[1]}" if operation is not None else f"({_say(line)!r})"
     title = f"{names} said {_say(first)!r}, while rank {who} went on {went}: {kind.means}"
     return _describe("ranks.parted", title, kind.category, kind.page, single, (first, line))
+
+
+def _find_onward(
+    left: dict[int, Place], first: Place, others: set[int], counts: Sequence[Count]
+) -> tuple[int, Place] | None:
+    """One of the others that counts, after the first left, beyond what those who left had reached."""
+    reached: dict[str, int] = {}
+    for who, line, unit, at in counts:
+        if who in left and _before(line, left[who]):
+            reached[unit] = max(at, reached.get(unit, 0))
+    for who, line, unit, at in counts:
+        if who in others and unit in reached and at > reached[unit] and _before(first, line):
+            return who, line
+    return None
 
 
 def _find_waiting(

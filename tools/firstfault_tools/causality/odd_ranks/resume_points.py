@@ -7,7 +7,7 @@ error, and the collectives pair different steps: a hang, or a loss that makes no
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -36,7 +36,7 @@ _TOLD = expression(
     r"successfully loaded checkpoint from \S{1,200} (?:\[ ?t [^\]]*\] )?at iteration|restored (?:from|at) step|"
     r"start(?:ing)? from (?:global )?step|start_iteration|starting at step)[ :=]{1,3}(?P<step>\d{1,9})"
 )
-_BAR = expression(r"\d{1,3}%\|[^|]{0,200}\|\s*(?P<step>\d{1,9})/(?P<total>\d{1,9}) \[")
+_BAR = expression(r"\d{1,3}%\|[^|]{0,200}\|\s*(?P<step>\d{1,9})/\d{1,9} \[")
 _HOST = expression(r"\s*(\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*): ")
 LEAST_STEP = 2
 """A resumed step below this may as well be a count from 0 beside one from 1."""
@@ -48,7 +48,6 @@ class Start:
 
     step: int
     told: bool
-    total: int | None
     evidence: Evidence
 
 
@@ -69,38 +68,66 @@ _LIMIT = expression(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of a log, and what is told there."""
+
+    number: int
+    text: str
+    told: re.Match[str]
+
+
+def _last_resume(lines: Sequence[tuple[int, str]], words: Sequence[str]) -> _Row | None:
+    """The last line that tells the step of a resume."""
+    for number, text in reversed(lines):
+        if any(word in text for word in words):
+            place = _POSITION.search(text[:2_000])
+            if place is not None:
+                return _Row(number, text, place)
+    return None
+
+
+def _first_step(incident: LogIncident, digest: FileDigest, after: int) -> int | None:
+    """Where the first step is counted behind a line."""
+    steps = incident.progress[digest.file].after(after)
+    return next((p.number for p in steps if p.training), None)
+
+
+def _tell_nothing_left(
+    title: str, digest: FileDigest, rows: Sequence[_Row], confidence: Confidence
+) -> Finding:
+    return Finding(
+        kind="checkpoint.nothing_left",
+        title=title,
+        level=Level.CAUSE,
+        category=Category.CHECKPOINT,
+        confidence=confidence,
+        evidence=tuple(quote_line(digest.file, r.number, r.text) for r in rows),
+        facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
+    )
+
+
 def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
     """A resume at the last planned step without a word of an end: the loop waits for a step that never comes."""
     if not any(run.holds(("esum", "estor")) for run in digest.kept.runs):
         return None
     lines = digest.kept[:MOST_LINES]
-    limits = [(n, t, m) for n, t in lines if ("steps" in t or "iters" in t) and (m := _LIMIT.search(t[:2_000]))]  # fmt: skip
-    if not limits:
+    limits = [_Row(n, t, m) for n, t in lines if ("steps" in t or "iters" in t) and (m := _LIMIT.search(t[:2_000]))]  # fmt: skip
+    resumed = _last_resume(lines, ("esum", "estor")) if limits else None
+    if resumed is None:
         return None
-    number, text, limit = limits[-1]
-    for at, told in reversed(lines):
-        if "esum" not in told and "estor" not in told:
-            continue
-        place = _POSITION.search(told[:2_000])
-        if place is None:
-            continue
-        if int(place["step"]) < int(limit["most"]) or int(place["step"]) < LEAST_STEP:
-            return None
-        if any(p.training for p in incident.progress[digest.file].after(at)):
-            return None
-        return Finding(
-            kind="checkpoint.nothing_left",
-            title=f"nothing is left to train: the run resumed at step {place['step']}, and {limit['what']}={limit['most']} is already reached, so no "
-            "further step comes (a loop that waits for one idles without an error); raise the limit beyond that step",
-            level=Level.CAUSE,
-            category=Category.CHECKPOINT,
-            evidence=(
-                quote_line(digest.file, at, told),
-                quote_line(digest.file, number, text),
-            ),
-            facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
-        )
-    return None
+    step, limit = resumed.told["step"], limits[-1].told
+    if int(step) < max(int(limit["most"]), LEAST_STEP):
+        return None
+    if _first_step(incident, digest, resumed.number) is not None:
+        return None
+    return _tell_nothing_left(
+        f"nothing is left to train: the run resumed at step {step}, and {limit['what']}={limit['most']} is already reached, so no "
+        "further step comes (a loop that waits for one idles without an error); raise the limit beyond that step",
+        digest,
+        (resumed, limits[-1]),
+        Confidence.LIKELY,
+    )
 
 
 _DTYPE = expression(
@@ -162,45 +189,41 @@ AT_ONCE_S = 30.0
 
 def _find_nothing_left(incident: LogIncident) -> tuple[Finding, ...]:
     """A resume after which the trainer ends without one step: it stood at its last step already."""
-    stopped: dict[str, list[tuple[int, str, re.Match[str]]]] = defaultdict(list)
-    for d, n, t in incident.lines_with(("`Trainer.fit` stopped", "train_runtime")):
-        if (m := _STOPPED.search(t)) is not None:
-            stopped[d.file].append((n, t, m))
+    stopped: dict[str, _Row] = {}
+    for digest, number, text in incident.lines_with(("`Trainer.fit` stopped", "train_runtime")):
+        if (told := _STOPPED.search(text)) is not None:
+            stopped[digest.file] = _Row(number, text, told)
     for digest in incident.digests:
-        ends = stopped.get(digest.file)
-        if not ends:
-            if (waiting := _find_waiting(incident, digest)) is not None:
-                return (waiting,)
-            continue
-        number, text, stop = ends[-1]
-        if stop["seconds"] and float(stop["seconds"]) > AT_ONCE_S:
-            continue
-        before = [(n, t) for n, t in digest.kept[:MOST_LINES] if n < number]
-        resumed = next(((n, t, m) for n, t in reversed(before) if ("esum" in t or "estor" in t or "ontinuing" in t) and (m := _POSITION.search(t[:2_000]))), None)  # fmt: skip
-        if resumed is None:
-            continue
-        step = next(
-            (p for p in incident.progress[digest.file].after(resumed[0]) if p.training), None
+        stop = stopped.get(digest.file)
+        found = (
+            _find_waiting(incident, digest) if stop is None else _judge_stop(incident, digest, stop)
         )
-        if step is not None and step.number < number:
-            continue
-        limit = f"{stop['what']}={stop['most']}" if stop["what"] else "the planned number of steps"
-        return (
-            Finding(
-                kind="checkpoint.nothing_left",
-                title=f"nothing was trained: the resumed checkpoint stands at step {resumed[2]['step']} already, and the run is planned to "
-                f"end there ({limit} is reached), so the trainer stops at once without an error; raise the limit beyond that step",
-                level=Level.CAUSE,
-                category=Category.CHECKPOINT,
-                confidence=Confidence.CONFIRMED,
-                evidence=(
-                    quote_line(digest.file, number, text),
-                    quote_line(digest.file, resumed[0], resumed[1]),
-                ),
-                facts={"survived": False, "severity": "warning", "explains": {"unlearned": 0.4}},
-            ),
-        )
+        if found is not None:
+            return (found,)
     return ()
+
+
+def _judge_stop(incident: LogIncident, digest: FileDigest, stop: _Row) -> Finding | None:
+    """An end of the trainer at once after a resume, without a step between."""
+    seconds = stop.told["seconds"]
+    if seconds and float(seconds) > AT_ONCE_S:
+        return None
+    lines = [line for line in digest.kept[:MOST_LINES] if line[0] < stop.number]
+    resumed = _last_resume(lines, ("esum", "estor", "ontinuing"))
+    if resumed is None:
+        return None
+    step = _first_step(incident, digest, resumed.number)
+    if step is not None and step < stop.number:
+        return None
+    what = stop.told["what"]
+    limit = f"{what}={stop.told['most']}" if what else "the planned number of steps"
+    return _tell_nothing_left(
+        f"nothing was trained: the resumed checkpoint stands at step {resumed.told['step']} already, and the run is planned to "
+        f"end there ({limit} is reached), so the trainer stops at once without an error; raise the limit beyond that step",
+        digest,
+        (stop, resumed),
+        Confidence.CONFIRMED,
+    )
 
 
 _LOAD = expression(
@@ -217,11 +240,55 @@ HIGHER, RUNS = 2.0, 8
 """How many times the rate before the rate after a resume is that no schedule asks for; logs of runs beside each other at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """A learning rate that a line tells for an epoch."""
+
+    number: int
+    text: str
+    rate: float
+    epoch: int
+
+
 def _find_rate_apart(incident: LogIncident) -> tuple[Finding, ...]:
     """A run that another log resumes with a much higher learning rate than it stopped with."""
     if not 2 <= len(incident.digests) <= RUNS:
         return ()
-    rates: dict[str, list[tuple[int, str, float, int | None]]] = {}
+    rates, loads = _read_rates(incident)
+    for file, start in loads.items():
+        past = [(f, told[-1]) for f, told in rates.items() if f != file and f not in loads]
+        if len(past) != 1:
+            continue
+        (old, last), after = past[0], rates.get(file, [])
+        if not _is_higher(last, after):
+            continue
+        first = after[0]
+        rows = [(old, last.number, last.text), (file, first.number, first.text)]
+        rows += [(file, n, t) for d, n, t in incident.lines_with(("ched",)) if d.file == file and n <= first.number and _NO_SCHEDULE.search(t[:2_000])][:1]  # fmt: skip
+        return (
+            Finding(
+                kind="checkpoint.rate_apart",
+                title=f"the learning rate was {last.rate:g} where the earlier run stopped ({old}, epoch {last.epoch}) and is {first.rate:g} from the resume "
+                f"on ({file}, epoch {first.epoch}): the state of the learning-rate scheduler was not restored from the checkpoint, so its schedule begins "
+                f"anew and the rate, {first.rate / last.rate:.0f} times as high, spoils the weights that were loaded well",
+                level=Level.CAUSE,
+                category=Category.CHECKPOINT,
+                confidence=Confidence.CONFIRMED,
+                evidence=tuple(quote_line(f, n, t) for f, n, t in rows),
+                facts={
+                    "before": last.rate,
+                    "after": first.rate,
+                    "loaded_at": start,
+                    "survived": False,
+                },
+            ),
+        )
+    return ()
+
+
+def _read_rates(incident: LogIncident) -> tuple[dict[str, list[_Rate]], dict[str, int]]:
+    """The learning rates of each log, and where logs load a checkpoint before they tell the first."""
+    rates: dict[str, list[_Rate]] = defaultdict(list)
     loads: dict[str, int] = {}
     for digest, number, text in incident.lines_with(
         ("lr", "LR", "earning", "oad", "esum", "estor")
@@ -229,39 +296,18 @@ def _find_rate_apart(incident: LogIncident) -> tuple[Finding, ...]:
         told = _RATE.search(text) if len(text) <= 2_000 else None
         epoch = _AT_EPOCH.search(text) if told is not None else None
         if told is not None and epoch is not None:
-            rates.setdefault(digest.file, []).append(
-                (number, text, float(told["rate"]), int(epoch["epoch"]))
-            )
+            rate = _Rate(number, text, float(told["rate"]), int(epoch["epoch"]))
+            rates[digest.file].append(rate)
         elif digest.file not in rates and _LOAD.search(text[:2_000]):
             loads[digest.file] = number
-    for file, start in loads.items():
-        after = rates.get(file, [])
-        past = [(f, r[-1]) for f, r in rates.items() if f != file and f not in loads]
-        if len(after) < 2 or len(past) != 1:
-            continue
-        (old, last), first = past[0], after[0]
-        if (
-            min(first[2], after[1][2]) < HIGHER * last[2]
-            or last[2] <= 0
-            or (first[3] or 0) - (last[3] or 0) not in (0, 1)
-        ):
-            continue
-        rows = [(old, last[0], last[1]), (file, first[0], first[1])]
-        rows += [(file, n, t) for d, n, t in incident.lines_with(("ched",)) if d.file == file and n <= first[0] and _NO_SCHEDULE.search(t[:2_000])][:1]  # fmt: skip
-        return (
-            Finding(
-                kind="checkpoint.rate_apart",
-                title=f"the learning rate was {last[2]:g} where the earlier run stopped ({old}, epoch {last[3]}) and is {first[2]:g} from the resume "
-                f"on ({file}, epoch {first[3]}): the state of the learning-rate scheduler was not restored from the checkpoint, so its schedule begins "
-                f"anew and the rate, {first[2] / last[2]:.0f} times as high, spoils the weights that were loaded well",
-                level=Level.CAUSE,
-                category=Category.CHECKPOINT,
-                confidence=Confidence.CONFIRMED,
-                evidence=tuple(quote_line(f, n, t) for f, n, t in rows),
-                facts={"before": last[2], "after": first[2], "loaded_at": start, "survived": False},
-            ),
-        )
-    return ()
+    return rates, loads
+
+
+def _is_higher(last: _Rate, after: Sequence[_Rate]) -> bool:
+    """The first rates after the resume are far above the last before it, which was told for that epoch or the one before."""
+    if len(after) < 2 or last.rate <= 0 or after[0].epoch - last.epoch not in (0, 1):
+        return False
+    return min(after[0].rate, after[1].rate) >= HIGHER * last.rate
 
 
 _RESUMED = expression(
@@ -281,31 +327,10 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
         if not any(run.holds(("ampler", "data_seed", "huffl", "ermutation", "order", "sample ids")) for run in digest.kept.runs):  # fmt: skip
             continue
         lines = digest.kept[:MOST_LINES]
-        resumed, reached = 0, ""
-        order: tuple[int, str] | None = None
-        for number, text in lines:
-            if len(text) > 2_000:
-                continue
-            if "esum" in text or "ontinuing" in text or "estored" in text:
-                resumed = number if _RESUMED.search(text) else resumed
-            if "poch" in text and (told := _EPOCH.search(text)) is not None and not order:
-                reached = told["epoch"]
-            near = resumed and number - resumed <= AFTER_RESUME
-            if (
-                near
-                and reached
-                and order is None
-                and "poch" in text
-                and "val" not in text
-                and _ORDER.search(text)
-            ):
-                order = (number, text)
-            if near and _IDS.search(text) and "id" in text:
-                order = order or (number, text)
-                break
+        reached, order = _read_order(lines)
         if order is None or not reached:
             continue
-        again = next((p for p in lines if p[0] >= order[0] and "id" in p[1] and _IDS.search(p[1])), None)  # fmt: skip
+        again = next((p for p in lines if p[0] >= order[0] and _repeats_samples(p[1])), None)
         quoted = dict.fromkeys((order, again) if again is not None else (order,))
         return (
             Finding(
@@ -322,21 +347,53 @@ def _find_replay(incident: LogIncident) -> tuple[Finding, ...]:
     return ()
 
 
+def _read_order(lines: Sequence[tuple[int, str]]) -> tuple[str, tuple[int, str] | None]:
+    """The epoch that a resume reached, and the first line near it by which the data begin anew."""
+    resumed, reached = 0, ""
+    order: tuple[int, str] | None = None
+    for number, text in lines:
+        if len(text) > 2_000:
+            continue
+        if _tells_resume(text):
+            resumed = number
+        if order is None and "poch" in text and (told := _EPOCH.search(text)) is not None:
+            reached = told["epoch"]
+        if not resumed or number - resumed > AFTER_RESUME:
+            continue
+        if _repeats_samples(text):
+            return reached, order or (number, text)
+        if order is None and reached and _begins_order(text):
+            order = (number, text)
+    return reached, order
+
+
+def _tells_resume(text: str) -> bool:
+    hinted = "esum" in text or "ontinuing" in text or "estored" in text
+    return hinted and _RESUMED.search(text) is not None
+
+
+def _repeats_samples(text: str) -> bool:
+    """One line lists the same numbers of samples twice: before and after."""
+    return "id" in text and _IDS.search(text) is not None
+
+
+def _begins_order(text: str) -> bool:
+    """The training's sampler is at epoch 0."""
+    return "poch" in text and "val" not in text and _ORDER.search(text) is not None
+
+
 def _find_apart(incident: LogIncident) -> tuple[Finding, ...]:
     starts = _read_starts(incident)
-    told = [s for s in starts.values() if s.step >= LEAST_STEP]
-    if len(starts) < 2 or not told:
-        return ()
-    steps = Counter(s.step for s in starts.values())
-    if len(steps) < 2:
-        return ()
-    at = max(s.step for s in told)
-    lead = next(w for w, s in starts.items() if s.step == at)
+    at = max((s.step for s in starts.values()), default=0)
     others = {w: s for w, s in starts.items() if s.step != at}
+    if at < LEAST_STEP or not others:
+        return ()
+    lead = next(w for w, s in starts.items() if s.step == at)
     late = {w: s for w, s in others.items() if s.step < LEAST_STEP} or others
     odd, start = next(iter(late.items()))
     if not starts[lead].told and not start.told:
         return ()
+    rank, host = _read_place(odd) if len(late) == 1 else (None, None)
     names = ", ".join(list(late)[:6])
     began = f"start{'s' if len(late) == 1 else ''} at step {start.step}"
     return (
@@ -349,13 +406,18 @@ def _find_apart(incident: LogIncident) -> tuple[Finding, ...]:
             category=Category.CHECKPOINT,
             confidence=Confidence.CONFIRMED,
             evidence=(starts[lead].evidence, start.evidence),
-            rank=int(odd.removeprefix("rank "))
-            if len(late) == 1 and odd.startswith("rank ")
-            else None,
-            host=odd if len(late) == 1 and not odd.startswith("rank ") else None,
+            rank=rank,
+            host=host,
             facts={"steps": {w: s.step for w, s in list(starts.items())[:64]}, "survived": False},
         ),
     )
+
+
+def _read_place(who: str) -> tuple[int | None, str | None]:
+    """(rank, host) of one that began: either of them."""
+    if who.startswith("rank "):
+        return int(who.removeprefix("rank ")), None
+    return None, who
 
 
 def _read_starts(incident: LogIncident) -> dict[str, Start]:
@@ -365,31 +427,36 @@ def _read_starts(incident: LogIncident) -> dict[str, Start]:
         if not digest.kept.holds(WORDS):
             continue
         for number, text in digest.kept[:MOST_LINES]:
-            if len(text) > 2_000 or not any(word in text for word in WORDS):
+            start = _read_start(digest, number, text)
+            who = _who_began(digest, number, text) if start is not None else None
+            if start is None or who is None:
                 continue
-            told = _TOLD.search(text)
-            bar = _BAR.search(text) if told is None else None
-            if told is None and (bar is None or NOT_TRAINING.search(text[: bar.start() + 1])):
-                continue
-            line = make_line(digest.file, number, text, digest.year)
-            who = line.place.host or (
-                f"rank {line.place.rank}" if line.place.rank is not None else None
-            )
-            if who is None and (prefix := _HOST.match(text)) is not None:
-                who = prefix[1]  # a bar's own name and a launcher's label look alike
-            if who is None or (who in starts and (starts[who].told or told is None)):
-                continue
-            match = told or bar
-            if match is None:
-                continue
-            total = int(bar["total"]) if bar is not None else None
-            starts[who] = Start(
-                int(match["step"]),
-                told is not None,
-                total,
-                Evidence(digest.file, number, text[:400]),
-            )
+            if who not in starts or (start.told and not starts[who].told):
+                starts[who] = start
     return starts
+
+
+def _read_start(digest: FileDigest, number: int, text: str) -> Start | None:
+    """Where a line says that training goes on, or the count of a bar of training."""
+    if len(text) > 2_000 or not any(word in text for word in WORDS):
+        return None
+    told = _TOLD.search(text)
+    match = told or _BAR.search(text)
+    if match is None or (told is None and NOT_TRAINING.search(text[: match.start() + 1])):
+        return None
+    evidence = Evidence(digest.file, number, text[:400])
+    return Start(int(match["step"]), told is not None, evidence)
+
+
+def _who_began(digest: FileDigest, number: int, text: str) -> str | None:
+    """Host or rank of such a line."""
+    place = make_line(digest.file, number, text, digest.year).place
+    if place.host:
+        return place.host
+    if place.rank is not None:
+        return f"rank {place.rank}"
+    prefix = _HOST.match(text)  # a bar's own name and a launcher's label look alike
+    return prefix[1] if prefix is not None else None
 
 
 _DELETED = expression(

@@ -36,6 +36,11 @@ class RankState:
             and self.enqueued == self.completed
         )
 
+    @property
+    def issued(self) -> tuple[str | None, int | None]:
+        """Operation and size: what must be the same on all ranks."""
+        return self.op, self.numel
+
 
 def read_states(reports: Sequence[WorkReport]) -> dict[int, RankState]:
     """The last standing of every rank in one group, by its reports."""
