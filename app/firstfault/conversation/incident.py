@@ -356,24 +356,25 @@ def _next(t: Telling) -> str:
         block += f"\n\nPut in: {'; '.join(action.blanks)}."
     if action.reading:
         block += "\n\n" + "\n".join(f"- {shown}: {follows}" for shown, follows in action.reading)
-    block += _before_departure(t)
+    if back := _before_departure(t):
+        block = f"{back}\n\nBeside it: {block}"
     rest = [f for f in d.fixes[:4] if f.text not in block]
     after = "\n\nThen:\n\n" + "\n".join(f"- {f.text} {t.sources.marks(f.citations, d)}" for f in rest) if rest else ""  # fmt: skip
     return block + after
 
 
 def _before_departure(t: Telling) -> str:
-    """Which checkpoint is older than what went wrong, and what to hold against it; '' for other faults."""
+    """Which checkpoint to go back to where numbers went wrong, and what the replay tells; '' for other faults."""
     onset, saved = t.record.onset, t.record.resume_from
     if onset is None:
         return ""
-    replay = ""
-    if saved is not None:
-        replay = (
-            f" Replay from {saved.name} ({at_event(t, saved)}), the newest checkpoint before it, with the same data: if it "
-            f"comes back at the same step, the batches there are at fault, else the rate or the hardware."
-        )
-    return f"\n\nThe numbers first went wrong at step {onset.row.step}.{replay}"
+    if saved is None:
+        return f"Go back to a checkpoint older than step {onset.row.step}, where the numbers first went wrong; none is named in what was read."
+    return (
+        f"Go back to the checkpoint {saved.name} ({at_event(t, saved)}) and replay from it with the same data: it is the "
+        f"newest one before step {onset.row.step}, where the numbers first went wrong. If it comes back at the same step, "
+        f"the batches there are at fault, else the rate or the hardware."
+    )
 
 
 def _collect(t: Telling) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.conditions import conditions_of
 from firstfault.conversation.doubts import read_doubts, said_by
 from firstfault.conversation.forms import Form, asks_yes_or_no, asks_yes_or_no_too, read_form
 from firstfault.knowledge_base.rulings import Ruling, load_rulings
@@ -56,6 +57,7 @@ class _Phrase:
     words: frozenset[str]
     form: Form | None
     ruling: Ruling
+    conditions: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def rulings() -> tuple[Ruling, ...]:
 def _table() -> _Table:
     """Every way of asking, with the rarity of its words."""
     phrases = tuple(
-        _Phrase(i, frozenset(tokenize(text)), read_form(text), ruling)
+        _Phrase(i, frozenset(tokenize(text)), read_form(text), ruling, conditions_of(text))
         for ruling in rulings()
         if not ruling.intent
         for i, text in ruling.phrases.items()
@@ -171,13 +173,13 @@ def _rank(
         return []
     whole, form = table.weigh(words), read_form(asked.text)
     yes_or_no, either = asks_yes_or_no(asked.text), asks_yes_or_no_too(asked.text)
-    doubts = read_doubts(asked.text)
+    doubts, conditions = read_doubts(asked.text), conditions_of(asked.text)
     out = []
     for phrase in table.phrases:
         common = words & phrase.words
         if (phrase.id not in near) if near else (len(common) < 2):
             continue
-        if not _names_fit(words, phrase.words):
+        if not phrase.conditions <= conditions or not _names_fit(words, phrase.words):
             continue
         both = whole + table.weigh(phrase.words) or 1.0
         value = _alike(2 * table.weigh(common) / both, form, phrase.form)
