@@ -71,15 +71,12 @@ def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
             continue
         name, value = row["name"].strip("- "), row["value"]
         status = _STATUS.match(value)
-        below = bool(status and not name and found and status["gpus"])
-        if below:
+        if status and not name and found and status["gpus"]:
             name = found[-1].test
             if found[-1].gpu is None and not found[-1].message:
                 found.pop()  # the row of the whole test, which these rows tell GPU by GPU
         if status and name and name.lower() not in ("result", "overall health"):
-            gpus: list[int | None] = [
-                int(part) for part in re.findall(r"\d{1,3}", status["gpus"] or "")
-            ]
+            gpus: list[int | None] = [int(n) for n in re.findall(r"\d{1,3}", status["gpus"] or "")]
             # Newer tables put `GPU3` into the name's column below the test.
             inner = re.match(r"^GPU(\d{1,3})$", name)
             if inner and found:
@@ -88,13 +85,16 @@ def read_table(lines: Sequence[NumberedLine]) -> list[DiagResult]:
                 found.append(DiagResult(name, status["status"].lower(), gpu, "", (number, line)))
         elif found and (told_gpu := _MESSAGE.match(name)) is not None:
             at = _index_of(found, told_gpu["gpu"])
-            last = found[at]
-            message = f"{last.message} {value}".strip()[:600]
-            gpu = last.gpu
-            if gpu is None and (told := _ERROR_GPU.search(message)):
-                gpu = int(told["gpu"])
-            found[at] = DiagResult(last.test, last.status, gpu, message, last.place)
+            found[at] = _add_message(found[at], value)
     return found
+
+
+def _add_message(result: DiagResult, words: str) -> DiagResult:
+    """The result with further words of its message, and the GPU that they name where none was named."""
+    message = f"{result.message} {words}".strip()[:600]
+    told = _ERROR_GPU.search(message) if result.gpu is None else None
+    gpu = int(told["gpu"]) if told is not None else result.gpu
+    return DiagResult(result.test, result.status, gpu, message, result.place)
 
 
 def _index_of(found: Sequence[DiagResult], gpu: str | None) -> int:

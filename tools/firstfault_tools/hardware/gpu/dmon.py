@@ -158,33 +158,41 @@ def _find_idle(series: Sequence[DmonSeries], file: str) -> list[Finding]:
     """GPUs that do nothing in all samples beside others that work, all of them idle, or all far from full."""
     loads = {one.index: [s["sm"] for s in one.samples if "sm" in s] for one in series}
     known = [one for one in series if len(loads[one.index]) >= IDLE_SAMPLES]
+    if not known:
+        return []
     idle = [one for one in known if max(loads[one.index]) <= IDLE]
-    usual = {one.index: median(loads[one.index]) for one in known}
     quoted = tuple(quote_line(file, *one.lines[-1]) for one in (idle or known)[:4])
     names = ", ".join(str(one.index) for one in idle)
-    if known and len(idle) == len(known):
+    if len(idle) == len(known):
         samples = min(len(loads[one.index]) for one in idle)
         title = (
             f"GPU {names}: idle in all {samples} samples (SM 0 %), so no kernel runs: every process waits on its host "
             "(loader, file, lock, store) or has ended"
         )
         return [_idle_finding("hardware.gpus_idle", title, Level.SYMPTOM, quoted, {"stalled": 0.4})]
-    # peers that stand still in every other sample, too, wait like the idle ones: nobody is singled out
-    steady = {i for i, v in loads.items() if v and sum(s > IDLE for s in v) >= STEADY * len(v)}
-    at_work = [load for index, load in usual.items() if load >= AT_WORK and index in steady]
+    at_work = _list_at_work([loads[one.index] for one in known])
     if idle and at_work:
         title = (
             f"GPU {names}: idle (SM 0 %) while the others work at {median(at_work):.0f} %: its process waits on its host or "
             "has ended, and the others compute or wait in a collective for it"
         )
         return [_idle_finding("hardware.gpu_idle", title, Level.FAILURE, quoted, {}, idle)]
-    if known and not at_work:
+    if not at_work:
         title = (
             f"The GPUs work in {mean(x for v in loads.values() for x in v):.0f} % of the time only (SM; 70 to 95 % is usual in training): in this "
             "order look at the data loader, at communication, at the pipeline bubble and at memory that forces small batches"
         )
         return [_idle_finding("hardware.gpu_use_low", title, Level.CONTEXT, quoted, {"slow": 0.5})]
     return []
+
+
+def _list_at_work(loads: Sequence[Sequence[float]]) -> list[float]:
+    """Usual loads of the GPUs that work, and that do so in nearly every sample.
+
+    Peers that stand still in every other sample, too, wait like the idle ones: nobody is singled out.
+    """
+    steady = [v for v in loads if sum(s > IDLE for s in v) >= STEADY * len(v)]
+    return [usual for v in steady if (usual := median(v)) >= AT_WORK]
 
 
 def _idle_finding(
@@ -211,12 +219,8 @@ def _idle_finding(
 
 def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
     """A GPU whose clock under load lies well under that of all others."""
-    loaded: dict[int, float] = {}
     told = any("sm" in sample for one in series for sample in one.samples)
-    for one in series:
-        clocks = [s["pclk"] for s in one.samples if (s.get("sm", 0.0) >= 50 or not told) and "pclk" in s]  # fmt: skip
-        if len(clocks) >= 3:
-            loaded[one.index] = median(clocks)
+    loaded = _read_clocks(series, told)
     if len(loaded) < (2 if told else 4):
         return []
     if not told and sum(c < _ODD_SHARE * max(loaded.values()) for c in loaded.values()) != 1:
@@ -247,6 +251,17 @@ def _find_odd_clock(series: Sequence[DmonSeries], file: str) -> list[Finding]:
             )
         )
     return found
+
+
+def _read_clocks(series: Sequence[DmonSeries], told: bool) -> dict[int, float]:
+    """Usual clock by GPU, of the samples under load where the load is told."""
+    usual: dict[int, float] = {}
+    for one in series:
+        samples = [s for s in one.samples if not told or s.get("sm", 0.0) >= 50]
+        clocks = [s["pclk"] for s in samples if "pclk" in s]
+        if len(clocks) >= 3:
+            usual[one.index] = median(clocks)
+    return usual
 
 
 def _summarise(series: Sequence[DmonSeries], file: str) -> Finding:

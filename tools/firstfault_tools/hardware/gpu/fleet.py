@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
@@ -35,6 +35,20 @@ LOW = 0.9
 
 FAR_BELOW = 0.8
 """Share of its own highest clock; some boards run their set clocks below it by default."""
+
+
+class _Compared(NamedTuple):
+    """A value that all GPUs of a job should have alike."""
+
+    key: str
+    kind: str
+    name: str
+    unit: str
+
+
+_POWER_LIMIT = _Compared("power_limit", "hardware.power_limit_odd", "power limit", "W")
+_CLOCK = _Compared("sm_clock", "hardware.clock_odd", "SM clock", "MHz")
+_Row: TypeAlias = tuple[str | None, GpuState, Value, float]
 
 
 def read_reasons(gpu: GpuState) -> dict[str, Value]:
@@ -85,11 +99,11 @@ def compare_gpus(
     """
     gpus = [(host, gpu) for host, states in listings for gpu in states]
     busy = [(h, g) for h, g in gpus if "idle_reason" not in read_reasons(g)]
-    capped = list(_find_low(gpus, "power_limit", "power limit", "W", file))
+    capped = list(_find_low(gpus, _POWER_LIMIT, file))
     yield from capped
     # the lower clock of a capped GPU is no second fault
     known = {(f.host, f.gpu_index) for f in capped}
-    for slow in _find_low(busy, "sm_clock", "SM clock", "MHz", file):
+    for slow in _find_low(busy, _CLOCK, file):
         if (slow.host, slow.gpu_index) not in known:
             yield slow
     if len(busy) == len(gpus) and gpus:
@@ -98,49 +112,60 @@ def compare_gpus(
 
 
 def _find_low(
-    gpus: Sequence[tuple[str | None, GpuState]], key: str, name: str, unit: str, file: str
+    gpus: Sequence[tuple[str | None, GpuState]], compared: _Compared, file: str
 ) -> Iterator[Finding]:
-    values = [(h, g, v, n) for h, g in gpus if (v := g.first(key)) and (n := v.number)]
-    if len(values) < 3:
-        return
-    usual = median(n for *_, n in values)
-    low = [row for row in values if row[3] < LOW * usual]
-    if not low or len(low) * 2 > len(values):
-        return
-    by_host: dict[str | None, list[tuple[str | None, GpuState, Value, float]]] = {}
+    values = [(h, g, v, n) for h, g in gpus if (v := g.first(compared.key)) and (n := v.number)]
+    low, rest = _split_low(values)
+    by_host: dict[str | None, list[_Row]] = {}
     for row in low:
         by_host.setdefault(row[0], []).append(row)
-    rest = [row for row in values if row[3] >= LOW * usual]
-    usual = median(row[3] for row in rest)
     for host, rows in by_host.items():
-        own = [row for row in values if row[0] == host]
-        whole = len(rows) > 1 and len(rows) == len(own)
-        number = median(row[3] for row in rows)
-        reasons = {k: None for row in rows for k in read_reasons(row[1]) if k in _WORDS}
-        why = f": {', '.join(_WORDS[k] for k in reasons)}" if reasons and key == "sm_clock" else ""
-        if key == "power_limit":
-            why = _say_clocks(rows, rest)
-        who = f"all {len(rows)} GPUs" if whole else ", ".join(row[1].label for row in rows[:8])
-        place = f" of {host}" if host else ""
-        single = rows[0][1] if len(rows) == 1 else None
-        yield Finding(
-            kind="hardware.clock_odd" if key == "sm_clock" else "hardware.power_limit_odd",
-            title=f"{name} of {who}{place} is {number:.0f} {unit}, the others run with {usual:.0f} {unit}{why}",
-            level=Level.CAUSE,
-            category=Category.PERFORMANCE,
-            confidence=Confidence.CONFIRMED,
-            evidence=_quote([row[2] for row in rows], file),
-            host=host,
-            gpu=single.label if single else None,
-            facts={
-                "pci_address": single.address if single else None,
-                "gpu_index": single.index if single else None,
-                "reason": next(iter(reasons), None),
-            },
-        )
+        whole = len(rows) == sum(row[0] == host for row in values)
+        yield _describe_low(compared, rows, rest, whole, file)
 
 
-_Row: TypeAlias = tuple[str | None, GpuState, Value, float]
+def _describe_low(
+    compared: _Compared, rows: Sequence[_Row], rest: Sequence[_Row], whole: bool, file: str
+) -> Finding:
+    """GPUs of one host that lie below the rest. whole: they are all of that host."""
+    host = rows[0][0]
+    number, usual = (median(row[3] for row in side) for side in (rows, rest))
+    reasons = list(dict.fromkeys(k for row in rows for k in read_reasons(row[1]) if k in _WORDS))
+    why = _say_clocks(rows, rest) if compared is _POWER_LIMIT else _say_reasons(reasons)
+    labels = ", ".join(row[1].label for row in rows[:8])
+    who = f"all {len(rows)} GPUs" if whole and len(rows) > 1 else labels
+    place = f" of {host}" if host else ""
+    single = rows[0][1] if len(rows) == 1 else None
+    return Finding(
+        kind=compared.kind,
+        title=f"{compared.name} of {who}{place} is {number:.0f} {compared.unit}, the others run with {usual:.0f} {compared.unit}{why}",
+        level=Level.CAUSE,
+        category=Category.PERFORMANCE,
+        confidence=Confidence.CONFIRMED,
+        evidence=_quote([row[2] for row in rows], file),
+        host=host,
+        gpu=single.label if single else None,
+        facts={
+            "pci_address": single.address if single else None,
+            "gpu_index": single.index if single else None,
+            "reason": next(iter(reasons), None),
+        },
+    )
+
+
+def _split_low(values: Sequence[_Row]) -> tuple[list[_Row], list[_Row]]:
+    """GPUs far below the usual value, and the rest; nobody is low where three are not listed or most are."""
+    if len(values) < 3:
+        return [], []
+    bound = LOW * median(n for *_, n in values)
+    low = [row for row in values if row[3] < bound]
+    if len(low) * 2 > len(values):
+        return [], []
+    return low, [row for row in values if row[3] >= bound]
+
+
+def _say_reasons(reasons: Sequence[str]) -> str:
+    return f": {', '.join(_WORDS[k] for k in reasons)}" if reasons else ""
 
 
 def _say_clocks(capped: Sequence[_Row], rest: Sequence[_Row]) -> str:

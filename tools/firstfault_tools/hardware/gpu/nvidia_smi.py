@@ -169,20 +169,32 @@ def recognise_nvidia_smi(name: str, head: bytes) -> bool:
     if _TABLE in text and text.lstrip().find("NVIDIA-SMI") < 400:
         return True
     first = next((line for line in text.split("\n") if line.strip()), "")
-    if first.startswith(("# gpu", "#gpu")) and ("pwr" in first or " sm" in first):
-        return True
+    return (
+        _heads_dmon(first)
+        or _heads_topology(first)
+        or _heads_csv(first)
+        or first.strip().startswith(ERROR_MARKERS)
+    )
+
+
+def _heads_dmon(first: str) -> bool:
+    return first.startswith(("# gpu", "#gpu")) and ("pwr" in first or " sm" in first)
+
+
+def _heads_topology(first: str) -> bool:
     clean = re.sub(r"\x1b\[[0-9;]*m", "", first).lstrip()
-    if clean.startswith("GPU0\t") or (clean.startswith("GPU0 ") and "Affinity" in clean):
-        return True
+    return clean.startswith("GPU0\t") or (clean.startswith("GPU0 ") and "Affinity" in clean)
+
+
+_PLAIN_COLUMNS = ("name", "index", "uuid")
+_GPU_COLUMNS = ("pci.", "memory.", "utilization.", "temperature.", "ecc.", "clocks")
+
+
+def _heads_csv(first: str) -> bool:
+    """A heading of --query-gpu: three columns at least, all of them of its names."""
     columns = [cell.split(" [")[0].strip() for cell in first.split(",")]
-    if len(columns) >= 3 and sum(
-        cell in ("name", "index", "uuid") or "." in cell for cell in columns
-    ) == len(columns):
-        return any(
-            cell.startswith(("pci.", "memory.", "utilization.", "temperature.", "ecc.", "clocks"))
-            for cell in columns
-        )
-    return any(first.strip().startswith(marker) for marker in ERROR_MARKERS)
+    named = all(cell in _PLAIN_COLUMNS or "." in cell for cell in columns)
+    return len(columns) >= 3 and named and any(cell.startswith(_GPU_COLUMNS) for cell in columns)
 
 
 def describe_gpus(gpus: Sequence[GpuState]) -> list[Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from firstfault_tools.expressions import expression
@@ -66,55 +66,58 @@ def read_links(lines: Sequence[NumberedLine]) -> list[Links]:
 
 def check_links(gpus: Sequence[Links], file: str) -> tuple[Finding, ...]:
     """Inactive and slow links against those of the same board, and error counters."""
-    findings: list[Finding] = []
     listed = [gpu for gpu in gpus if gpu.rates]
     most = max((gpu.active for gpu in listed), default=0)
     usual = Counter(rate for gpu in listed for rate in gpu.rates.values() if rate).most_common(1)
+    findings: list[Finding] = []
     for gpu in listed:
-        off = sorted(link for link, rate in gpu.rates.items() if rate is None)
-        if off and gpu.active < most:
-            whole = gpu.active == 0
-            title = (
-                f"all {len(off)} NVLinks are inactive while other GPUs have {most}"
-                if whole
-                else f"NVLink {_join(off)} inactive, {gpu.active} of {most} links work"
-            )
-            level = Level.CAUSE if whole else Level.FAILURE
-            facts: dict[str, Json] = {
-                "inactive": list(off),
-                "active": gpu.active,
-                "usual": most,
-                "explains": {"slow": 0.75},
-            }
-            findings.append(
-                _make(gpu, (off[0], "status"), "nvlink_inactive", title, level, file, facts)
-            )
-        for link, rate in sorted(gpu.rates.items()):
-            if rate and usual and rate < 0.9 * usual[0][0]:
-                title = f"NVLink {link} runs at {rate:g} GB/s, the others at {usual[0][0]:g}"
-                findings.append(
-                    _make(
-                        gpu,
-                        (link, "status"),
-                        "nvlink_slow",
-                        title,
-                        Level.FAILURE,
-                        file,
-                        {"rate_gbs": rate, "explains": {"slow": 0.75}},
-                    )
-                )
+        findings.extend(_find_inactive(gpu, most, file))
+        if usual:
+            findings.extend(_find_slow(gpu, usual[0][0], file))
     for gpu in gpus:
-        for (link, kind), count in sorted(gpu.errors.items()):
-            if count and (kind == "Recovery" or count >= MANY_ERRORS):
-                full = " (the counter is full)" if count == 65535 else ""
-                title = f"NVLink {link}: {count} {kind.lower()} errors{full}"
-                facts = {"link": link, "errors": count, "counter": kind.lower()}
-                findings.append(
-                    _make(gpu, (link, kind), "nvlink_errors", title, Level.FAILURE, file, facts)
-                )
+        findings.extend(_find_errors(gpu, file))
     if gpus and not findings:
         findings.append(_summarise(gpus, listed, most, file))
     return tuple(findings)
+
+
+def _find_inactive(gpu: Links, most: int, file: str) -> Iterator[Finding]:
+    """Links of a GPU that are off while another GPU has more."""
+    off = sorted(link for link, rate in gpu.rates.items() if rate is None)
+    if not off or gpu.active >= most:
+        return
+    whole = gpu.active == 0
+    title = (
+        f"all {len(off)} NVLinks are inactive while other GPUs have {most}"
+        if whole
+        else f"NVLink {_join(off)} inactive, {gpu.active} of {most} links work"
+    )
+    level = Level.CAUSE if whole else Level.FAILURE
+    facts: dict[str, Json] = {
+        "inactive": list(off),
+        "active": gpu.active,
+        "usual": most,
+        "explains": {"slow": 0.75},
+    }
+    yield _make(gpu, (off[0], "status"), "nvlink_inactive", title, level, file, facts)
+
+
+def _find_slow(gpu: Links, usual: float, file: str) -> Iterator[Finding]:
+    for link, rate in sorted(gpu.rates.items()):
+        if rate and rate < 0.9 * usual:
+            title = f"NVLink {link} runs at {rate:g} GB/s, the others at {usual:g}"
+            facts: dict[str, Json] = {"rate_gbs": rate, "explains": {"slow": 0.75}}
+            yield _make(gpu, (link, "status"), "nvlink_slow", title, Level.FAILURE, file, facts)
+
+
+def _find_errors(gpu: Links, file: str) -> Iterator[Finding]:
+    """Any recovery of a link, and very many errors of another kind."""
+    for (link, kind), count in sorted(gpu.errors.items()):
+        if count and (kind == "Recovery" or count >= MANY_ERRORS):
+            full = " (the counter is full)" if count == 65535 else ""
+            title = f"NVLink {link}: {count} {kind.lower()} errors{full}"
+            facts: dict[str, Json] = {"link": link, "errors": count, "counter": kind.lower()}
+            yield _make(gpu, (link, kind), "nvlink_errors", title, Level.FAILURE, file, facts)
 
 
 def _join(links: Sequence[int]) -> str:

@@ -9,9 +9,8 @@ asks for `SrcValid-` on bare metal.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
@@ -83,40 +82,42 @@ def read_links(lines: Sequence[NumberedLine], file: str) -> list[Link]:
 def _find_links(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     """The device whose link is far below what it can carry, beside those of its kind."""
     links = read_links(keep_near(lines, LINK_MARKERS, before=30, after=1), file)
-    poor = sorted((k for k in links if k.has[1] and k.share < POOR), key=lambda k: k.share)
-    if not poor:
+    worst = min(
+        (k for k in links if k.has[1] and k.share < POOR), key=lambda k: k.share, default=None
+    )
+    if worst is None:
         return []
-    worst = poor[0]
     peers = [k for k in links if k is not worst and k.name == worst.name]
     better = max(peers, key=lambda k: k.has[0] * k.has[1], default=None)
     lanes = worst.has[1] < worst.can[1]
     if not lanes and (better is None or better.share < 2 * worst.share):
         return []  # an idle card lowers the speed of its link, never its width
-    order = sorted({k.pci for k in links if k.name == worst.name})
-    which = (
-        f", number {order.index(worst.pci)} of its kind counted from 0," if len(order) > 1 else ""
-    )
     beside = ""
     if better is not None and better.share > worst.share:
         beside = f"; that of {better.pci} runs at {better.say()}"
     on = f" on {worst.host}" if worst.host else ""
+    shown = [worst] if better is None else [worst, better]
     return [
         Finding.of_slowness(
             kind="hardware.pcie_link_degraded",
-            title=f"the PCIe link of {worst.pci}{on}{which} is trained at {worst.say()} of the {worst.can[0]:g} GT/s "
+            title=f"the PCIe link of {worst.pci}{on}{_say_number(worst, links)} is trained at {worst.say()} of the {worst.can[0]:g} GT/s "
             f"(gen {_generation(worst.can[0])}) x{worst.can[1]} it can have, {worst.share:.0%} of the bandwidth{beside}: every "
             "exchange with that device waits for the link; seating, riser, slot or BIOS",
-            evidence=tuple(
-                quote_line(file, *p, host=k.host)
-                for k in (worst, *((better,) if better is not None else ()))
-                for p in k.places
-            ),
+            evidence=tuple(quote_line(file, *p, host=k.host) for k in shown for p in k.places),
             host=worst.host,
             gpu=f"PCI {worst.pci}" if "NVIDIA" in worst.name else None,
             weight=0.9,
             facts={"share": round(worst.share, 3)},
         )
     ]
+
+
+def _say_number(link: Link, links: Sequence[Link]) -> str:
+    """Which of several devices of its kind it is, counted as nvidia-smi and CUDA do."""
+    order = sorted({k.pci for k in links if k.name == link.name})
+    if len(order) < 2:
+        return ""
+    return f", number {order.index(link.pci)} of its kind counted from 0,"
 
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
@@ -126,36 +127,18 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
 
 def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Hosts whose bridges redirect peer-to-peer requests, compared with those that do not."""
-    near = keep_near(lines, MARKERS, before=4, after=2)
-    if not near:
-        return ()
-    on: dict[str | None, list[NumberedLine]] = defaultdict(list)
-    off: dict[str | None, list[NumberedLine]] = defaultdict(list)
-    bridges: dict[str | None, int] = defaultdict(int)
-    ats: dict[str | None, NumberedLine] = {}
-    for section in split_sections(near):
-        host = section.host or name_host(file)
-        for number, line in section.lines:
-            if control := _CONTROL.match(line):
-                redirects = "ReqRedir+" in control["flags"]
-                (on if redirects else off)[host].append((number, line))
-                bridges[host] += int(control["count"] or 1) if redirects else 0
-            elif (
-                "ECAP_ATS" in section.command
-                and (value := _REGISTER.match(line))
-                and not int(value["value"], 16) & 0x8000
-            ):
-                ats[host] = (number, line)
+    hosts = _read_redirects(lines, file)
+    good = [own for own in hosts.values() if own.off and not own.on]
+    beside = ", ".join(own.host or "the other host" for own in good[:4])
+    others = f", and off on {beside}" if good else ""
     found = []
-    good = [h for h in off if h not in on]
-    for host, places in on.items():
-        where = f" on {host}" if host else ""
-        others = (
-            f", and off on {', '.join(h or 'the other host' for h in good[:4])}" if good else ""
-        )
-        translated = " and ATS is off" if host in ats else ""
-        opening = f"PCIe ACS (access control) redirect is on{where} for {bridges[host]} bridges (ReqRedir+){others}{translated}"
-        quoted = [*places[:2], *([ats[host]] if host in ats else []), *(off[good[0]][:1] if good else [])]  # fmt: skip
+    for own in hosts.values():
+        if not own.on:
+            continue
+        where = f" on {own.host}" if own.host else ""
+        translated = " and ATS is off" if own.ats else ""
+        opening = f"PCIe ACS (access control) redirect is on{where} for {own.bridges} bridges (ReqRedir+){others}{translated}"
+        quoted = [*own.on[:2], *own.ats[-1:], *(good[0].off[:1] if good else [])]
         found.append(
             Finding(
                 kind="hardware.acs_redirect",
@@ -164,9 +147,42 @@ def _find_redirects(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, 
                 opening=opening,
                 level=Level.CAUSE if good else Level.CONTEXT,
                 category=Category.PERFORMANCE,
-                evidence=tuple(quote_line(file, *p, host=host) for p in quoted),
-                host=host,
-                facts={"bridges": bridges[host], "explains": {"slow": 0.6, "stalled": 0.5}},
+                evidence=tuple(quote_line(file, *p, host=own.host) for p in quoted),
+                host=own.host,
+                facts={"bridges": own.bridges, "explains": {"slow": 0.6, "stalled": 0.5}},
             )
         )
     return tuple(found[:8])
+
+
+@dataclass(slots=True)
+class _Redirects:
+    """What the bridges of a host do. on, off: lines with and without redirects. ats: lines with ATS off."""
+
+    host: str | None
+    on: list[NumberedLine] = field(default_factory=list)
+    off: list[NumberedLine] = field(default_factory=list)
+    ats: list[NumberedLine] = field(default_factory=list)
+    bridges: int = 0
+
+
+def _read_redirects(lines: Sequence[NumberedLine], file: str) -> dict[str | None, _Redirects]:
+    """By host, in the order in which the first line of each was read."""
+    hosts: dict[str | None, _Redirects] = {}
+    for section in split_sections(keep_near(lines, MARKERS, before=4, after=2)):
+        host = section.host or name_host(file)
+        for number, line in section.lines:
+            if control := _CONTROL.match(line):
+                own = hosts.setdefault(host, _Redirects(host))
+                redirects = "ReqRedir+" in control["flags"]
+                (own.on if redirects else own.off).append((number, line))
+                own.bridges += int(control["count"] or 1) if redirects else 0
+            elif "ECAP_ATS" in section.command and _says_ats_off(line):
+                hosts.setdefault(host, _Redirects(host)).ats.append((number, line))
+    return hosts
+
+
+def _says_ats_off(line: str) -> bool:
+    """A register of address translation with its enable bit cleared."""
+    value = _REGISTER.match(line)
+    return value is not None and not int(value["value"], 16) & 0x8000

@@ -61,37 +61,48 @@ def join_stragglers(findings: Sequence[Finding]) -> list[Finding]:
 
 def join_storage(findings: Sequence[Finding]) -> list[Finding]:
     """A broken disk with the read error that it caused in a rank: the disk is first, the rank its victim."""
-    out = list(findings)
-    errors = [
-        f
-        for f in out
-        if (f.has(FindingRole.READ_ERROR) or f.kind == "traceback.unhandled")
-        and _EIO.search(f.title)
-    ]
-    for place, disk in enumerate(out):
-        if disk.kind not in _DISKS or disk.level is not Level.CAUSE:
+    errors = [f for f in findings if _is_read_error(f)]
+    for disk in findings:
+        error = _find_victim(disk, errors)
+        if error is None:
             continue
-        own = [e for e in errors if disk.host is None or e.host in (None, disk.host)]
-        if not own or (disk.rank is not None and own[0].rank not in (None, disk.rank)):
-            continue
-        error = own[0]
-        rank = error.rank if error.rank is not None else disk.rank
-        who = f"rank {rank}" if rank is not None else "a rank"
-        where = f" of {disk.host}" if disk.host and not disk.says(disk.host) else ""
-        path = error.text(Fact.FILE).strip("'\"")
-        words = f"Errno 5 (Input/output error){f' on {path}' if path else ''} from it"
-        if error.says("read-only"):
-            words = "Errno 30 (Read-only file system), since the kernel remounted it read-only"
-        out[place] = replace(
-            disk,
-            title=f"{disk.title}{where}; {who} got {words}",
-            rank=rank,
-            host=disk.host or error.host,
-            evidence=(*disk.evidence, *error.evidence[:2]),
-        )
-        out = [replace(f, level=Level.SYMPTOM) if f is error else f for f in out]
-        break
-    return out
+        told = _join_disk(disk, error)
+        lowered = replace(error, level=Level.SYMPTOM)
+        return [told if f is disk else lowered if f is error else f for f in findings]
+    return list(findings)
+
+
+def _is_read_error(finding: Finding) -> bool:
+    told = finding.has(FindingRole.READ_ERROR) or finding.kind == "traceback.unhandled"
+    return told and _EIO.search(finding.title) is not None
+
+
+def _find_victim(disk: Finding, errors: Sequence[Finding]) -> Finding | None:
+    """The first read error on the host of a broken disk; None where it is another rank's."""
+    if disk.kind not in _DISKS or disk.level is not Level.CAUSE:
+        return None
+    own = next((e for e in errors if disk.host is None or e.host in (None, disk.host)), None)
+    if own is None or (disk.rank is not None and own.rank not in (None, disk.rank)):
+        return None
+    return own
+
+
+def _join_disk(disk: Finding, error: Finding) -> Finding:
+    """The disk with the rank that could not read from it."""
+    rank = error.rank if error.rank is not None else disk.rank
+    who = f"rank {rank}" if rank is not None else "a rank"
+    where = f" of {disk.host}" if disk.host and not disk.says(disk.host) else ""
+    path = error.text(Fact.FILE).strip("'\"")
+    words = f"Errno 5 (Input/output error){f' on {path}' if path else ''} from it"
+    if error.says("read-only"):
+        words = "Errno 30 (Read-only file system), since the kernel remounted it read-only"
+    return replace(
+        disk,
+        title=f"{disk.title}{where}; {who} got {words}",
+        rank=rank,
+        host=disk.host or error.host,
+        evidence=(*disk.evidence, *error.evidence[:2]),
+    )
 
 
 def _only_suspect(findings: Sequence[Finding], rank: int) -> int | None:

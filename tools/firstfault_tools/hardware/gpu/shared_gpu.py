@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
@@ -25,9 +26,11 @@ SHARE = 0.02
 """A process with less of the memory of the largest is a monitor."""
 
 
-def _find_contexts(
-    rows: Mapping[str, Mapping[str, tuple[NumberedLine, str, int]]], file: str
-) -> Finding | None:
+_Processes: TypeAlias = Mapping[str, Mapping[str, tuple[NumberedLine, str, int]]]
+"""By GPU and pid: the line, the name of the program, its MiB."""
+
+
+def _find_contexts(rows: _Processes, file: str) -> Finding | None:
     """Processes that hold memory on a GPU beside their own: contexts opened there by ranks of other GPUs."""
     for gpu, own in rows.items():
         guests = {p: r for p, r in own.items() if any(p in o for g, o in rows.items() if g != gpu)}
@@ -52,31 +55,19 @@ def _find_contexts(
 
 def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Processes beside those of the job; a fact that explains slowness."""
-    rows: dict[str, dict[str, tuple[NumberedLine, str, int]]] = defaultdict(dict)
-    for number, text in keep_marked(lines, GATE)[:4096]:
-        found = _CSV.match(text) or _BOX.match(text)
-        if found is not None:
-            rows[found["gpu"]].setdefault(found["pid"], ((number, text), (found["name"] or "process").strip(), int(found["mib"])))  # fmt: skip
+    rows = _read_processes(lines)
     if crowd := _find_contexts(rows, file):
         return (crowd,)
-    if len(rows) == 1:
-        # one GPU of a grep: two programs of different names on it
-        own = next(iter(rows.values()))
-        if len({name for _, name, _ in own.values()}) < 2:
-            return ()
-    elif not rows:
+    if not rows or _is_one_program(rows):
         return ()
-    largest = max(mib for own in rows.values() for _, _, mib in own.values())
-    counts = {gpu: [r for r in own.items() if r[1][2] >= SHARE * largest] for gpu, own in rows.items()}  # fmt: skip
-    usual = Counter(len(own) for own in counts.values()).most_common(1)[0][0]
-    names = Counter(name for own in counts.values() for _, (_, name, _) in own)
-    shared = [gpu for gpu, own in counts.items() if len(own) > usual or (len(rows) <= 2 and len(own) > 1)]  # fmt: skip
-    if not shared or (len(rows) > 1 and len(shared) * 2 > len(rows)):
+    counts = _leave_out_monitors(rows)
+    gpu = _find_shared(counts)
+    if gpu is None:
         return ()
-    gpu = shared[0]
-    pid, (place, name, mib) = min(counts[gpu], key=lambda r: (names[r[1][1]], r[1][2]))
+    names = Counter(name for own in counts.values() for _, name, _ in own.values())
+    pid, (place, name, mib) = min(counts[gpu].items(), key=lambda r: (names[r[1][1]], r[1][2]))
     index = int(gpu) if gpu.isdecimal() else list(rows).index(gpu)
-    owner = next(((n, t) for n, t in keep_marked(lines, (pid,)) if n > place[0] and re.match(rf"\s*{pid}\s+[a-z]", t)), None)  # fmt: skip
+    owner = _find_owner(lines, pid, place[0])
     who = f", {' '.join(owner[1].split()[1:2])}'s" if owner is not None else ""
     return (
         Finding.of_slowness(
@@ -89,3 +80,43 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             facts={"pid": int(pid), "gpu_index": index},
         ),
     )
+
+
+def _read_processes(lines: Sequence[NumberedLine]) -> _Processes:
+    rows: dict[str, dict[str, tuple[NumberedLine, str, int]]] = defaultdict(dict)
+    for number, text in keep_marked(lines, GATE)[:4096]:
+        found = _CSV.match(text) or _BOX.match(text)
+        if found is not None:
+            rows[found["gpu"]].setdefault(found["pid"], ((number, text), (found["name"] or "process").strip(), int(found["mib"])))  # fmt: skip
+    return rows
+
+
+def _is_one_program(rows: _Processes) -> bool:
+    """One GPU of a grep on which all processes have one name: nobody is a stranger there."""
+    return (
+        len(rows) == 1 and len({name for own in rows.values() for _, name, _ in own.values()}) < 2
+    )
+
+
+def _leave_out_monitors(rows: _Processes) -> _Processes:
+    largest = max(mib for own in rows.values() for _, _, mib in own.values())
+    return {
+        gpu: {pid: row for pid, row in own.items() if row[2] >= SHARE * largest}
+        for gpu, own in rows.items()
+    }
+
+
+def _find_shared(counts: _Processes) -> str | None:
+    """The first GPU with more processes than usual, or with two of at most two GPUs; None where most are shared."""
+    usual = Counter(len(own) for own in counts.values()).most_common(1)[0][0]
+    most = min(usual, 1) if len(counts) <= 2 else usual
+    shared = [gpu for gpu, own in counts.items() if len(own) > most]
+    if not shared or (len(counts) > 1 and len(shared) * 2 > len(counts)):
+        return None
+    return shared[0]
+
+
+def _find_owner(lines: Sequence[NumberedLine], pid: str, after: int) -> NumberedLine | None:
+    """The row of ps, further down, that says whose process it is."""
+    marked = (place for place in keep_marked(lines, (pid,)) if place[0] > after)
+    return next((p for p in marked if re.match(rf"\s*{pid}\s+[a-z]", p[1])), None)

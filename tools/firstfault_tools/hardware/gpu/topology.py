@@ -58,43 +58,51 @@ def read_topology(lines: Sequence[NumberedLine]) -> list[TopologyRow]:
 
 def check_topology(rows: Sequence[TopologyRow], file: str) -> tuple[Finding, ...]:
     """A GPU without NVLink among linked ones, links of fewer lanes than the rest, and a summary."""
+    if not rows:
+        return ()
     names = [row.name for row in rows]
-    found: list[Finding] = []
-    linked: dict[str, list[int]] = {}
+    kinds = sorted(
+        {link for row in rows for peer, link in row.links.items() if peer in names} - {"X"}
+    )
+    summary = Finding(
+        kind="hardware.topology",
+        title=f"{len(rows)} GPUs, linked by {', '.join(kinds) or 'nothing (one GPU)'}",
+        level=Level.CONTEXT,
+        confidence=Confidence.CONFIRMED,
+        evidence=(quote_line(file, *rows[0].line),),
+        facts={"gpus": len(rows), "links": kinds},
+    )
+    return (*_find_odd_links(rows, file), summary)
+
+
+def _find_odd_links(rows: Sequence[TopologyRow], file: str) -> Iterator[Finding]:
+    """Boards with a partial mesh give every GPU a mix; only a GPU that differs from all others is odd."""
+    lanes = _count_lanes(rows)
+    linked = [own for own in lanes.values() if own]
+    alone = len(lanes) - len(linked)
+    best = max(map(max, linked), default=0)
+    full = len(lanes) == len(rows) and all(len(own) == len(rows) - 1 for own in lanes.values())
+    whole = all(len(own) >= len(rows) - 1 - alone for own in linked)
     for row in rows:
-        lanes = [
+        own = lanes[row.name]
+        if not own and whole and alone * 2 < len(rows):
+            yield _describe(row, "has no NVLink while its peers do", Level.CAUSE, file)
+        elif own and max(own) < best and full:
+            words = f"is linked by NV{max(own)} while its peers have NV{best}"
+            yield _describe(row, words, Level.FAILURE, file)
+
+
+def _count_lanes(rows: Sequence[TopologyRow]) -> dict[str, list[int]]:
+    """By GPU: how many NVLinks it has to each peer that it is linked with."""
+    names = [row.name for row in rows]
+    return {
+        row.name: [
             int(link[2:])
             for peer, link in row.links.items()
             if peer in names and link.startswith("NV")
         ]
-        linked[row.name] = lanes
-    best = max((max(lanes) for lanes in linked.values() if lanes), default=0)
-    # Boards with a partial mesh give every GPU a mix; only a GPU that differs from all others is odd.
-    full = [name for name, lanes in linked.items() if len(lanes) == len(rows) - 1]
-    alone = [name for name, lanes in linked.items() if not lanes]
-    whole = all(len(lanes) >= len(rows) - 1 - len(alone) for name, lanes in linked.items() if lanes)
-    for row in rows:
-        lanes = linked[row.name]
-        if not lanes and whole and best and len(alone) * 2 < len(rows):
-            found.append(_describe(row, "has no NVLink while its peers do", Level.CAUSE, file))
-        elif lanes and max(lanes) < best and len(full) == len(rows):
-            words = f"is linked by NV{max(lanes)} while its peers have NV{best}"
-            found.append(_describe(row, words, Level.FAILURE, file))
-    if rows:
-        kinds = sorted(
-            {link for row in rows for peer, link in row.links.items() if peer in names} - {"X"}
-        )
-        found.append(
-            Finding(
-                kind="hardware.topology",
-                title=f"{len(rows)} GPUs, linked by {', '.join(kinds) or 'nothing (one GPU)'}",
-                level=Level.CONTEXT,
-                confidence=Confidence.CONFIRMED,
-                evidence=(quote_line(file, *rows[0].line),),
-                facts={"gpus": len(rows), "links": kinds},
-            )
-        )
-    return tuple(found)
+        for row in rows
+    }
 
 
 def _describe(row: TopologyRow, words: str, level: Level, file: str) -> Finding:

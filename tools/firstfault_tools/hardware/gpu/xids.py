@@ -123,16 +123,7 @@ def _describe_group(
 ) -> Finding:
     first = group[0]
     meaning = explain_xid(first.code)
-    beside = sorted(
-        {
-            other.code
-            for other in everything
-            if other.address == first.address
-            and other.evidence.host == first.evidence.host
-            and other.code != first.code
-            and _near(other, first)
-        }
-    )
+    beside = sorted({other.code for other in everything if _is_beside(other, first)})
     level, category = meaning.level, meaning.category
     if meaning.fatal_word:
         level = Level.CAUSE if re.search(r"\bFatal\b", first.detail) else Level.FAILURE
@@ -140,12 +131,9 @@ def _describe_group(
     if first.code in (43, 45, 63, 154) and set(beside) & (_MEMORY - {63}):
         level, category = Level.SYMPTOM, Category.HARDWARE
     where = name_gpu(first.address) or first.address
-    same = [x for x in everything if x.code == first.code]
-    alone = len({x.pid for x in group}) if len(same) == len(group) else 0
-    owner = f" in {first.process}" if first.process else ""
-    owner += f" (pid {first.pid})" if first.pid is not None else ""
+    alone = len({x.pid for x in group}) if _is_only(group, everything) else 0
     times = f", {len(group)} times" if len(group) > 1 else ""
-    title = f"Xid {first.code} ({meaning.name}) on {where}{owner}{times}: {_read(first, meaning.reading, beside, meaning.fatal_word, alone)}"
+    title = f"Xid {first.code} ({meaning.name}) on {where}{_say_owner(first)}{times}: {_read(first, meaning.reading, beside, meaning.fatal_word, alone)}"
     facts: dict[str, object] = {
         "xid": first.code,
         "name": meaning.name,
@@ -178,6 +166,22 @@ def _describe_group(
         page=meaning.page,
         facts=facts,  # type: ignore[arg-type]
     )
+
+
+def _is_beside(other: XidLine, first: XidLine) -> bool:
+    """Another code of the same GPU at about the same time."""
+    same = (other.address, other.evidence.host) == (first.address, first.evidence.host)
+    return same and other.code != first.code and _near(other, first)
+
+
+def _is_only(group: Sequence[XidLine], everything: Sequence[XidLine]) -> bool:
+    """No other GPU reports this code."""
+    return sum(x.code == group[0].code for x in everything) == len(group)
+
+
+def _say_owner(xid: XidLine) -> str:
+    process = f" in {xid.process}" if xid.process else ""
+    return process + (f" (pid {xid.pid})" if xid.pid is not None else "")
 
 
 def _read(xid: XidLine, reading: str, beside: list[int], fatal: bool, processes: int) -> str:

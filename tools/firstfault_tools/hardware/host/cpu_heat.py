@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.hardware.excerpt import keep_near, quote_line
+from firstfault_tools.hardware.excerpt import NumberedLine, keep_near, quote_line
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.log.logs import Logs
 
@@ -58,41 +58,66 @@ def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> tuple[Findi
 
 def _read(lines: Sequence[tuple[int, str]], file: str) -> Finding | None:
     near = keep_near(lines, BESIDE, before=0, after=3)
-    count, first, last = 0, None, None
-    heats: list[str] = []
-    quoted: list[tuple[int, str]] = []
-    columns: list[str] = []
-    for number, text in near:
-        if event := _EVENT.search(text):
-            count = max(count, int(event["count"] or count + 1))
-            first = first or (number, text)
-            last = (number, text)
-        elif "PkgTmp" in text or "Bzy_MHz" in text:
-            columns = text.split()
-        elif columns and (cells := text.split()) and len(cells) == len(columns) and not heats:
-            row = dict(zip(columns, cells, strict=True))
-            if row.get("PkgTmp", "").isdecimal() and int(row["PkgTmp"]) >= 90:
-                mhz = (
-                    f", cores at {row['Bzy_MHz']} MHz" if row.get("Bzy_MHz", "").isdecimal() else ""
-                )
-                heats.append(f"the CPU package is at {row['PkgTmp']} C{mhz}")
-                quoted.append((number, text))
-        elif (hot := _SENSOR.search(text)) and float(hot["now"]) >= float(hot["high"]):
-            heats.append(f"the CPU package is at {hot['now']} C (high {hot['high']} C)")
-            quoted.append((number, text))
-    if count < LEAST_EVENTS and not heats:
+    count, events = _count_events(near)
+    hot = _find_hot(near)
+    if count < LEAST_EVENTS and hot is None:
         return None
     host = name_host(file)
-    words = [f"its clock was throttled {count} times" if count else "", *heats[:1]]
-    at = re.search(r"\d\d:\d\d:\d\d", first[1]) if first else None
+    words = [f"its clock was throttled {count} times"] if count else []
+    places = events
+    if hot is not None:
+        words, places = [*words, hot[0]], [*events, hot[1]]
+    at = re.search(r"\d\d:\d\d:\d\d", events[0][1]) if events else None
     since = f" since {at[0]}" if at else ""
-    places = [p for p in (first, last, *quoted[:1]) if p is not None]
     return Finding.of_slowness(
         kind="hardware.cpu_heat",
-        title=f"the CPU{f' of {host}' if host else ''} throttles for its temperature{since}: {', '.join(w for w in words if w)}; "
+        title=f"the CPU{f' of {host}' if host else ''} throttles for its temperature{since}: {', '.join(words)}; "
         "kernel launches and data loading of its ranks are late (cooling, fans, air flow)",
         evidence=tuple(quote_line(file, n, t, host=host) for n, t in dict.fromkeys(places)),
         host=host,
         weight=0.7,
         facts={"events": count},
     )
+
+
+def _count_events(near: Sequence[NumberedLine]) -> tuple[int, list[NumberedLine]]:
+    """How often the clock was throttled, as counted by the kernel or here; the first and the last line of it."""
+    count = 0
+    marked = [(place, event) for place in near if (event := _EVENT.search(place[1]))]
+    for _, event in marked:
+        count = max(count, int(event["count"] or count + 1))
+    return count, [place for place, _ in (*marked[:1], *marked[-1:])]
+
+
+def _find_hot(near: Sequence[NumberedLine]) -> tuple[str, NumberedLine] | None:
+    """The first reading of turbostat or sensors that is too hot, in words."""
+    columns: list[str] = []
+    for number, text in near:
+        if _EVENT.search(text):
+            continue
+        cells = text.split()
+        if "PkgTmp" in text or "Bzy_MHz" in text:
+            columns = cells
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        words = _judge_row(row) if columns and len(cells) == len(columns) else _judge_sensor(text)
+        if words:
+            return words, (number, text)
+    return None
+
+
+def _judge_row(row: Mapping[str, str]) -> str:
+    """A row of turbostat."""
+    heat, clock = row.get("PkgTmp", ""), row.get("Bzy_MHz", "")
+    if not heat.isdecimal() or int(heat) < 90:
+        return ""
+    return f"the CPU package is at {heat} C" + (
+        f", cores at {clock} MHz" if clock.isdecimal() else ""
+    )
+
+
+def _judge_sensor(text: str) -> str:
+    hot = _SENSOR.search(text)
+    if hot is None or float(hot["now"]) < float(hot["high"]):
+        return ""
+    return f"the CPU package is at {hot['now']} C (high {hot['high']} C)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from firstfault_tools.expressions import expression
@@ -147,45 +147,77 @@ def _describe_crowd(
     near: Sequence[NumberedLine],
     file: str,
 ) -> Finding | None:
-    count, users = max(pools.items(), key=lambda p: int(p[0]) * len(p[1]), default=("0", ()))
-    forks = next((int(w["count"]) for _, t in near if (w := _WORKERS.search(t))), 0)
-    # loader workers that each print their pool are often shown in part
-    loading = bool(users) and all("worker" in text.lower() for _, text in users)
-    sharing = max(len(users), forks if loading else 0)
-    threads = int(count) * sharing
-    busy = next((b for _, t in near if (b := _BUSY.search(t))), None)
+    pool = _find_largest(pools, near)
+    busy = _find_first(_BUSY, near)
     for host, (have, place) in cores.items():
         load = loads.get(host)
         crowded = load is not None and load[0] >= CROWDED * have
-        pooled = sharing > 1 and int(count) > 1 and threads >= CROWDED * have
-        if not crowded and not pooled:
+        if not crowded and not pool.crowds(have):
             continue
-        waiting = next((float(w["share"]) for _, t in near if (w := _WAITING.search(t))), 0.0)
-        if crowded and waiting >= 20 and not pooled:
-            what = f"the load average counts processes that wait for disk or network files (I/O wait {waiting:g}%)"
-        elif pooled:
-            why = "OMP_NUM_THREADS is not set, so " if unset is not None else ""
-            who = "loader workers (num_workers)" if loading else "processes"
-            what = (
-                f"CPU oversubscription: {why}each of {sharing} {who} opens a pool of {count} threads (OpenMP/BLAS), "
-                f"{threads} threads in all: they thrash and starve the processes that feed the GPUs; set OMP_NUM_THREADS "
-                f"(torch.set_num_threads in the worker) to at most {max(1, have // max(sharing, 1))} (cores by processes)"
-            )
-        else:
-            what = (
-                "CPU oversubscription: more threads want to run than there are cores (loader workers, OpenMP/BLAS pools "
-                "with OMP_NUM_THREADS unset, or another job), so the processes that feed the GPUs wait for CPU time"
-            )
+        what = pool.say(have, unset is not None) if pool.crowds(have) else _say_waiting(near)
         if busy is not None and float(busy["system"]) >= 30:
             what += f"; {busy['system']}% of CPU time goes to the kernel (sy), which switches between threads"
-        on = f" of {host}" if host else ""
-        said = f"load average {load[0]:g} on the {have} CPU cores{on}" if load is not None else f"{have} CPU cores{on}"  # fmt: skip
-        quoted = [place, *([load[1]] if load is not None else []), *users[:1], *([unset] if unset else [])]  # fmt: skip
+        said = f"{have} CPU cores" + (f" of {host}" if host else "")
+        quoted = [place]
+        if load is not None:
+            said = f"load average {load[0]:g} on the {said}"
+            quoted.append(load[1])
+        quoted += [*pool.users[:1], *([unset] if unset else [])]
         return replace(
             _make("cpu_crowded", f"{said}: {what}", list(dict.fromkeys(quoted)), file, 0.9),
             host=host or None,
         )
     return None if cores or busy is None else _describe_busy(busy, loads, near, file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """A pool of so many threads in each of so many processes. loading: these are loader workers."""
+
+    threads: int
+    processes: int
+    loading: bool
+    users: Sequence[NumberedLine]
+
+    def crowds(self, cores: int) -> bool:
+        """Whether the pools of several processes have more threads than cores can run."""
+        several = self.processes > 1 and self.threads > 1
+        return several and self.threads * self.processes >= CROWDED * cores
+
+    def say(self, cores: int, unset: bool) -> str:
+        why = "OMP_NUM_THREADS is not set, so " if unset else ""
+        who = "loader workers (num_workers)" if self.loading else "processes"
+        return (
+            f"CPU oversubscription: {why}each of {self.processes} {who} opens a pool of {self.threads} threads (OpenMP/BLAS), "
+            f"{self.threads * self.processes} threads in all: they thrash and starve the processes that feed the GPUs; set OMP_NUM_THREADS "
+            f"(torch.set_num_threads in the worker) to at most {max(1, cores // max(self.processes, 1))} (cores by processes)"
+        )
+
+
+def _find_largest(
+    pools: Mapping[str, Sequence[NumberedLine]], near: Sequence[NumberedLine]
+) -> _Pool:
+    """The size of pool with the most threads in all; loader workers that each print theirs are often shown in part."""
+    count, users = max(pools.items(), key=lambda p: int(p[0]) * len(p[1]), default=("0", ()))
+    loading = bool(users) and all("worker" in text.lower() for _, text in users)
+    forks = _find_first(_WORKERS, near) if loading else None
+    sharing = max(len(users), int(forks["count"]) if forks is not None else 0)
+    return _Pool(int(count), sharing, loading, users)
+
+
+def _find_first(pattern: re.Pattern[str], lines: Sequence[NumberedLine]) -> re.Match[str] | None:
+    return next((found for _, text in lines if (found := pattern.search(text))), None)
+
+
+def _say_waiting(near: Sequence[NumberedLine]) -> str:
+    """What a load above the cores means where no pool of threads explains it."""
+    waiting = _find_first(_WAITING, near)
+    if waiting is not None and float(waiting["share"]) >= 20:
+        return f"the load average counts processes that wait for disk or network files (I/O wait {float(waiting['share']):g}%)"
+    return (
+        "CPU oversubscription: more threads want to run than there are cores (loader workers, OpenMP/BLAS pools "
+        "with OMP_NUM_THREADS unset, or another job), so the processes that feed the GPUs wait for CPU time"
+    )
 
 
 def _describe_busy(
@@ -394,46 +426,42 @@ def _make(
 def _find_full_drives(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...]:
     """Drives that are full in most reports; a context fact that explains slowness."""
     near = keep_near(lines, DRIVE_MARKERS, before=0, after=60)
-    if not near:
-        return ()
-    columns: list[str] = []
-    load: dict[str, list[float]] = defaultdict(list)
-    rates: dict[str, dict[str, float]] = {}
-    places: dict[str, NumberedLine] = {}
-    for number, line in near:
-        if "%util" in line:
-            columns = line.split()[1:]
-        elif (row := _ROW.match(line)) and columns:
-            cells = [float(c) for c in row["cells"].split() if c.count(".") <= 1]
-            if len(cells) != len(columns):
-                continue
-            table = dict(zip(columns, cells, strict=True))
-            load[row["device"]].append(table["%util"])
-            rates[row["device"]] = table
-            places[row["device"]] = (number, line)
-    full = [d for d, v in load.items() if median(v) >= BUSY]
-    idle = [d for d, v in load.items() if median(v) <= IDLE and d[:2] == (full[0][:2] if full else "")]  # fmt: skip
+    reports = _read_drives(near)
+    load = {d: median(table["%util"] for table, _ in own) for d, own in reports.items()}
+    full = [d for d, v in load.items() if v >= BUSY]
     if not full:
         return ()
     drive = full[0]
-    host = map_hosts(split_sections(near)).get(places[drive][0]) or name_host(file)
-    moved = [
-        f"{rates[drive][column]:g} {column[1:]} {what}"
-        for column, what in _MOVED
-        if rates[drive].get(column)
-    ]
+    idle = [d for d, v in load.items() if v <= IDLE and d[:2] == drive[:2]]
+    last, place = reports[drive][-1]
+    host = map_hosts(split_sections(near)).get(place[0]) or name_host(file)
+    moved = [f"{last[c]:g} {c[1:]} {what}" for c, what in _MOVED if last.get(c)]
     beside = f", while {', '.join(idle[:3])} is idle" if idle else ""
     return (
         Finding.of_slowness(
             kind="hardware.disk_saturated",
-            title=f"drive {', '.join(full[:3])}{f' of {host}' if host else ''} is at {median(load[drive]):.0f} % utilisation"
+            title=f"drive {', '.join(full[:3])}{f' of {host}' if host else ''} is at {load[drive]:.0f} % utilisation"
             f" ({', '.join(moved)}){beside}: disk I/O is the bottleneck, whatever reads or writes there waits for its bandwidth",
-            evidence=(
-                quote_line(file, *places[drive]),
-                *(quote_line(file, *places[d]) for d in idle[:1]),
-            ),
+            evidence=tuple(quote_line(file, *reports[d][-1][1]) for d in (drive, *idle[:1])),
             host=host,
             weight=0.5,
             facts={"drives": full, "idle": idle},
         ),
     )
+
+
+def _read_drives(
+    near: Sequence[NumberedLine],
+) -> dict[str, list[tuple[dict[str, float], NumberedLine]]]:
+    """Rows of iostat by device, in order."""
+    columns: list[str] = []
+    reports: dict[str, list[tuple[dict[str, float], NumberedLine]]] = defaultdict(list)
+    for number, line in near:
+        if "%util" in line:
+            columns = line.split()[1:]
+        elif (row := _ROW.match(line)) and columns:
+            cells = [float(c) for c in row["cells"].split() if c.count(".") <= 1]
+            if len(cells) == len(columns):
+                table = dict(zip(columns, cells, strict=True))
+                reports[row["device"]].append((table, (number, line)))
+    return reports

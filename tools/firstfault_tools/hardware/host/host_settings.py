@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeAlias
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -280,23 +281,7 @@ def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Findin
     """The GID in use, where its row of the table is link-local and another row is reachable."""
     if not any(f.has(FindingRole.RDMA) and not f.survived for f in findings):
         return []
-    used: tuple[str, Evidence] | None = None
-    rows: dict[str, tuple[str, str, Evidence]] = {}
-    lines = incident.lines_with(BESIDE)
-    for digest, number, text in islice(lines, MOST_GID_LINES):
-        quote = quote_line(digest.file, number, text)
-        if (told := _GID_USED.search(text)) is not None:
-            used = used or (told["index"], quote)
-            rows.setdefault(told["index"], (told["gid"], "", quote))
-        elif (chosen := _GID_SET.search(text)) is not None:
-            used = used or (chosen[1], quote)
-        elif (row := _GID_ROW.search(text)) is not None:
-            index = row["index"] or row["index2"]
-            rows[index] = (
-                row["gid"] or row["gid2"],
-                row["version"] or row["version2"] or "",
-                quote,
-            )
+    used, rows = _read_gids(incident)
     if used is None:
         return []
     if used[0] not in rows:
@@ -304,11 +289,7 @@ def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Findin
     gid, _, place = rows[used[0]]
     if not gid.lower().startswith("fe80"):
         return []
-    better = next((i for i, (g, v, _) in rows.items() if ":ffff:" in g.lower() and v == "v2"), None)
-    hint = f"; index {better} is the RoCE v2 row of the IPv4 address" if better is not None else ""
-    quotes = list(
-        dict.fromkeys([used[1], place, *([rows[better][2]] if better is not None else [])])
-    )
+    better, hint = _find_reachable(rows)
     return [
         Finding(
             kind="network.gid_link_local",
@@ -318,19 +299,46 @@ def find_in_incident(incident: Logs, findings: Sequence[Finding]) -> list[Findin
             ),
             level=Level.CAUSE,
             category=Category.COMMUNICATION,
-            evidence=tuple(quotes),
+            evidence=tuple(dict.fromkeys([used[1], place, *better])),
             facts={"gid_index": used[0], "starts_at": 1, "survived": False},
             strength=Strength(Together.RANKS),
         )
     ]
 
 
-def _describe_absent(
-    used: tuple[str, Evidence], rows: dict[str, tuple[str, str, Evidence]]
-) -> Finding:
+_GidRows: TypeAlias = dict[str, tuple[str, str, Evidence]]
+"""By index: the GID, its RoCE version or nothing, the line."""
+
+
+def _read_gids(incident: Logs) -> tuple[tuple[str, Evidence] | None, _GidRows]:
+    """The index in use, as the first line says it, and the rows of the table."""
+    used: tuple[str, Evidence] | None = None
+    rows: _GidRows = {}
+    lines = incident.lines_with(BESIDE)
+    for digest, number, text in islice(lines, MOST_GID_LINES):
+        quote = quote_line(digest.file, number, text)
+        if (told := _GID_USED.search(text)) is not None:
+            used = used or (told["index"], quote)
+            rows.setdefault(told["index"], (told["gid"], "", quote))
+        elif (chosen := _GID_SET.search(text)) is not None:
+            used = used or (chosen[1], quote)
+        elif (row := _GID_ROW.search(text)) is not None:
+            version = row["version"] or row["version2"] or ""
+            rows[row["index"] or row["index2"]] = (row["gid"] or row["gid2"], version, quote)
+    return used, rows
+
+
+def _find_reachable(rows: _GidRows) -> tuple[list[Evidence], str]:
+    """The row of the table that should be used, and words for it."""
+    for index, (gid, version, place) in rows.items():
+        if ":ffff:" in gid.lower() and version == "v2":
+            return [place], f"; index {index} is the RoCE v2 row of the IPv4 address"
+    return [], ""
+
+
+def _describe_absent(used: tuple[str, Evidence], rows: _GidRows) -> Finding:
     """The table is shown and has no such row."""
-    better = next((i for i, (g, v, _) in rows.items() if ":ffff:" in g.lower() and v == "v2"), None)
-    hint = f"; index {better} is the RoCE v2 row of the IPv4 address" if better is not None else ""
+    _, hint = _find_reachable(rows)
     known = sorted(rows, key=int)
     return Finding(
         kind="network.gid_absent",

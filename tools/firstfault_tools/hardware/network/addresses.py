@@ -150,25 +150,32 @@ def read_interfaces(lines: Sequence[NumberedLine]) -> list[list[Interface]]:
                 if nic == "lo" and blocks[-1]:
                     blocks.append([])
                 continue
-            found = _ROUTE.match(line) or _SHORT.match(line) or _INET.match(line)
-            if found is None:
+            told = _read_address(line, nic)
+            if told is None:
                 continue
-            parts = found.groupdict()
-            name = parts.get("nic") or nic
-            net = (parts.get("net") or "").partition("/")[2]
-            try:
-                address = IPv4Interface(
-                    f"{found['address']}/{net or parts.get('prefix') or parts.get('mask') or 32}"
-                )
-            except ValueError:
-                continue
+            name, address, routed = told
             if any(i.nic == name for i in blocks[-1]):
                 blocks.append([])
             if _COMMON.match(name) or not _is_own(str(address.ip)):
                 continue
-            single = "POINTOPOINT" in flags and not (parts.get("net") or "")
+            single = "POINTOPOINT" in flags and not routed
             blocks[-1].append(Interface(section.host or "", name, address, (number, line), single))
     return [b for b in blocks if b]
+
+
+def _read_address(line: str, nic: str) -> tuple[str, IPv4Interface, bool] | None:
+    """(interface, address with its network, whether a route says so) of a line below the heading of `nic`."""
+    found = _ROUTE.match(line) or _SHORT.match(line) or _INET.match(line)
+    if found is None:
+        return None
+    parts = {"nic": None, "net": None, "prefix": None, "mask": None} | found.groupdict()
+    net = (parts["net"] or "").partition("/")[2]
+    length = net or parts["prefix"] or parts["mask"] or 32
+    try:
+        address = IPv4Interface(f"{found['address']}/{length}")
+    except ValueError:
+        return None
+    return parts["nic"] or nic, address, bool(parts["net"])
 
 
 def _find_dead_ends(lines: Sequence[NumberedLine], file: str) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from firstfault_tools.expressions import expression
@@ -92,8 +92,17 @@ def read_ports(lines: Sequence[NumberedLine]) -> list[Port]:
 
 def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
     """Ports that are down beside ones that are up, slower than the rest, and a summary."""
+    if not ports:
+        return ()
     up = [port for port in ports if port.state.lower() in _GOOD]
-    found = []
+    shown = ", ".join(sorted({f"{p.rate_gbits:g} Gb/s" for p in up if p.rate_gbits}))
+    words = f"{len(up)} of {len(ports)} RDMA ports active" + (f", {shown}" if shown else "")
+    summary = _make(ports[0], "ports", words, Level.CONTEXT, file)
+    return (*_find_down(ports, len(up), file), *_find_slow(up, file), summary)
+
+
+def _find_down(ports: Sequence[Port], up: int, file: str) -> Iterator[Finding]:
+    """Ports without a link. up: how many have one."""
     for port in ports:
         if port.state.lower() in _GOOD or not port.state:
             continue
@@ -102,23 +111,19 @@ def check_ports(ports: Sequence[Port], file: str) -> tuple[Finding, ...]:
         # A port that was switched off, or all ports of a host without RDMA, is a choice.
         chosen = port.physical.lower() == "disabled" or not up
         # One rail of many that is missing breaks the job; one of two ports is often not cabled.
-        alone = len(up) >= RAILS and len(ports) - len(up) == 1
+        alone = up >= RAILS and len(ports) - up == 1
         level = Level.CONTEXT if chosen else Level.CAUSE if alone else Level.FAILURE
-        found.append(_make(port, "port_down", words, level, file))
+        yield _make(port, "port_down", words, level, file)
+
+
+def _find_slow(up: Sequence[Port], file: str) -> Iterator[Finding]:
+    """Ports below the rate that two others share."""
     rates = Counter(port.rate_gbits for port in up if port.rate_gbits)
-    if len(rates) > 1:
-        usual, count = rates.most_common(1)[0]
-        for port in up:
-            if port.rate_gbits and usual and port.rate_gbits < usual and count > 1:
-                words = (
-                    f"{port.label} runs at {port.rate_gbits:g} Gb/s, the others at {usual:g} Gb/s"
-                )
-                found.append(_make(port, "port_slow", words, Level.CAUSE, file))
-    if ports:
-        shown = ", ".join(sorted({f"{r:g} Gb/s" for r in rates if r}))
-        words = f"{len(up)} of {len(ports)} RDMA ports active" + (f", {shown}" if shown else "")
-        found.append(_make(ports[0], "ports", words, Level.CONTEXT, file))
-    return tuple(found)
+    usual, count = next(iter(rates.most_common(1)), (None, 0))
+    for port in up:
+        if usual and count > 1 and port.rate_gbits and port.rate_gbits < usual:
+            words = f"{port.label} runs at {port.rate_gbits:g} Gb/s, the others at {usual:g} Gb/s"
+            yield _make(port, "port_slow", words, Level.CAUSE, file)
 
 
 def _make(port: Port, kind: str, title: str, level: Level, file: str) -> Finding:

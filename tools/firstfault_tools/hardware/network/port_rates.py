@@ -83,54 +83,75 @@ def read_rates(sections: Iterable[Section], host: str | None) -> tuple[list[Port
                 continue
             if kind := _LINK_SPEED.match(line):
                 speed = kind["speed"]
-            rate = _SYSFS.search(line) or _RATE.search(line)
-            unit = (rate.groupdict().get("unit") or "").lower() if rate else ""
+            rate, unit = _read_rate(line)
             # ethtool's line alone names no interface, the host before it does
-            if rate and (device or (unit == "mb/s" and section.host)):
-                value = float(rate["value"])
-                rates.append(PortRate(where, device, value / 1000 if unit.startswith("m") else value, (number, line)))  # fmt: skip
-            width = _WIDTH.search(line)
-            if device and width and (line.lstrip()[:5].lower() == "width" or "Gb/sec" in line):
-                lanes.append(Lanes(where, device, int(width["width"]), speed, (number, line)))
+            if rate is not None and (device or (unit == "mb/s" and section.host)):
+                rates.append(PortRate(where, device, rate, (number, line)))
+            width = _read_width(line)
+            if device and width is not None:
+                lanes.append(Lanes(where, device, width, speed, (number, line)))
     return rates, lanes
+
+
+def _read_rate(line: str) -> tuple[float | None, str]:
+    """(Gb/s, unit as printed) of a line."""
+    told = _SYSFS.search(line) or _RATE.search(line)
+    if told is None:
+        return None, ""
+    unit = (told.groupdict().get("unit") or "").lower()
+    value = float(told["value"])
+    return (value / 1000 if unit.startswith("m") else value), unit
+
+
+def _read_width(line: str) -> int | None:
+    """Lanes of a link, in a line that is about its width or rate."""
+    width = _WIDTH.search(line)
+    told = line.lstrip()[:5].lower() == "width" or "Gb/sec" in line
+    return int(width["width"]) if width is not None and told else None
 
 
 def compare_rates(rates: Sequence[PortRate], lanes: Sequence[Lanes], file: str) -> list[Finding]:
     """Ports below the rate that most of their peers have; one finding for each host."""
+    found = []
+    for group in _group_ports(rates):
+        usual, count = Counter(p.rate_gbits for p in group).most_common(1)[0]
+        if len(group) < LEAST or count <= SHARE * len(group):
+            continue
+        slow = _list_slow(group, usual)
+        if slow and len(slow) * 3 <= len(group):
+            compared = len({p.host for p in group}) > 1
+            found.append(_describe(slow, usual, count, lanes, file, compared))
+    if found:
+        return found
+    return [_describe_lanes(one, file) for one in lanes if one.width == 1 and "IB" in one.speed][:1]
+
+
+def _group_ports(rates: Sequence[PortRate]) -> Iterable[list[PortRate]]:
+    """Ports that should be alike, each as it was first printed.
+
+    One host's Ethernet ports serve different ends; its RDMA ports, and one port on many hosts, do not.
+    """
     first: dict[tuple[str | None, str], PortRate] = {}
     for rate in rates:
         first.setdefault((rate.host, rate.device), rate)
     ports = [p for p in first.values() if p.rate_gbits >= 1]
-    groups: dict[str, list[PortRate]] = defaultdict(list)
     hosts = {p.host for p in ports}
+    groups: dict[str, list[PortRate]] = defaultdict(list)
     for port in ports:
-        # one host's Ethernet ports serve different ends; its RDMA ports, and one port on many hosts, do not
         if re.match(r"(?:mlx|ib|bnxt|irdma|roce|rdmap|efa)", port.device):
             groups["rdma"].append(port)
         elif len(hosts) >= LEAST:
             groups[port.device].append(port)
-    found = []
-    for group in groups.values():
-        # ports of one name that are slow on every host are another network
-        by_device: dict[str, list[float]] = defaultdict(list)
-        for port in group:
-            by_device[port.device].append(port.rate_gbits)
-        usual, count = Counter(p.rate_gbits for p in group).most_common(1)[0]
-        if len(group) < LEAST or count <= SHARE * len(group):
-            continue
-        slow = [
-            p
-            for p in group
-            if p.rate_gbits < usual
-            and not (len(by_device[p.device]) >= 2 and max(by_device[p.device]) < usual)
-        ]
-        if slow and len(slow) * 3 <= len(group):
-            found.append(
-                _describe(slow, usual, count, lanes, file, len({p.host for p in group}) > 1)
-            )
-    if not found:
-        found += [_describe_lanes(one, file) for one in lanes if one.width == 1 and "IB" in one.speed][:1]  # fmt: skip
-    return found
+    return groups.values()
+
+
+def _list_slow(group: Sequence[PortRate], usual: float) -> list[PortRate]:
+    """Ports below the usual rate; those of one name that are so on every host are another network."""
+    by_device: dict[str, list[float]] = defaultdict(list)
+    for port in group:
+        by_device[port.device].append(port.rate_gbits)
+    apart = {name for name, own in by_device.items() if len(own) >= 2 and max(own) < usual}
+    return [p for p in group if p.rate_gbits < usual and p.device not in apart]
 
 
 def _describe(

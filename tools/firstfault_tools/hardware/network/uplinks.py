@@ -65,13 +65,12 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
     for table in tables:
         full = [r for r in table if r[2] >= FULL]
         idle = [r for r in table if r[2] <= IDLE]
-        if len(table) < LEAST or not full or len(full) * 2 > len(table) or len(full) + len(idle) < len(table):  # fmt: skip
-            continue
-        if median(r[2] for r in full) < 3 * median(r[2] for r in idle):
+        if not _is_uneven(table, full, idle):
             continue
         names = ", ".join(r[1] for r in full[:6])
         where = f" of {switch}" if switch else ""
         told = " (the hash uses few fields: see the load-balance settings)" if hashes else ""
+        places = [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]
         return (
             Finding(
                 kind="network.uneven_uplinks",
@@ -80,11 +79,17 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
                 f"{len(full)} of {len(table)} uplinks{told}; all ranks are slowed alike, no host is to blame",
                 level=Level.CAUSE,
                 category=Category.PERFORMANCE,
-                evidence=tuple(
-                    quote_line(file, *p)
-                    for p in [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]
-                ),
+                evidence=tuple(quote_line(file, *p) for p in places),
                 facts={"full": [r[1] for r in full], "ports": len(table)},
             ),
         )
     return ()
+
+
+def _is_uneven(table: Sequence[_Row], full: Sequence[_Row], idle: Sequence[_Row]) -> bool:
+    """At most half of the ports are full, all others idle, and far below the full ones."""
+    if len(table) < LEAST or not 0 < len(full) <= len(table) / 2:
+        return False
+    if len(full) + len(idle) < len(table):
+        return False
+    return median(r[2] for r in full) >= 3 * median(r[2] for r in idle)
