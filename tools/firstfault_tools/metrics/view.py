@@ -82,6 +82,11 @@ class View:
         """Events of these kinds, in the order of the log."""
         return [event for event in self.lead.events if event.kind in kinds]
 
+    def between(self, events: Iterable[Event], before: int, after: int) -> list[Event]:
+        """Those of the events that stand between two rows of the lead rank."""
+        start, end = self.lead.line[before], self.lead.line[after]
+        return [event for event in events if start < event.line < end]
+
     def curve(self, metric: str) -> Curve:
         """Finite values of `metric` on the lead rank."""
         import numpy as np

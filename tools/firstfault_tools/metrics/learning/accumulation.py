@@ -171,26 +171,35 @@ def _compare_loss(one: Phase, other: Phase) -> Finding | None:
     small, large = low.usual("loss"), high.usual("loss")
     if not small or not large or low.file == high.file:
         return None
-    ratio = large / small
-    norms = (low.usual("grad_norm"), high.usual("grad_norm"))
-    evals = (low.usual("eval_loss"), high.usual("eval_loss"))
     for what, factor in (("gradient-accumulation steps", high.steps), ("ranks (world size)", high.world)):  # fmt: skip
-        if factor is None or factor < 2 or abs(ratio / factor - 1) > NEAR:
+        if factor is None or factor < 2 or abs(large / small / factor - 1) > NEAR:
             continue
-        agree = bool(evals[0] and evals[1]) and abs(evals[1] / evals[0] - 1) < 0.1  # type: ignore[operator]
-        scaled = bool(norms[0] and norms[1]) and abs(norms[1] / norms[0] / factor - 1) < 0.25  # type: ignore[operator]
-        if not (agree or scaled):
-            continue
-        also = " and gradient norm" if scaled else ""
-        even = "; the evaluation loss is equal in both" if agree else ""
-        places = [(p.file, q) for p in (high, low) for q in (p.heading, p.rows[0]) if q is not None]
-        return Finding(
-            kind="metrics.loss_summed",
-            title=f"loss{also} of {high.file} are {ratio:.1f} times those of {low.file}, which is the number of {what} ({factor}): "
-            f"the loss is summed and not averaged (divided) over them{even}; a scaling mistake and no instability",
-            level=Level.CAUSE,
-            category=Category.NUMERICAL,
-            evidence=tuple(quote_line(f, n, t) for f, (n, t) in places),
-            facts={"ratio": round(ratio, 2), "factor": factor, "survived": False},
-        )
+        agree = _is_times(low, high, "eval_loss", 1, 0.1)
+        scaled = _is_times(low, high, "grad_norm", factor, 0.25)
+        if agree or scaled:
+            return _summed(low, high, (what, factor), agree, scaled)
     return None
+
+
+def _is_times(low: Phase, high: Phase, metric: str, factor: int, near: float) -> bool:
+    """The other run's usual value is so many times this one's, where both print it."""
+    one, other = low.usual(metric), high.usual(metric)
+    return bool(one and other) and abs((other or 0.0) / (one or 1.0) / factor - 1) < near
+
+
+def _summed(low: Phase, high: Phase, over: tuple[str, int], agree: bool, scaled: bool) -> Finding:
+    """agree: the evaluation loss is equal in both. scaled: the gradient norm has grown with the loss."""
+    what, factor = over
+    ratio = (high.usual("loss") or 0.0) / (low.usual("loss") or 1.0)
+    also = " and gradient norm" if scaled else ""
+    even = "; the evaluation loss is equal in both" if agree else ""
+    places = [(p.file, q) for p in (high, low) for q in (p.heading, p.rows[0]) if q is not None]
+    return Finding(
+        kind="metrics.loss_summed",
+        title=f"loss{also} of {high.file} are {ratio:.1f} times those of {low.file}, which is the number of {what} ({factor}): "
+        f"the loss is summed and not averaged (divided) over them{even}; a scaling mistake and no instability",
+        level=Level.CAUSE,
+        category=Category.NUMERICAL,
+        evidence=tuple(quote_line(f, n, t) for f, (n, t) in places),
+        facts={"ratio": round(ratio, 2), "factor": factor, "survived": False},
+    )

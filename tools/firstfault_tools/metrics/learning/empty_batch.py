@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
@@ -66,31 +67,52 @@ def _zero_on_one_rank(
         rank = _rank_of(text) if zero is not None else None
         if zero is None or rank is None or _PER_STEP.search(zero["name"] or zero["after"]):
             continue
-        shape = _shape(text)
-        near = [(n, t) for n, t in lines if abs(n - number) <= LOOK_BACK and n != number]
-        others: dict[int, tuple[int, str, int]] = {}
-        empty = [rank]
-        for n, t in near:
-            if _shape(t) != shape:
-                continue
-            if _NAN.search(t):
-                if _ZERO.search(t) and (also := _rank_of(t)) is not None and also not in empty:
-                    empty.append(also)
-                continue
-            told = list(_COUNT.finditer(t))
-            count = next((m for m in told if m["name"] == zero["name"]), told[0] if told else None)
-            other = _rank_of(t)
-            if count is not None and other not in (None, rank):
-                others.setdefault(int(str(other)), (n, t, int(count["value"].replace(",", ""))))
+        others, empty = _read_others(lines, (number, text, rank), zero["name"])
         if len(others) < 2 or any(v[2] == 0 for v in others.values()):
             continue
-        counts = [v[2] for v in others.values()]
         what = (zero["name"] or zero["after"]).strip()
         rest = [(n, t, r) for r, (n, t, _) in others.items()][:2]
-        cut = next(((n, t, rank) for n, t in lines if n < number and len(empty) == 1 and _rank_of(t) == rank and _CUT.search(t)), None)  # fmt: skip
-        quoted = [(number, text, rank), *rest, *([cut] if cut is not None else [])]
-        return _describe(empty, what, counts, quoted, file, cut is not None)
+        cut = _find_cut(lines, number, rank) if len(empty) == 1 else []
+        counts = [v[2] for v in others.values()]
+        return _describe(empty, what, counts, [(number, text, rank), *rest, *cut], file, bool(cut))
     return None
+
+
+def _read_others(
+    lines: Sequence[tuple[int, str]], own: tuple[int, str, int], name: str | None
+) -> tuple[dict[int, tuple[int, str, int]], list[int]]:
+    """Counts of other ranks in near lines of the same form, as rank -> (line, text, count), and the ranks that had none."""
+    number, text, rank = own
+    shape = _shape(text)
+    others: dict[int, tuple[int, str, int]] = {}
+    empty = [rank]
+    for n, t in lines:
+        if not 0 < abs(n - number) <= LOOK_BACK or _shape(t) != shape:
+            continue
+        if _NAN.search(t):
+            also = _rank_of(t) if _ZERO.search(t) else None
+            if also is not None and also not in empty:
+                empty.append(also)
+            continue
+        count, other = _count_of(t, name), _rank_of(t)
+        if count is not None and other is not None and other != rank:
+            others.setdefault(other, (n, t, count))
+    return others, empty
+
+
+def _count_of(text: str, name: str | None) -> int | None:
+    """The count of this name in a line, else the first count there."""
+    told = list(_COUNT.finditer(text))
+    count = next((m for m in told if m["name"] == name), told[0] if told else None)
+    return None if count is None else int(count["value"].replace(",", ""))
+
+
+def _find_cut(
+    lines: Sequence[tuple[int, str]], number: int, rank: int
+) -> list[tuple[int, str, int | None]]:
+    """The first line in which the rank says, before that one, that samples were cut."""
+    own = ((n, t, rank) for n, t in lines if n < number and _rank_of(t) == rank and _CUT.search(t))
+    return list(islice(own, 1))
 
 
 def _shape(text: str) -> str:
@@ -102,30 +124,28 @@ def _zero_in_list(
     lines: Sequence[tuple[int, str]], marked: Sequence[tuple[int, str]], file: str
 ) -> Finding | None:
     """A list of counts, one a rank, with one zero in the row of the first NaN and in none before."""
-    number, text = marked[0]
-    for number, text in marked[:4]:
-        told = _LIST.search(text)
-        if told is None:
-            continue
-        values = [int(v) for v in told["values"].split(",")]
-        zeros = [i for i, v in enumerate(values) if v == 0]
-        if len(zeros) != 1 or len(values) < 2:
-            return None
-        before = [(n, t) for n, t in lines if n < number and told["name"] in t and "[" in t][-8:]
-        for _, earlier in before:
-            same = _LIST.search(earlier)
-            if same is not None and 0 in [int(v) for v in same["values"].split(",")]:
-                return None  # it was so before, without harm
-        rank = zeros[0]
-        counts = [v for v in values if v]
-        own = [
-            (n, t, rank)
-            for n, t in lines
-            if number - LOOK_BACK <= n < number and _NAN.search(t) and _rank_of(t) == rank
-        ]
-        quoted = [*own[:1], (number, text, None), *((n, t, None) for n, t in before[-1:])]
-        return _describe([rank], told["name"].strip("'\""), counts, quoted, file)
-    return None
+    row = next(((n, t, m) for n, t in marked[:4] if (m := _LIST.search(t)) is not None), None)
+    if row is None:
+        return None
+    number, text, told = row
+    values = _read_values(told)
+    if values.count(0) != 1:
+        return None
+    before = [(n, t) for n, t in lines if n < number and told["name"] in t and "[" in t][-8:]
+    if any(0 in _read_values(m) for _, t in before if (m := _LIST.search(t)) is not None):
+        return None  # it was so before, without harm
+    rank = values.index(0)
+    own = [
+        (n, t, rank)
+        for n, t in lines
+        if number - LOOK_BACK <= n < number and _NAN.search(t) and _rank_of(t) == rank
+    ]
+    quoted = [*own[:1], (number, text, None), *((n, t, None) for n, t in before[-1:])]
+    return _describe([rank], told["name"].strip("'\""), [v for v in values if v], quoted, file)
+
+
+def _read_values(told: re.Match[str]) -> list[int]:
+    return [int(v) for v in told["values"].split(",")]
 
 
 def _describe(

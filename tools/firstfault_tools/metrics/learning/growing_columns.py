@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -81,28 +82,34 @@ def _read_courses(lines: Sequence[tuple[int, str]]) -> Iterator[_Course]:
     _, head = next(rows, (0, ""))
     names = _cells(head)
     step = next((i for i, n in enumerate(names) if _STEP.fullmatch(n)), None)
-    wanted = [
-        i
-        for i, n in enumerate(names)
-        if _INNER.search(n) or _ENTROPY.search(n) or _CHANGED.search(n)
-    ]
+    wanted = [i for i, n in enumerate(names) if _is_judged(n)]
     if step is None or not wanted:
         return
+    for (i, who), points in _read_points(rows, names, step, wanted).items():
+        if sum(math.isfinite(v) for _, _, v in points) >= LEAST_ROWS:
+            yield _Course(names[i], who, tuple(points))
+
+
+def _is_judged(name: str) -> bool:
+    """Whether a column of this name is one of those that this file is about."""
+    return any(words.search(name) for words in (_INNER, _ENTROPY, _CHANGED))
+
+
+def _read_points(
+    rows: Iterable[tuple[int, str]], names: Sequence[str], step: int, wanted: Sequence[int]
+) -> dict[tuple[int, str], list[tuple[int, str, float]]]:
+    """(line, step, value) by column and subject; nothing where a row has other columns than the heading."""
     subjects = [i for i, n in enumerate(names) if _SUBJECT.fullmatch(n)]
     read: dict[tuple[int, str], list[tuple[int, str, float]]] = defaultdict(list)
     for number, text in rows:
         cells = _cells(text)
         if len(cells) != len(names):
-            return
+            return {}
         who = ", ".join(f"{names[i]} {cells[i]}" for i in subjects)
         for i in wanted:
-            try:
+            with suppress(ValueError):
                 read[i, who].append((number, cells[step], float(cells[i])))
-            except ValueError:
-                continue
-    for (i, who), points in read.items():
-        if sum(math.isfinite(v) for _, _, v in points) >= LEAST_ROWS:
-            yield _Course(names[i], who, tuple(points))
+    return read
 
 
 def _cells(text: str) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.learning.standstill import FEW
 from firstfault_tools.metrics.series import MISSING, NO_STEP
 from firstfault_tools.metrics.view import Curve, View, make_finding, noise_of, number
+
+MOST_JUMPS = 3
+"""Jumps of a rate that are told."""
 
 
 def _printed_digits(text: str) -> bool:
@@ -95,66 +99,62 @@ def judge_zero_rate(view: View) -> list[Finding]:
 
 def judge_rate_schedule(view: View) -> list[Finding]:
     """A sudden change of the learning rate that no schedule makes, worth knowing beside a fault."""
+    curve = view.curve("lr")
+    judged = (_judge_jump(view, curve, i) for i in _find_jumps(curve))
+    return list(islice((f for f in judged if f is not None), MOST_JUMPS))
+
+
+def _find_jumps(curve: Curve) -> list[int]:
+    """Where the rate is more than three times the one before."""
     import numpy as np
 
-    curve = view.curve("lr")
-    series = view.lead
-    found: list[Finding] = []
     if len(curve) < 4:
-        return found
+        return []
     earlier, old, new = curve.values[1:-2], curve.values[2:-1], curve.values[3:]
-    jumps = (np.flatnonzero((old > 0) & (new > 3 * old) & (earlier > 0)) + 3).tolist()
+    jumps: list[int] = (np.flatnonzero((old > 0) & (new > 3 * old) & (earlier > 0)) + 3).tolist()
     if curve.values[0] > 0 and 0 < 3 * curve.values[1] < curve.values[2]:
         jumps.insert(0, 2)
-    for i in jumps:
-        row = int(curve.rows[i])
-        before, value = float(curve.values[i - 1]), float(curve.values[i])
-        warming = before > 3 * float(curve.values[i - 2]) or 0 <= series.step[row] < 20
-        if warming and value < 30 * before:
-            continue
-        again = _is_other_run(view, int(curve.rows[i - 1]), row)
-        seam = (series.line[int(curve.rows[i - 1])], series.line[row])
-        resumed = [
-            e
-            for kind in ("checkpoint_loaded", "resume_requested", "weights_loaded")
-            for e in view.events(kind)
-            if seam[0] < e.line < seam[1]
-        ]
-        if i == 2 and not resumed:
-            continue  # two rows are no schedule
-        harm = None if again else _rise_after(view, row, clear=bool(resumed))
-        title = f"The learning rate jumped from {number(before)} to {number(value)} at {series.label(row)}"
-        if harm is not None:
-            title += (
-                f" and the loss has risen from {number(harm[0])} to {number(harm[1])} since: "
-                + (
-                    "the run resumed there with the weights, but the learning rate schedule (and with it "
-                    "usually the optimizer state) was not restored and started again"
-                    if resumed
-                    else "the learning rate schedule was restarted or changed (scheduler state not "
-                    "restored at a resume, or another schedule)"
-                )
-            )
-        found.append(
-            make_finding(
-                "lr_jump",
-                title,
-                Level.CONTEXT if harm is None else Level.CAUSE,
-                Category.CHECKPOINT if resumed else Category.NUMERICAL,
-                view.evidence([int(curve.rows[i - 1]), row, len(series) - 1])
-                + view.event_evidence(resumed[:1]),
-                page="resume-state" if resumed else "learning-rate-schedules",
-                facts={
-                    "from": before,
-                    "to": value,
-                    "at": series.label(row),
-                    "explains": {"setback": 0.4} if resumed else {},
-                },
-            )
+    return jumps
+
+
+def _judge_jump(view: View, curve: Curve, i: int) -> Finding | None:
+    """What a jump to this place of the curve means; None where a warm-up explains it."""
+    series, last, row = view.lead, int(curve.rows[i - 1]), int(curve.rows[i])
+    before, value = float(curve.values[i - 1]), float(curve.values[i])
+    warming = before > 3 * float(curve.values[i - 2]) or 0 <= series.step[row] < 20
+    if warming and value < 30 * before:
+        return None
+    kinds = ("checkpoint_loaded", "resume_requested", "weights_loaded")
+    resumed = view.between((e for kind in kinds for e in view.events(kind)), last, row)
+    if i == 2 and not resumed:
+        return None  # two rows are no schedule
+    again = _is_other_run(view, last, row)
+    harm = None if again else _rise_after(view, row, clear=bool(resumed))
+    title = (
+        f"The learning rate jumped from {number(before)} to {number(value)} at {series.label(row)}"
+    )
+    if harm is not None:
+        title += f" and the loss has risen from {number(harm[0])} to {number(harm[1])} since: " + (
+            "the run resumed there with the weights, but the learning rate schedule (and with it "
+            "usually the optimizer state) was not restored and started again"
+            if resumed
+            else "the learning rate schedule was restarted or changed (scheduler state not "
+            "restored at a resume, or another schedule)"
         )
-        if len(found) >= 3:
-            break
-    return found
+    return make_finding(
+        "lr_jump",
+        title,
+        Level.CONTEXT if harm is None else Level.CAUSE,
+        Category.CHECKPOINT if resumed else Category.NUMERICAL,
+        view.evidence([last, row, len(series) - 1]) + view.event_evidence(resumed[:1]),
+        page="resume-state" if resumed else "learning-rate-schedules",
+        facts={
+            "from": before,
+            "to": value,
+            "at": series.label(row),
+            "explains": {"setback": 0.4} if resumed else {},
+        },
+    )
 
 
 def _is_other_run(view: View, before: int, row: int) -> bool:

@@ -62,19 +62,10 @@ def judge_loss_scale(view: View) -> list[Finding]:
     falls = np.flatnonzero(np.diff(curve.values) < 0)
     if not reduced and not floor and not len(falls):
         return []
-    first, last = (
-        (reduced[0].values.get("from"), reduced[-1].values.get("to")) if reduced else (None, None)
-    )
-    if len(curve):
-        first = float(curve.values[0]) if first is None else first
-        last = float(curve.values[-1]) if last is None else last
+    first, last = _read_ends(reduced, curve)
     count = max(len(reduced), len(falls))
     worst, row = _find_longest(reduced)
-    at_floor = bool(floor) or (
-        last is not None and last <= 1.0 and ((first or 0) > 1.0 or count > 1)
-    )
-    span = f"from {number(first)}" if first is not None else "down"
-    span = f"{span} to {number(last or 0)}"
+    span = f"{f'from {number(first)}' if first is not None else 'down'} to {number(last or 0)}"
     facts: dict[str, Json] = {
         "reductions": count,
         "first_scale": first,
@@ -86,6 +77,7 @@ def judge_loss_scale(view: View) -> list[Finding]:
     if len(falls) and not reduced:
         quoted += view.evidence([*curve.rows[falls[:1]], *curve.rows[falls[-1:] + 1]])
     rows = len(view.lead)
+    at_floor = bool(floor) or _ends_at_one(first, last, count)
     if at_floor or worst >= ENDLESS:
         said, unwell = _before_scaling(view, reduced)
         where = ""
@@ -121,3 +113,18 @@ def judge_loss_scale(view: View) -> list[Finding]:
             facts=facts,
         )
     ]
+
+
+def _read_ends(reduced: list[Event], curve: Curve) -> tuple[float | None, float | None]:
+    """The first and the last scale: as the reductions say it, else as the column does."""
+    first = reduced[0].values.get("from") if reduced else None
+    last = reduced[-1].values.get("to") if reduced else None
+    if len(curve):
+        first = float(curve.values[0]) if first is None else first
+        last = float(curve.values[-1]) if last is None else last
+    return first, last
+
+
+def _ends_at_one(first: float | None, last: float | None, count: int) -> bool:
+    """A scale of 1 that it came down to: a run that scales nothing begins there."""
+    return last is not None and last <= 1.0 and ((first or 0) > 1.0 or count > 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
@@ -222,68 +224,112 @@ _FORERUNNERS = {
 
 def _not_finite_on(view: View, rank: int | None, where: str) -> list[Finding]:
     """The verdict on one rank. where: what to say about ranks."""
-    series = view.lead
     loss, grad, gone = _not_finite(view, "loss"), _not_finite(view, "grad_norm"), lost_rows(view)
     lasting_loss, lasting_grad = _find_lasting(view, loss, grad, gone)
     few = len(lasting_grad) < (3 if len(view.curve("loss")) else 2)
     if few and not len(lasting_loss) and not len(gone):
         return _passing(view, loss, grad)
-    rows = [int(part[0]) for part in (lasting_loss, lasting_grad, gone) if len(part)]
-    first = min(rows)
-    certain = bool(len(lasting_loss) or len(lasting_grad))
+    return [_tell_break(view, rank, where, _Break(lasting_loss, lasting_grad, gone))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """Rows in which a loss or a gradient norm is not finite and never becomes it again, or the loss is missing."""
+
+    loss: NDArray[np.int64]
+    grad: NDArray[np.int64]
+    gone: NDArray[np.int64]
+
+    @property
+    def rows(self) -> list[int]:
+        """The first row of each."""
+        return [int(part[0]) for part in (self.loss, self.grad, self.gone) if len(part)]
+
+    @property
+    def certain(self) -> bool:
+        """A value was seen that is no number."""
+        return len(self.loss) > 0 or len(self.grad) > 0
+
+    def rate_certainty(self, jumped: bool) -> Confidence:
+        """A gradient alone may be skipped by the trainer, unless the learning rate jumped before it."""
+        if self.certain and (jumped or len(self.loss) or len(self.gone)):
+            return Confidence.CONFIRMED
+        return Confidence.LIKELY
+
+
+def _tell_break(view: View, rank: int | None, where: str, broken: _Break) -> Finding:
+    """The finding on numbers that broke, with what went before."""
+    series, first = view.lead, min(broken.rows)
     facts: dict[str, Json] = {
         "first_bad_step": series.step[first],
         "first_bad": series.label(first),
     }
-    parts = [_title_break(view, first, lasting_loss, lasting_grad), where]
-    if certain and len(gone):
-        facts["loss_missing_since"] = series.label(int(gone[0]))
-        parts.append(f"the loss is no longer printed since {series.label(int(gone[0]))}")
-    rate, spike, jump = (
-        look(view, first) for look in (_rate_jump_before, _spike_before, _jump_before)
-    )
-    led = jump if jump is not None and jump[0] != first else None
-    before = (("rate", rate), ("spike", spike), ("jump", led))
-    quoted = [first - 1, first, *rows, *((rate[0] - 1,) if rate is not None else ())]
-    for name, (row, value, usual) in [(name, f) for name, f in before if f is not None]:
+    parts = [_title_break(view, first, broken.loss, broken.grad), where]
+    if broken.certain and len(broken.gone):
+        missing = series.label(int(broken.gone[0]))
+        facts["loss_missing_since"] = missing
+        parts.append(f"the loss is no longer printed since {missing}")
+    before = _look_before(view, first)
+    quoted = [first - 1, first, *broken.rows]
+    if "rate" in before:
+        quoted.append(before["rate"][0] - 1)
+    for name, (row, value, usual) in before.items():
+        if (name, row) == ("jump", first):
+            continue  # it is the break itself
         words, keys = _FORERUNNERS[name]
         parts.append(f"{words} {number(usual)} to {number(value)} at {series.label(row)}")
         facts |= dict(zip(keys, (value, usual, series.label(row)), strict=True))
         quoted.append(row)
+    told, more = _tell_surroundings(view, first, before)
+    saved = view.last_checkpoint_before(
+        min([first, *(before[n][0] for n in ("spike", "jump") if n in before)])
+    )
+    if saved is not None:
+        more["last_clean_checkpoint_step"] = saved.values.get("step")
+        told.append(f"last checkpoint before it: step {saved.values.get('step', 0):.0f}")
+    if first == next(iter(series.rows_with("loss")[:1].tolist()), 0):
+        told.append("it is so from the first logged step on")
+        more["from_the_start"] = True
+    if not before:
+        # the good row is quoted for comparison; the fault begins where the value breaks
+        more["starts_at"] = series.line[first]
+    jumped = "rate" in before
+    return make_finding(
+        "nan_after_lr_jump" if jumped else "nan_loss" if broken.certain else "loss_missing",
+        "; ".join(part for part in (*parts, *told) if part),
+        Level.CAUSE if broken.certain else Level.FAILURE,
+        Category.NUMERICAL,
+        view.evidence(quoted) + view.event_evidence([saved] if saved is not None else ()),
+        page="loss-nan",
+        confidence=broken.rate_certainty(jumped),
+        facts=facts | more,
+        rank=rank,
+    )
+
+
+def _look_before(view: View, first: int) -> dict[str, tuple[int, float, float]]:
+    """(row, value, usual) of what went before: a learning rate, a gradient norm, a loss that jumped."""
+    looks = {"rate": _rate_jump_before, "spike": _spike_before, "jump": _jump_before}
+    return {name: seen for name, look in looks.items() if (seen := look(view, first)) is not None}
+
+
+def _tell_surroundings(
+    view: View, first: int, before: Mapping[str, tuple[int, float, float]]
+) -> tuple[list[str], dict[str, Json]]:
+    """Words and facts of the learning rate at the break and of counters that deny it."""
+    told: list[str] = []
+    facts: dict[str, Json] = {}
     rates = view.curve("lr")
     known_rates = rates.values[rates.rows <= first]
     if len(known_rates):
         facts |= {"lr": float(known_rates[-1]), "lr_first": float(known_rates[0])}
-        if rate is None and (spike or led):
-            parts.append(f"the run diverged at learning rate {float(known_rates[-1]):.4g}")
+        diverged = "spike" in before or ("jump" in before and before["jump"][0] != first)
+        if diverged and "rate" not in before:
+            told.append(f"the run diverged at learning rate {float(known_rates[-1]):.4g}")
     if denied := _denied(view, first):
-        parts.append(denied)
+        told.append(denied)
         facts["counters_contradict"] = True
-    saved = view.last_checkpoint_before(min([first, *(s[0] for s in (spike, jump) if s)]))
-    if saved is not None:
-        facts["last_clean_checkpoint_step"] = saved.values.get("step")
-        parts.append(f"last checkpoint before it: step {saved.values.get('step', 0):.0f}")
-    if first == next(iter(series.rows_with("loss")[:1].tolist()), 0):
-        parts.append("it is so from the first logged step on")
-        facts["from_the_start"] = True
-    if not (rate or spike or jump):
-        # the good row is quoted for comparison; the fault begins where the value breaks
-        facts["starts_at"] = series.line[first]
-    return [
-        make_finding(
-            "nan_after_lr_jump" if rate else "nan_loss" if certain else "loss_missing",
-            "; ".join(part for part in parts if part),
-            Level.CAUSE if certain else Level.FAILURE,
-            Category.NUMERICAL,
-            view.evidence(quoted) + view.event_evidence([saved] if saved is not None else ()),
-            page="loss-nan",
-            confidence=Confidence.CONFIRMED
-            if certain and (rate or len(lasting_loss) or len(gone))
-            else Confidence.LIKELY,
-            facts=facts,
-            rank=rank,
-        )
-    ]
+    return told, facts
 
 
 def judge_evaluation(view: View) -> list[Finding]:

@@ -177,23 +177,12 @@ _MATTERS = expression(
 
 def find_changed_setting(logs: Logs, findings: Sequence[Finding]) -> Iterable[Finding]:
     """The verdict on the loss again, with the setting that changed before it."""
-    left = next(
-        (f for f in findings if f.kind in LEFT and f.evidence and f.level in (Level.CAUSE, Level.FAILURE)),
-        None,
-    )  # fmt: skip
+    left = next((f for f in findings if _left_its_course(f)), None)
     if left is None:
         return ()
     file, at = left.evidence[0].file, left.evidence[-1].line
-    told: list[tuple[int, str, str]] = []
     digest = next((d for d in logs.digests if d.file == file), None)
-    for number, text in digest.kept[:MOST_SETTING_LINES] if digest is not None else ():
-        if number >= at or ("trainer_state.json)" not in text and "> overriding" not in text):
-            continue
-        for m in _DIFFERS.finditer(text):
-            name = m["name"] or m["over"]
-            if _MATTERS.search(name):
-                said = f"{name} {m['now']} instead of {m['old']}" if m["name"] else f"{name} now {m['to']}"  # fmt: skip
-                told.append((number, text, said))
+    told = _read_changes(digest.kept[:MOST_SETTING_LINES], at) if digest is not None else []
     if not told:
         return ()
     title = left.title[0].lower() + left.title[1:]
@@ -213,3 +202,29 @@ def find_changed_setting(logs: Logs, findings: Sequence[Finding]) -> Iterable[Fi
             strength=Strength(Together.REPEATED_SERIES),
         ),
     )
+
+
+def _left_its_course(finding: Finding) -> bool:
+    """A loss or a rate that left its course, as a fault and with its lines."""
+    return (
+        finding.kind in LEFT
+        and bool(finding.evidence)
+        and finding.level in (Level.CAUSE, Level.FAILURE)
+    )
+
+
+def _read_changes(lines: Iterable[tuple[int, str]], until: int) -> list[tuple[int, str, str]]:
+    """(line, text, words) of settings that are said to differ from the checkpoint's, before that line."""
+    return [
+        (number, text, _say_change(m))
+        for number, text in lines
+        if number < until and ("trainer_state.json)" in text or "> overriding" in text)
+        for m in _DIFFERS.finditer(text)
+        if _MATTERS.search(m["name"] or m["over"])
+    ]
+
+
+def _say_change(told: re.Match[str]) -> str:
+    if told["name"]:
+        return f"{told['name']} {told['now']} instead of {told['old']}"
+    return f"{told['over']} now {told['to']}"

@@ -70,6 +70,26 @@ class _Row:
 
 def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Finding]:
     """One finding where the reward fell and stayed down while the policy left its bounds."""
+    rows = _read_rows(lines)
+    if len(rows) < MIN_ROWS:
+        return []
+    rewards = [r.values["reward"] for r in rows]
+    smooth = [median(rewards[max(0, i - 2) : i + 1]) for i in range(len(rows) - TAIL)]
+    best = max(smooth)
+    if best <= 0:
+        return _find_sinking(rows, smooth, file)
+    # of a level reward the last row of that level: what moved after it tells why it fell
+    best_at = max(i for i, value in enumerate(smooth) if value >= LEVEL * best)
+    end = median(rewards[-TAIL:])
+    gone = _find_vanishing(rows)
+    if best_at < TAIL or not _has_fallen(rewards, best, best_at, bool(gone)):
+        return []
+    signs = _list_signs(rows, best_at) or gone
+    return [_describe(rows, best_at, signs, best, end, file)] if signs else []
+
+
+def _read_rows(lines: Sequence[tuple[int, str]]) -> list[_Row]:
+    """Rows with a reward and something of the policy, spread evenly where there are very many."""
     if not may_hold(lines, _REWARDS) or not may_hold(lines, _POLICY):
         return []
     told = [line for line in lines if _may_tell(line[1])]
@@ -77,34 +97,33 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> Iterable[Findi
         return []
     stride = -(-len(told) // MAX_ROWS)
     told = told[(len(told) - 1) % stride :: stride]
-    rows = [row for number, text in told if (row := _read(number, text)) is not None]
-    if len(rows) < MIN_ROWS:
-        return []
-    rewards = [r.values["reward"] for r in rows]
-    smooth = [median(rewards[max(0, i - 2) : i + 1]) for i in range(len(rows) - TAIL)]
-    best = max(smooth)
-    # of a level reward the last row of that level: what moved after it tells why it fell
-    if best <= 0:
-        return _find_sinking(rows, smooth, file)
-    best_at = max(i for i, value in enumerate(smooth) if value >= LEVEL * best)
-    end = median(rewards[-TAIL:])
-    span = max(rewards[: best_at + 1]) - min(rewards[: best_at + 1])
+    return [row for number, text in told if (row := _read(number, text)) is not None]
+
+
+def _find_vanishing(rows: Sequence[_Row]) -> list[tuple[int, str]]:
+    """(row, words) of an entropy that every row prints and that is gone at the end."""
     entropies = [r.values["entropy"] for r in rows if "entropy" in r.values]
-    gone = len(entropies) == len(rows) and 0 <= median(entropies[-TAIL:]) < GONE * entropies[0]
-    fall = FALL_WITHOUT_ENTROPY if gone else FALL
-    if end > fall * best or best_at < TAIL:
+    if len(entropies) != len(rows):
         return []
-    if best - end < 2 * span / 3 and not gone:
+    start, end = entropies[0], median(entropies[-TAIL:])
+    if not 0 <= end < GONE * start:
         return []
-    signs = [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, best_at)) is not None]
-    if not signs and gone:
-        at = next(i for i, v in enumerate(entropies) if v < GONE * entropies[0])
-        signs = [
-            (at, f"the entropy fell from {entropies[0]:.3g} to {median(entropies[-TAIL:]):.3g}")
-        ]
-    if not signs:
-        return []
-    return [_describe(rows, best_at, signs, best, end, file)]
+    at = next(i for i, v in enumerate(entropies) if v < GONE * start)
+    return [(at, f"the entropy fell from {start:.3g} to {end:.3g}")]
+
+
+def _has_fallen(rewards: Sequence[float], best: float, best_at: int, gone: bool) -> bool:
+    """The last rewards lie far below the best, by more than it took to get there unless the entropy is gone."""
+    end = median(rewards[-TAIL:])
+    if gone:
+        return end <= FALL_WITHOUT_ENTROPY * best
+    climbed = rewards[: best_at + 1]
+    return end <= FALL * best and best - end >= 2 * (max(climbed) - min(climbed)) / 3
+
+
+def _list_signs(rows: list[_Row], at: int) -> list[tuple[int, str]]:
+    """What else changed after that row, the reward aside."""
+    return [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, at)) is not None]
 
 
 def _find_sinking(rows: list[_Row], smooth: list[float], file: str) -> Iterable[Finding]:
@@ -115,7 +134,7 @@ def _find_sinking(rows: list[_Row], smooth: list[float], file: str) -> Iterable[
     downs = sum(b < a for a, b in pairwise(smooth))
     if span < 0.5 or start - end < 0.6 * span or downs < 0.7 * (len(smooth) - 1):
         return []
-    signs = [s for name, _ in _FAMILY[1:] if (s := _change(rows, name, TAIL - 1)) is not None]
+    signs = _list_signs(rows, TAIL - 1)
     return [_describe(rows, TAIL - 1, signs, rewards[0], end, file)] if signs else []
 
 

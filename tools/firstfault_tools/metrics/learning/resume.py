@@ -9,7 +9,7 @@ from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.learning.loss_shape import usable_loss
 from firstfault_tools.metrics.series import NO_STEP, Event
-from firstfault_tools.metrics.view import View, make_finding, noise_of, number
+from firstfault_tools.metrics.view import Curve, View, make_finding, noise_of, number
 
 FEW_ROWS, LEAST_JUMP = 2, 1.2
 """Rows on both sides of a load that show a level; how far the lowest after lies above the highest before."""
@@ -31,61 +31,66 @@ def _seams(view: View) -> list[tuple[int, int]]:
 
 def judge_restart_from_scratch(view: View) -> list[Finding]:
     """A run that should have gone on and began at its first iteration instead."""
-    series = view.lead
     missing = view.events("checkpoint_not_loaded")
     asked = view.events("resume_requested")
-    restarted = [e for e in asked if _RESTART.search(e.text)]
-    found = []
     for before, after in _seams(view):
-        loss = usable_loss(view)
-        ahead = loss.values[(loss.rows <= before)]
-        behind = loss.values[loss.rows >= after]
-        if series.step[after] > 1 or series.step[before] < 20 or len(ahead) < 3 or not len(behind):
-            continue
-        start, reached, again = float(ahead[0]), float(min(ahead[-3:])), float(behind[0])
-        if again - reached < 0.6 * (start - reached) or start - reached < 0.1 * abs(start):
-            continue
-        # Without a word of a restart it may as well be the next trial of a sweep.
-        told = bool(missing or asked)
-        found.append(
-            make_finding(
-                "restarted_from_scratch" if told else "new_run",
-                f"The run began again at {series.label(after)} with loss {number(again)} after it "
-                f"had reached {series.label(before)} with loss {number(reached)}: "
-                + (
-                    "no checkpoint was loaded, the earlier progress is not in the model"
-                    if told
-                    else "a new run, or one that found no checkpoint"
-                ),
-                Level.CAUSE if told else Level.CONTEXT,
-                Category.CHECKPOINT,
-                view.evidence([before, after]) + view.event_evidence(missing[:2]),
-                page=page_of_kind("metrics.restarted_from_scratch"),
-                confidence=Confidence.CONFIRMED,
-                facts={"reached": series.label(before), "restarted_at": series.label(after)},
-            )
-        )
-    if found:
-        return found[:1]
+        found = _judge_new_start(view, before, after, missing, told=bool(missing or asked))
+        if found is not None:
+            return [found]
+    return _judge_first_start(view, missing, asked) if missing and asked else []
+
+
+def _judge_new_start(
+    view: View, before: int, after: int, missing: list[Event], told: bool
+) -> Finding | None:
+    """A counter that falls to its beginning, and the loss with it. told: the log speaks of a restart."""
+    series, loss = view.lead, usable_loss(view)
+    ahead = loss.values[(loss.rows <= before)]
+    behind = loss.values[loss.rows >= after]
+    if series.step[after] > 1 or series.step[before] < 20 or len(ahead) < 3 or not len(behind):
+        return None
+    start, reached, again = float(ahead[0]), float(min(ahead[-3:])), float(behind[0])
+    if again - reached < 0.6 * (start - reached) or start - reached < 0.1 * abs(start):
+        return None
+    # Without a word of a restart it may as well be the next trial of a sweep.
+    return make_finding(
+        "restarted_from_scratch" if told else "new_run",
+        f"The run began again at {series.label(after)} with loss {number(again)} after it "
+        f"had reached {series.label(before)} with loss {number(reached)}: "
+        + (
+            "no checkpoint was loaded, the earlier progress is not in the model"
+            if told
+            else "a new run, or one that found no checkpoint"
+        ),
+        Level.CAUSE if told else Level.CONTEXT,
+        Category.CHECKPOINT,
+        view.evidence([before, after]) + view.event_evidence(missing[:2]),
+        page=page_of_kind("metrics.restarted_from_scratch"),
+        confidence=Confidence.CONFIRMED,
+        facts={"reached": series.label(before), "restarted_at": series.label(after)},
+    )
+
+
+def _judge_first_start(view: View, missing: list[Event], asked: list[Event]) -> list[Finding]:
+    """A log that begins with a resume for which there was no checkpoint."""
+    series, loss = view.lead, usable_loss(view)
+    restarted = [e for e in asked if _RESTART.search(e.text)]
     first = next((r for r, s in enumerate(series.step) if s != NO_STEP), None)
-    if not missing or not asked or first is None or series.step[first] > 10:
+    if first is None or series.step[first] > 10:
         return []
-    rows = view.evidence([first, len(series) - 1])
     title = (
         f"No checkpoint was loaded although the run was {'restarted' if restarted else 'to resume'}"
         f": it began at {series.label(first)} from random weights"
     )
-    loss = usable_loss(view)
     facts: dict[str, Json] = {"started_at": series.label(first)}
     if len(loss):
         title += f" (loss {number(float(loss.values[0]))})"
         facts["first_loss"] = float(loss.values[0])
     tracker = next((e for e in missing if "metadata file" in e.text), None)
-    if tracker is not None:
-        path = re.search(r"metadata file (\S+)", tracker.text)
-        if path:
-            title += f"; the tracker file {path.group(1)[:200]} is missing"
-            facts["tracker_file"] = path.group(1)[:200]
+    path = re.search(r"metadata file (\S+)", tracker.text) if tracker is not None else None
+    if path is not None:
+        title += f"; the tracker file {path.group(1)[:200]} is missing"
+        facts["tracker_file"] = path.group(1)[:200]
     quoted: list[Event] = [*missing[:2], *(restarted or asked)[:1]]
     return [
         make_finding(
@@ -93,7 +98,7 @@ def judge_restart_from_scratch(view: View) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.CHECKPOINT,
-            view.event_evidence(quoted) + rows,
+            view.event_evidence(quoted) + view.evidence([first, len(series) - 1]),
             confidence=Confidence.CONFIRMED if restarted else Confidence.LIKELY,
             facts=facts,
         )
@@ -109,7 +114,7 @@ def judge_loss_across_resume(view: View) -> list[Finding]:
     values, rows = loss.values, loss.rows
     for i in range(3, len(loss) - 2):
         last, row = int(rows[i - 1]), int(rows[i])
-        told = [e for e in events if series.line[last] < e.line < series.line[row]]
+        told = view.between(events, last, row)
         if not told:
             continue
         before = float(sorted(values[max(0, i - 3) : i])[-1])
@@ -237,50 +242,69 @@ def judge_rate_restart(view: View) -> list[Finding]:
     resumed = view.events("checkpoint_loaded", "resume_requested")
     if len(rate) < 4 or not resumed:
         return []
-    values, rows = rate.values, rate.rows
     for i in range(2, len(rate) - 1):
-        before, after = float(values[i - 1]), float(values[i])
-        if FELL * before < after < ROSE * before or before <= 0:
+        told = view.between(resumed, int(rate.rows[i - 1]), int(rate.rows[i]))
+        before = _rate_before(view, rate, i)
+        if not told or before is None or series.step[int(rate.rows[i])] in (0, 1):
             continue
-        row, last = int(rows[i]), int(rows[i - 1])
-        told = [e for e in resumed if series.line[last] < e.line < series.line[row]]
-        if not told or series.step[row] in (0, 1):
-            continue
-        if series.step[row] != NO_STEP and series.step[row] <= series.step[last]:
-            # steps are repeated: what the rate was at this very step is known
-            same = [k for k in range(i) if series.step[int(rows[k])] == series.step[row]]
-            before = float(values[same[-1]]) if same else before
-            if FELL * before < after < ROSE * before:
-                continue
-        warming = after <= FELL * before and float(values[i + 1]) > after >= 0
-        higher = after >= ROSE * before and float(values[i - 2]) >= float(values[i - 1])
-        if not (warming or higher):
-            continue
-        setting = _name_setting(view, series.line[last], series.line[row])
-        how = (
-            "warms up from near zero again"
-            if warming
-            else "starts again at the top of its schedule"
-        )
-        title = (
-            f"The learning rate was {number(before)} at {series.label(last)} and is {number(after)} at "
-            f"{series.label(row)}, the first after the resume: it {how}, so the learning-rate scheduler was not restored "
-            "from the checkpoint and restarted, although the steps go on"
-            + (f" (`{setting[1]}`)" if setting else "")
-        )
-        quoted = [Event("setting", setting[0], setting[2], row, {})] if setting else []
-        return [
-            make_finding(
-                "lr_restart",
-                title,
-                Level.CAUSE,
-                Category.CHECKPOINT,
-                view.evidence([last, row, int(rows[i + 1])])
-                + view.event_evidence([*told[:1], *quoted]),
-                facts={"before": before, "after": after, "severity": "warning"},
-            )
-        ]
+        warming = _warms_up(rate, i, before)
+        if warming or _starts_high(rate, i, before):
+            return [_tell_rate_restart(view, rate, i, before, told, warming)]
     return []
+
+
+def _is_same_place(before: float, after: float) -> bool:
+    """Two rates of about the same place of a schedule."""
+    return FELL * before < after < ROSE * before
+
+
+def _rate_before(view: View, rate: Curve, i: int) -> float | None:
+    """What the rate at this place of the curve has to be held against; None where it goes on as it was."""
+    before, after = float(rate.values[i - 1]), float(rate.values[i])
+    if _is_same_place(before, after) or before <= 0:
+        return None
+    step, row = view.lead.step, int(rate.rows[i])
+    if step[row] == NO_STEP or step[row] > step[int(rate.rows[i - 1])]:
+        return before
+    # steps are repeated: what the rate was at this very step is known
+    same = [k for k in range(i) if step[int(rate.rows[k])] == step[row]]
+    before = float(rate.values[same[-1]]) if same else before
+    return None if _is_same_place(before, after) else before
+
+
+def _warms_up(rate: Curve, i: int, before: float) -> bool:
+    return FELL * before >= float(rate.values[i]) >= 0 and bool(rate.values[i + 1] > rate.values[i])
+
+
+def _starts_high(rate: Curve, i: int, before: float) -> bool:
+    """The rate is higher than before, where it had not been rising."""
+    risen = float(rate.values[i]) >= ROSE * before
+    return risen and bool(rate.values[i - 2] >= rate.values[i - 1])
+
+
+def _tell_rate_restart(
+    view: View, rate: Curve, i: int, before: float, told: list[Event], warming: bool
+) -> Finding:
+    series, last, row = view.lead, int(rate.rows[i - 1]), int(rate.rows[i])
+    after = float(rate.values[i])
+    setting = _name_setting(view, series.line[last], series.line[row])
+    how = "warms up from near zero again" if warming else "starts again at the top of its schedule"
+    title = (
+        f"The learning rate was {number(before)} at {series.label(last)} and is {number(after)} at "
+        f"{series.label(row)}, the first after the resume: it {how}, so the learning-rate scheduler was not restored "
+        "from the checkpoint and restarted, although the steps go on"
+        + (f" (`{setting[1]}`)" if setting else "")
+    )
+    quoted = [Event("setting", setting[0], setting[2], row, {})] if setting else []
+    return make_finding(
+        "lr_restart",
+        title,
+        Level.CAUSE,
+        Category.CHECKPOINT,
+        view.evidence([last, row, int(rate.rows[i + 1])])
+        + view.event_evidence([*told[:1], *quoted]),
+        facts={"before": before, "after": after, "severity": "warning"},
+    )
 
 
 def _name_setting(view: View, start: int, end: int) -> tuple[int, str, str] | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
@@ -348,31 +348,53 @@ def _find_setting(
     incident: Logs, read: Sequence[tuple[FileDigest, _Gap]], own: FileDigest
 ) -> _Parted | None:
     """A setting of the engine that differs between the runs, or by which it does not sample what the trainer computes."""
-    changed: dict[str, dict[str, tuple[FileDigest, int, str, str]]] = {}
-    set_to: dict[str, tuple[FileDigest, int, str, str]] = {}
-    with_gap = [d for d, _ in read]
-    for digest in incident.digests:
-        for number, text in islice(digest.kept, MOST_LINES):
-            sign = _DIFFERS.match(text)
-            for match in _SETTING.finditer(text[:4_000]):
-                row = (digest, number, text, match["value"])
-                side = sign["sign"] if sign is not None else "+" if digest is own else "-" if digest in with_gap else ""  # fmt: skip
-                if side:
-                    changed.setdefault(match["name"], {}).setdefault(side, row)
-                if digest is own or digest not in with_gap:
-                    set_to[match["name"]] = row
+    changed, set_to = _read_settings(incident, [d for d, _ in read], own)
     told = [
-        (f"{name} {sides['-'][3]} -> {sides['+'][3]}", sides["+"])
+        (f"{name} {sides['-'].value} -> {sides['+'].value}", sides["+"])
         for name, sides in changed.items()
-        if len(sides) == 2 and sides["-"][3] != sides["+"][3]
+        if len(sides) == 2 and sides["-"].value != sides["+"].value
     ]
     if told:
         words = f"the rollout engine samples otherwise than the good run ({', '.join(w for w, _ in told)}): its log-probs are not those of the trainer"
-        return _Parted(
-            words, tuple(quote_line(d.file, n, t) for _, (d, n, t, _) in told[:2]), False
-        )
-    odd = [(n, row) for n, row in set_to.items() if n in _NEUTRAL and row[3] not in _NEUTRAL[n]]
+        return _part_with(words, [row for _, row in told])
+    odd = {n: row for n, row in set_to.items() if n in _NEUTRAL and row.value not in _NEUTRAL[n]}
     if odd:
-        words = f"the rollout engine samples with {', '.join(f'{n} {row[3]}' for n, row in odd)}, which the trainer's log-probs do not know"
-        return _Parted(words, tuple(quote_line(d.file, n, t) for _, (d, n, t, _) in odd[:2]), False)
+        words = f"the rollout engine samples with {', '.join(f'{n} {row.value}' for n, row in odd.items())}, which the trainer's log-probs do not know"
+        return _part_with(words, list(odd.values()))
     return None
+
+
+class _Setting(NamedTuple):
+    """One value that a line gives to a setting of the engine."""
+
+    digest: FileDigest
+    number: int
+    text: str
+    value: str
+
+
+def _read_settings(
+    incident: Logs, with_gap: Sequence[FileDigest], own: FileDigest
+) -> tuple[dict[str, dict[str, _Setting]], dict[str, _Setting]]:
+    """By name: the first value on each side ("+" the run with the gap, "-" the good one), and the last value of the run."""
+    changed: dict[str, dict[str, _Setting]] = {}
+    set_to: dict[str, _Setting] = {}
+    for digest in incident.digests:
+        compared = digest is not own and digest in with_gap
+        where = "+" if digest is own else "-" if compared else ""
+        for number, text in islice(digest.kept, MOST_LINES):
+            sign = _DIFFERS.match(text)
+            side = where if sign is None else sign["sign"]
+            for match in _SETTING.finditer(text[:4_000]):
+                row = _Setting(digest, number, text, match["value"])
+                if side:
+                    changed.setdefault(match["name"], {}).setdefault(side, row)
+                if not compared:
+                    set_to[match["name"]] = row
+    return changed, set_to
+
+
+def _part_with(words: str, rows: Sequence[_Setting]) -> _Parted:
+    return _Parted(
+        words, tuple(quote_line(r.digest.file, r.number, r.text) for r in rows[:2]), False
+    )

@@ -141,11 +141,11 @@ def _find_passes(
     if len(passes) != 1:
         return None
     (((first, last), places),) = passes.items()
-    if len(places) < LEAST_EPOCHS or first <= 0 or last <= first:
+    if len(places) < LEAST_EPOCHS or not 0 < first < last:
         return None
     said = [(n, t[:2000]) for n, t in lines[:MOST_SAID] if "sample" in t]
-    whole = next((p for p in said if (m := _WHOLE.search(p[1])) and int(m[1] or m[2]) in (last, last + 1)), None)  # fmt: skip
-    offset = next((p for p in said if p[0] < places[0][0] and (m := _OFFSET.search(p[1])) and int(m["count"]) == first), None)  # fmt: skip
+    whole = next((p for p in said if _says_whole(p[1], last)), None)
+    offset = next((p for p in said if p[0] < places[0][0] and _says_offset(p[1], first)), None)
     if whole is None and offset is None:
         return None
     share = f"the last {(last + 1 - first) / (last + 1):.0%}" if whole is not None else "one part"
@@ -162,6 +162,18 @@ def _find_passes(
         ),
         facts={"severity": "warning"},
     )
+
+
+def _says_whole(text: str, last: int) -> bool:
+    """The line gives the size of the data set, and the pass ends there."""
+    told = _WHOLE.search(text)
+    return told is not None and int(told[1] or told[2]) in (last, last + 1)
+
+
+def _says_offset(text: str, first: int) -> bool:
+    """The line gives the samples that a resume passes over, and the pass begins there."""
+    told = _OFFSET.search(text)
+    return told is not None and int(told["count"]) == first
 
 
 def _find_losses(kept: Sequence[tuple[int, str]], file: str) -> Finding | None:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.metrics.series import NO_STEP
-from firstfault_tools.metrics.view import PLACEHOLDER_LOSS, View, make_finding, noise_of, number
+from firstfault_tools.metrics.view import (
+    PLACEHOLDER_LOSS,
+    Curve,
+    View,
+    make_finding,
+    noise_of,
+    number,
+)
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 FEW = 5
 
 CONSTANT = 4
@@ -163,43 +176,20 @@ def judge_never_learning(view: View) -> list[Finding]:
 
     loss, rate = view.curve("loss"), view.curve("lr")
     values = loss.values
-    if len(values) < EPOCHS or np.any(values == PLACEHOLDER_LOSS):
+    if len(values) < EPOCHS or np.any(values == PLACEHOLDER_LOSS) or _stays_zero(rate):
         return []
-    if len(rate) and np.all(rate.values == 0):
-        return []
-    steps = view.lead.steps()[loss.rows]
-    known = steps[steps != NO_STEP]
-    by_epoch = not len(known) and view.lead.has("epoch")
-    epochs = view.curve("epoch").values if by_epoch else values[:0]
-    whole = by_epoch and len(epochs) >= EPOCHS and float(np.ptp(epochs)) >= EPOCHS - 1
-    long = len(known) >= LONG and known[-1] - known[0] >= LONG_STEPS
     third = len(values) // 3
     head, tail = float(np.median(values[:third])), float(np.median(values[-third:]))
-    late = values[-2 * third :]
-    frozen = len(values) >= 30 and tail > 0.05 and float(np.ptp(late)) <= FROZEN * tail
-    # an excerpt from the midst of a run does not show that it began so
-    midst = len(known) > 0 and known[0] > max(LONG_STEPS, known[-1] - known[0])
-    if midst or not (long or whole or frozen):
+    frozen = _is_frozen(values[-2 * third :], len(values), tail)
+    if not (frozen or _runs_long(view, loss)) or _begins_midst(view, loss):
         return []
     noise = max(noise_of(values), 1e-9)
     moved = abs(head - tail) > max(2 * noise / third**0.5, 0.004 * abs(head))
-    if moved and not frozen:
-        return []
-    near = 0.003 if not frozen else 0.0008
-    guess = next((c for c, v in _GUESSES.items() if abs(tail - v) < near * v), None)
-    vocabulary = 9.8 <= tail <= 12.6 and noise < 0.3
-    if guess is None and not vocabulary:
+    what = _name_guess(tail, noise, frozen)
+    if what is None or (moved and not frozen):
         return []
     series, first, last = view.lead, int(loss.rows[0]), int(loss.rows[-1])
     start = int(loss.rows[len(values) - 2 * third]) if moved else first
-    if guess:
-        what = f"the cross entropy of a blind guess over {guess} classes"
-        if guess > 2000:
-            what += (
-                f" (uniform output, ln {guess}; in contrastive training the number of candidates)"
-            )
-    else:
-        what = f"the cross entropy of a blind guess over about {np.exp(tail):,.0f} tokens"
     outcome = "the output collapsed and nothing is learned" if moved else "the model never learned"
     title = (
         f"The loss stayed at {number(tail)} from {series.label(start)} to "
@@ -219,6 +209,54 @@ def judge_never_learning(view: View) -> list[Finding]:
     ]
 
 
+def _stays_zero(rate: Curve) -> bool:
+    """A learning rate of 0 in every row explains a loss that does not move."""
+    return len(rate) > 0 and bool((rate.values == 0).all())
+
+
+def _is_frozen(late: NDArray[np.float64], rows: int, level: float) -> bool:
+    """Two thirds of a curve that do not move as new samples move the loss of any model that reads them."""
+    return rows >= 30 and level > 0.05 and float(late.max() - late.min()) <= FROZEN * level
+
+
+def _known_steps(view: View, loss: Curve) -> NDArray[np.int64]:
+    steps = view.lead.steps()[loss.rows]
+    known: NDArray[np.int64] = steps[steps != NO_STEP]
+    return known
+
+
+def _runs_long(view: View, loss: Curve) -> bool:
+    """Steps enough for any model to learn something; epochs where no step is printed."""
+    known = _known_steps(view, loss)
+    if len(known):
+        return len(known) >= LONG and bool(known[-1] - known[0] >= LONG_STEPS)
+    epochs = view.curve("epoch").values if view.lead.has("epoch") else ()
+    return len(epochs) >= EPOCHS and float(max(epochs) - min(epochs)) >= EPOCHS - 1
+
+
+def _begins_midst(view: View, loss: Curve) -> bool:
+    """An excerpt from the midst of a run does not show that it began so."""
+    known = _known_steps(view, loss)
+    return len(known) > 0 and bool(known[0] > max(LONG_STEPS, known[-1] - known[0]))
+
+
+def _name_guess(level: float, noise: float, frozen: bool) -> str | None:
+    """Words for a loss that is the cross entropy of a blind guess; None for any other."""
+    guess = _find_guess(level, 0.0008 if frozen else 0.003)
+    if guess is not None:
+        beside = f" (uniform output, ln {guess}; in contrastive training the number of candidates)"
+        words = f"the cross entropy of a blind guess over {guess} classes"
+        return words + beside if guess > 2000 else words
+    if 9.8 <= level <= 12.6 and noise < 0.3:
+        return f"the cross entropy of a blind guess over about {math.exp(level):,.0f} tokens"
+    return None
+
+
+def _find_guess(level: float, near: float) -> int | None:
+    """How many classes a blind guess with this cross entropy has."""
+    return next((c for c, v in _GUESSES.items() if abs(level - v) < near * v), None)
+
+
 def judge_constant_loss(view: View) -> list[Finding]:
     """The very same loss in all rows: a note that explains the complaint that nothing is learned."""
     import numpy as np
@@ -229,11 +267,11 @@ def judge_constant_loss(view: View) -> list[Finding]:
         return []
     if values[0] <= 0 or float(values[0]).is_integer():
         return []  # a placeholder, or digits cut off
-    if len(rate) and np.all(rate.values == 0):
+    if _stays_zero(rate):
         return []
     series, first, last = view.lead, int(loss.rows[0]), int(loss.rows[-1])
     level = float(values[0])
-    guess = next((c for c, v in _GUESSES.items() if abs(level - v) < 0.0008 * v), None)
+    guess = _find_guess(level, 0.0008)
     blind = f", the cross entropy of a blind guess over {guess} classes" if guess else ""
     return [
         make_finding(

@@ -212,23 +212,12 @@ def _weigh(
     file: str,
 ) -> Finding | None:
     entry = reported.entry
-    others = {r.rank for r in reports if r.value} - {None}
-    ranks = {r.rank for r in zeros} - {None}
-    alone = next(iter(ranks)) if len(ranks) == 1 and others - ranks else None
+    alone = _find_alone(reports, zeros)
     last = zeros[-1]
-    if alone is None and any(r.value for r in reports if r.number > last.number):
-        return None
-    if alone is None and entry["when"] == "run" and any(r.value for r in reports):
+    if alone is None and _is_refuted(entry["when"], reports, last.number):
         return None
     holds, why = _condition(entry["when"], last.number, lines)
-    title = entry["says"].format(count=last.put, schedule=_schedule(entry, last.number, lines))
-    if entry["id"] == "adapter" and why == "loaded":
-        title = (
-            f"the adapter's weights were not loaded: lora_B is zero ({last.put}) as freshly initialised, so the model "
-            "computes what the base model does (names in the adapter file do not match, or another adapter is active)"
-        )
-    if entry["id"] == "adapter" and why == "trained" and keep_marked(lines, _CHECKPOINTING):
-        title += " (gradient checkpointing is on: with frozen inputs its reentrant variant cuts the graph, enable_input_require_grads() or use_reentrant=False is needed)"
+    title = _say(entry, last, why, lines)
     if alone is not None:
         title = f"rank {alone}: {title}"
     return Finding(
@@ -246,6 +235,31 @@ def _weigh(
             "object": entry["id"], "explains": dict.fromkeys(entry["explains"], 0.9), "survived": False, "starts_at": 1 if holds else last.number,
         },
     )  # fmt: skip
+
+
+def _find_alone(reports: Sequence[Report], zeros: Sequence[Report]) -> int | None:
+    """The one rank that has nothing where another has something."""
+    ranks = {r.rank for r in zeros} - {None}
+    others = {r.rank for r in reports if r.value} - {None}
+    return next(iter(ranks)) if len(ranks) == 1 and others - ranks else None
+
+
+def _is_refuted(when: str, reports: Sequence[Report], last: int) -> bool:
+    """Another value is reported later; in a run that goes on, another value at all."""
+    return any(r.value and (when == "run" or r.number > last) for r in reports)
+
+
+def _say(entry: dict[str, Any], last: Report, why: str, lines: Sequence[tuple[int, str]]) -> str:
+    """What this zero means; of an adapter it depends on what happened before."""
+    if entry["id"] == "adapter" and why == "loaded":
+        return (
+            f"the adapter's weights were not loaded: lora_B is zero ({last.put}) as freshly initialised, so the model "
+            "computes what the base model does (names in the adapter file do not match, or another adapter is active)"
+        )
+    said: str = entry["says"].format(count=last.put, schedule=_schedule(entry, last.number, lines))
+    if entry["id"] == "adapter" and why == "trained" and keep_marked(lines, _CHECKPOINTING):
+        said += " (gradient checkpointing is on: with frozen inputs its reentrant variant cuts the graph, enable_input_require_grads() or use_reentrant=False is needed)"
+    return said
 
 
 def _condition(when: str, number: int, lines: Sequence[tuple[int, str]]) -> tuple[bool, str]:
