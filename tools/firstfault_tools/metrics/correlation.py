@@ -85,51 +85,67 @@ def find_precursors(
     count = max(1, math.ceil((end - start) / window - 1e-9))
     if count > 50_000_000:
         raise InvalidParameter("window", "is too short for this span; use a longer one")
-    found = []
-    for kind in sorted({e.kind for e in events}):
-        times = sorted(e.time for e in events if e.kind == kind)
-        exposed_starts = {int((t - start) / window) for t in times if start <= t <= end}
-        hit = set()
-        preceded = 0
-        exposed_failures = set()
-        for failure in failures:
-            near = [t for t in times if 0 <= failure - t <= window]
-            if near:
-                preceded += 1
-                exposed_failures.add(failure)
-                hit.add(int((max(near) - start) / window))
-        exposed = len(exposed_starts)
-        others = max(0, count - exposed)
-        rest = [f for f in failures if f not in exposed_failures and start <= f <= end]
-        other_hit = min(others, len(_bins_of(rest, start, window, count)))
-        a, n1, b, n0 = len(hit), exposed, other_hit, others
-        ratio = low = high = None
-        if n1 and n0 and a + b:
-            # Half a count each keeps the ratio finite where one group saw no failure.
-            add = 0.5 if a == 0 or b == 0 else 0.0
-            pa, pb = (a + add) / (n1 + 2 * add), (b + add) / (n0 + 2 * add)
-            ratio = pa / pb
-            wide = math.sqrt(
-                max(0.0, 1 / (a + add) - 1 / (n1 + 2 * add) + 1 / (b + add) - 1 / (n0 + 2 * add))
-            )
-            low, high = ratio * math.exp(-Z * wide), ratio * math.exp(Z * wide)
-        found.append(
-            Precursor(
-                kind=kind,
-                events=len(times),
-                windows_with_failure=a,
-                windows=n1,
-                other_with_failure=b,
-                other_windows=n0,
-                preceded=preceded,
-                failures=len(failures),
-                ratio=ratio,
-                low=low,
-                high=high,
-                enough=len(failures) >= LEAST and a >= 2 and n0 > 0,
-            )
-        )
+    by_kind: dict[str, list[float]] = {}
+    for event in events:
+        by_kind.setdefault(event.kind, []).append(event.time)
+    found = [
+        _weigh(kind, sorted(times), failures, window, (start, end, count))
+        for kind, times in sorted(by_kind.items())
+    ]
     return sorted(found, key=lambda p: (not p.enough, -(p.low or 0.0), p.kind))
+
+
+def _weigh(
+    kind: str,
+    times: Sequence[float],
+    failures: Sequence[float],
+    window: float,
+    span: tuple[float, float, int],
+) -> Precursor:
+    """One kind of event. span: start, end and number of windows."""
+    start, end, count = span
+    exposed = {int((t - start) / window) for t in times if start <= t <= end}
+    last_before = {f: _last_before(times, f, window) for f in failures}
+    hit = {int((t - start) / window) for t in last_before.values() if t is not None}
+    others = max(0, count - len(exposed))
+    rest = [f for f in failures if last_before[f] is None and start <= f <= end]
+    other_hit = min(others, len(_bins_of(rest, start, window, count)))
+    ratio, low, high = _risk_ratio(len(hit), len(exposed), other_hit, others)
+    return Precursor(
+        kind=kind,
+        events=len(times),
+        windows_with_failure=len(hit),
+        windows=len(exposed),
+        other_with_failure=other_hit,
+        other_windows=others,
+        preceded=sum(last_before[f] is not None for f in failures),
+        failures=len(failures),
+        ratio=ratio,
+        low=low,
+        high=high,
+        enough=len(failures) >= LEAST and len(hit) >= 2 and others > 0,
+    )
+
+
+def _last_before(times: Sequence[float], failure: float, window: float) -> float | None:
+    """The last of the events in the window before a failure."""
+    return max((t for t in times if 0 <= failure - t <= window), default=None)
+
+
+def _risk_ratio(
+    a: int, n1: int, b: int, n0: int
+) -> tuple[float | None, float | None, float | None]:
+    """(ratio, low, high) of a in n1 against b in n0; None where it cannot be formed."""
+    if not (n1 and n0 and a + b):
+        return None, None, None
+    # Half a count each keeps the ratio finite where one group saw no failure.
+    add = 0.5 if a == 0 or b == 0 else 0.0
+    pa, pb = (a + add) / (n1 + 2 * add), (b + add) / (n0 + 2 * add)
+    ratio = pa / pb
+    wide = math.sqrt(
+        max(0.0, 1 / (a + add) - 1 / (n1 + 2 * add) + 1 / (b + add) - 1 / (n0 + 2 * add))
+    )
+    return ratio, ratio * math.exp(-Z * wide), ratio * math.exp(Z * wide)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from firstfault_tools.findings import Finding, Level
@@ -112,33 +112,29 @@ _BELOW = {
 
 
 def _settle(found: list[Finding]) -> list[Finding]:
-    """A divergence that ended in NaN is one fault: the NaN stands, the way there is context.
-
-    So is one that began with a jump of the learning rate: the jump stands.
-    """
-    if any(f.kind == "metrics.lr_jump" and f.level is Level.CAUSE for f in found):
-        found = [
-            replace(f, level=Level.CONTEXT)
-            if f.kind in ("metrics.divergence", "metrics.lr_restart")
-            else f
-            for f in found
-        ]
-    above = {
-        lower
-        for f in found
-        for lower in _BELOW.get(f.kind, ())
-        if f.level in (Level.CAUSE, Level.FAILURE)
-        and (f.kind != "metrics.resume_loss_jump" or f.level is Level.CAUSE)
-    }
-    found = [replace(f, level=Level.CONTEXT) if f.kind in above else f for f in found]
+    """What another finding of the same curve explains is context beside it."""
+    causes = {f.kind for f in found if f.level is Level.CAUSE}
+    if "metrics.lr_jump" in causes:
+        found = _lower(found, ("metrics.divergence", "metrics.lr_restart"))
+    found = _lower(found, {lower for f in found for lower in _explained_by(f)})
     jumps = [f for f in found if f.kind == "metrics.resume_loss_jump"]
     if len(jumps) > 1:
         found = [f for f in found if f not in jumps[1:]]
-    if not any(f.kind.startswith("metrics.nan_") and f.level is Level.CAUSE for f in found):
-        return found
-    return [
-        replace(f, level=Level.CONTEXT)
-        if f.kind in ("metrics.divergence", "metrics.loss_zero", "metrics.loss_scale_collapse")
-        else f
-        for f in found
-    ]
+    if any(kind.startswith("metrics.nan_") for kind in causes):
+        # a divergence that ended in NaN is one fault: the NaN stands, the way there is context
+        found = _lower(found, _WAYS_TO_NAN)
+    return found
+
+
+_WAYS_TO_NAN = ("metrics.divergence", "metrics.loss_zero", "metrics.loss_scale_collapse")
+
+
+def _lower(found: Iterable[Finding], kinds: Collection[str]) -> list[Finding]:
+    return [replace(f, level=Level.CONTEXT) if f.kind in kinds else f for f in found]
+
+
+def _explained_by(finding: Finding) -> tuple[str, ...]:
+    """Kinds that a finding explains, where it is a fault; a jump at a resume must be the cause."""
+    only_cause = finding.kind == "metrics.resume_loss_jump"
+    levels = (Level.CAUSE,) if only_cause else (Level.CAUSE, Level.FAILURE)
+    return _BELOW.get(finding.kind, ()) if finding.level in levels else ()

@@ -49,8 +49,7 @@ def _climb(
     import numpy as np
 
     host = metric in HOSTS
-    least = 7 if host else 16
-    if len(values) < least:
+    if len(values) < (7 if host else 16):
         return None
     # The first steps allocate optimizer state, caches and workers; that is no leak.
     skip = max(2 if len(values) >= 8 else 1, len(values) // 10)
@@ -59,44 +58,65 @@ def _climb(
     blocks = block_medians(values, 64)
     size = len(blocks)
     total = float(blocks[-1] - blocks[0])
-    noise = max(noise_of(blocks), 1e-6)
-    # A short log has to show a large climb, a long one may show a small one.
-    share = 0.05 if len(values) >= 40 else (0.1 if len(values) >= 14 else 0.3)
-    creep = not host and len(values) >= 40
-    if creep:
-        share = 0.01  # a card that is nearly full dies of one percent
     size_of = scale if scale is not None else float(blocks[0])
-    if total < max(0.5, share * size_of, 5 * noise):
+    if not _is_large(blocks, size_of, len(values), host):
         return None
-    steps = np.diff(blocks)
-    rising = float(np.sum(steps[steps > 0]))
-    falling = float(-np.sum(steps[steps < 0]))
-    small = total < 0.05 * size_of
-    if falling > (0.05 if creep and small else 0.35) * rising:
-        return None
-    # A cache that fills up, or a ratcheting maximum, slows down; a leak does not.
-    thirds = [blocks[0], blocks[size // 3], blocks[2 * size // 3], blocks[-1]]
-    gains = np.diff(thirds)
-    capped = host and gains[1] >= 0.25 * total and gains[0] >= 0.2 * total
-    if not capped and float(gains[2]) < (0.28 if creep and small else 0.2) * total:
-        return None
-    if float(gains[1]) < 0.12 * total:
-        return None
-    order = np.argsort(np.argsort(blocks))
-    if np.corrcoef(np.arange(size), order)[0, 1] < 0.9:
+    creeps = not host and len(values) >= LONG_LOG and total < 0.05 * size_of
+    if not _goes_on(blocks, host, creeps):
         return None
     slopes = (blocks[size // 2 :] - blocks[: size - size // 2]) / (size // 2)
     per_row = float(np.median(slopes)) * size / len(values)
     if per_row <= 0:
         return None
+    early = float(whole[1][skip] - whole[1][0])
+    stairs = _climbs_stairs(values, total)
+    if abs(early - per_row * skip) < 0.5 * per_row * skip:
+        rows, values = whole  # it climbed at the same pace from the first row on
+    return Growth(rows, values, per_row, stairs)
+
+
+LONG_LOG = 40
+"""Rows from which a small climb says something, too."""
+
+
+def _is_large(blocks: NDArray[np.float64], size_of: float, rows: int, host: bool) -> bool:
+    """A short log has to show a large climb, a long one may show a small one."""
+    share = 0.05 if rows >= LONG_LOG else (0.1 if rows >= 14 else 0.3)
+    if not host and rows >= LONG_LOG:
+        share = 0.01  # a card that is nearly full dies of one percent
+    noise = max(noise_of(blocks), 1e-6)
+    return float(blocks[-1] - blocks[0]) >= max(0.5, share * size_of, 5 * noise)
+
+
+def _goes_on(blocks: NDArray[np.float64], host: bool, creeps: bool) -> bool:
+    """It hardly ever falls, and climbs in each third. creeps: the climb is small, so more is asked of it."""
+    import numpy as np
+
+    size, total = len(blocks), float(blocks[-1] - blocks[0])
+    steps = np.diff(blocks)
+    rising = float(np.sum(steps[steps > 0]))
+    falling = float(-np.sum(steps[steps < 0]))
+    if falling > (0.05 if creeps else 0.35) * rising:
+        return False
+    # A cache that fills up, or a ratcheting maximum, slows down; a leak does not.
+    gains = np.diff([blocks[0], blocks[size // 3], blocks[2 * size // 3], blocks[-1]])
+    capped = host and gains[1] >= 0.25 * total and gains[0] >= 0.2 * total
+    if not capped and float(gains[2]) < (0.28 if creeps else 0.2) * total:
+        return False
+    if float(gains[1]) < 0.12 * total:
+        return False
+    order = np.argsort(np.argsort(blocks))
+    return bool(np.corrcoef(np.arange(size), order)[0, 1] >= 0.9)
+
+
+def _climbs_stairs(values: NDArray[np.float64], total: float) -> bool:
+    """A few jumps make most of it, and it is flat between them."""
+    import numpy as np
+
     jumps = np.sort(np.diff(values))[::-1]
     top = float(np.sum(jumps[: max(1, len(jumps) // 8)]))
     flat = float(np.mean(np.abs(np.diff(values)) < 0.02 * total))
-    stairs = top > 0.85 * (values[-1] - values[0]) and flat > 0.7
-    early = float(whole[1][skip] - whole[1][0])
-    if abs(early - per_row * skip) < 0.5 * per_row * skip:
-        rows, values = whole  # it climbed at the same pace from the first row on
-    return Growth(rows, values, per_row, bool(stairs))
+    return bool(top > 0.85 * (values[-1] - values[0]) and flat > 0.7)
 
 
 def _capacity(series: StepSeries, metric: str, row: int) -> float | None:
@@ -115,10 +135,7 @@ def _describe(
     first, last = int(growth.rows[0]), int(growth.rows[-1])
     shown = series.values(metric)
     start, end = float(shown[first]), float(shown[last])
-    unit = "%" if metric == HOST_SHARE else "GiB"
-    host = metric in HOSTS
-    span = series.step[last] - series.step[first]
-    suffix = "pct" if metric == HOST_SHARE else "gib"
+    unit, suffix = ("%", "pct") if metric == HOST_SHARE else ("GiB", "gib")
     facts: dict[str, Json] = {
         "metric": metric,
         f"from_{suffix}": start,
@@ -132,51 +149,30 @@ def _describe(
         f"{NAMES[metric]}{'' if rank is None else f' of rank {rank}'} {went} from {number(start)} "
         f"to {number(end)} {unit} between {series.label(first)} and {series.label(last)}"
     )
-    per_step = None
-    if series.step[first] != NO_STEP and span > 0:
-        per_step = growth.per_row * (len(growth.rows) - 1) / span
+    per_step = _per_step(series, growth)
+    if per_step is not None:
         facts[f"{suffix}_per_1000_steps"] = 1000 * per_step
         title += f", {number(1000 * per_step)} {unit} per 1000 steps"
     title += ", in steps" if growth.stairs else ", steadily"
     room = _capacity(series, metric, last)
+    used = end
     if metric == HOST_FREE:
         room, used = max(start, end), max(start, end) - end
-    else:
-        used = end
     if room is not None:
         if metric == HOST:
             facts["capacity_gib"] = room
             title += f"; {end / room:.0%} of {number(room)} GiB"
-        left = room - used
-        if left <= 0.03 * room:
-            title += ", so it is used up"
-        elif per_step:
-            facts["steps_to_full"] = left / per_step
-            title += f", full in about {left / per_step:.0f} steps"
-            took = series.time[last] - series.time[first]
-            if series.time[first] != MISSING and took > 0:
-                hours = left / per_step * took / span / 3600
-                facts["hours_to_full"] = hours
-                title += f" ({hours:.1f} h)"
-    staged = [e for e in view.events("checkpoint_staged") if e.line < series.line[last]]
-    growing_by_saves = host and len(staged) >= len(growth.rows) - 1
-    if growing_by_saves:
-        title += (
-            ". A checkpoint is staged before every one of these rows: buffers of the asynchronous save "
-            "that are not given back are the first thing to look at"
-        )
-    opening = ""
-    if host and not growing_by_saves:
-        opening = title
-        title += (
-            ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
-            "reference counts defeat copy-on-write"
-        )
+        words, more = _foresee_end(series, growth, room, used)
+        title += words
+        facts |= more
+    host = metric in HOSTS
+    why = _explain_host(view, series, growth) if host else ""
+    opening = title if why == COPY_ON_WRITE else ""
     full = room is not None and used >= 0.9 * room
     where = "host" if host else "gpu"
     found = make_finding(
         f"{where}_memory_growth",
-        title,
+        title + why,
         Level.CAUSE if host or full else Level.FAILURE,
         Category.OOM,
         view.evidence([first, int(growth.rows[len(growth.rows) // 2]), last], series),
@@ -186,6 +182,53 @@ def _describe(
         facts=facts,
     )
     return replace(found, opening=opening)
+
+
+COPY_ON_WRITE = (
+    ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
+    "reference counts defeat copy-on-write"
+)
+STAGED = (
+    ". A checkpoint is staged before every one of these rows: buffers of the asynchronous save "
+    "that are not given back are the first thing to look at"
+)
+
+
+def _explain_host(view: View, series: StepSeries, growth: Growth) -> str:
+    """The usual reason of host memory that grows; saves, where one goes before every row."""
+    last = int(growth.rows[-1])
+    staged = [e for e in view.events("checkpoint_staged") if e.line < series.line[last]]
+    return STAGED if len(staged) >= len(growth.rows) - 1 else COPY_ON_WRITE
+
+
+def _per_step(series: StepSeries, growth: Growth) -> float | None:
+    """Growth a step; None where steps are not printed."""
+    first, last = int(growth.rows[0]), int(growth.rows[-1])
+    span = series.step[last] - series.step[first]
+    if series.step[first] == NO_STEP or span <= 0:
+        return None
+    return growth.per_row * (len(growth.rows) - 1) / span
+
+
+def _foresee_end(
+    series: StepSeries, growth: Growth, room: float, used: float
+) -> tuple[str, dict[str, Json]]:
+    """When memory is full at this pace, in words and as facts."""
+    left = room - used
+    if left <= 0.03 * room:
+        return ", so it is used up", {}
+    per_step = _per_step(series, growth)
+    if not per_step:
+        return "", {}
+    facts: dict[str, Json] = {"steps_to_full": left / per_step}
+    words = f", full in about {left / per_step:.0f} steps"
+    first, last = int(growth.rows[0]), int(growth.rows[-1])
+    took, span = series.time[last] - series.time[first], series.step[last] - series.step[first]
+    if series.time[first] != MISSING and took > 0:
+        hours = left / per_step * took / span / 3600
+        facts["hours_to_full"] = hours
+        words += f" ({hours:.1f} h)"
+    return words, facts
 
 
 def judge_memory_growth(view: View) -> list[Finding]:

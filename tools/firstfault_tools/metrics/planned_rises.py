@@ -7,15 +7,16 @@ maximum of memory climbs until it has seen the largest batch: neither is a fault
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Level
 from firstfault_tools.metrics.memory_trend import GPU, NAMES
-from firstfault_tools.metrics.series import MISSING, StepSeries
-from firstfault_tools.metrics.view import View, make_finding, number
+from firstfault_tools.metrics.series import MISSING, Event, StepSeries
+from firstfault_tools.metrics.view import Curve, View, make_finding, number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,40 +213,39 @@ def judge_loss_after_evaluation(view: View) -> list[Finding]:
     if len(events) < TIMES_SEEN or len(loss) < 3 * TIMES_SEEN:
         return []
     values, rows = loss.values, loss.rows
-    lines = [series.line[int(r)] for r in rows]
-    rises: list[tuple[int, float]] = []
-    at = 0
-    for event in events[:200]:
-        while at < len(lines) and lines[at] < event.line:
-            at += 1
-        if 0 < at < len(lines):
-            rises.append((at, float(values[at] - values[at - 1])))
-    rises = list(dict(rises).items())
-    steps = {i for i, _ in rises}
-    others = [
-        abs(float(values[i] - values[i - 1])) for i in range(1, len(values)) if i not in steps
-    ]
-    if len(rises) < TIMES_SEEN or not others:
+    rises = _rises_after(view, loss, events[:200])
+    falls = [float(values[i - 1] - values[i]) for i in range(1, len(values)) if i not in rises]
+    if len(rises) < TIMES_SEEN or not falls:
         return []
-    falls = [float(values[i - 1] - values[i]) for i in range(1, len(values)) if i not in steps]
-    least = min(r for _, r in rises)
-    level = float(abs(values[rises[0][0] - 1]))
+    at, last = next(iter(rises)), next(reversed(rises))
+    least = min(rises.values())
+    level = float(abs(values[at - 1]))
     # between evaluations it must come down again, else it is a trend
-    if least < AFTER * level or least < 3 * max(max(-f for f in falls), 0.0) or sum(falls) <= 0:
+    if least < AFTER * level or least < 3 * max(-min(falls), 0.0) or sum(falls) <= 0:
         return []
-    first = int(rows[rises[0][0]])
+    first = int(rows[at])
     told = [e for e in events if e.line < series.line[first]][-1:]
     return [
         make_finding(
             "loss_after_evaluation",
             f"The training loss steps up after each of {len(rises)} evaluations (at {series.label(first)} from "
-            f"{number(float(values[rises[0][0] - 1]))} to {number(float(values[rises[0][0]]))}) and comes down again until the next: the "
+            f"{number(float(values[at - 1]))} to {number(float(values[at]))}) and comes down again until the next: the "
             "evaluation leaves something behind that training goes on with (EMA weights not swapped back, the model left in eval mode, "
             "a changed random state or batch statistics); validation data has no part in it",
             Level.CAUSE,
             Category.CODE_BUG,
-            view.evidence([int(rows[rises[0][0] - 1]), first, int(rows[rises[-1][0]])])
-            + view.event_evidence(told),
+            view.evidence([int(rows[at - 1]), first, int(rows[last])]) + view.event_evidence(told),
             facts={"evaluations": len(rises), "severity": "warning"},
         )
     ]
+
+
+def _rises_after(view: View, curve: Curve, events: Sequence[Event]) -> dict[int, float]:
+    """By place of the curve: how much its first value after an event lies above the last one before."""
+    lines = [view.lead.line[int(r)] for r in curve.rows]
+    rises: dict[int, float] = {}
+    for event in events:
+        at = bisect_left(lines, event.line)
+        if 0 < at < len(lines):
+            rises[at] = float(curve.values[at] - curve.values[at - 1])
+    return rises

@@ -112,46 +112,49 @@ def verify_fix(
         raise InvalidParameter("tolerance", f"must lie between 0 and 1, got {tolerance}")
     bad, still = sum(t.problem for t in before), sum(t.problem for t in after)
     p_value = chance_of(bad, len(before), still, len(after))
-    names = sorted(
-        set.intersection(*(set(t.metrics) for t in [*before, *after]))
-        if before and after
-        else set()
+    changes = _list_changes(before, after, tolerance)
+    worse = [c for c in changes if c.worse]
+    verdict, words = FixVerdict.FIXED, f", and no metric got worse beyond {tolerance:.0%}"
+    if bad == 0:
+        verdict = FixVerdict.REGRESSION if still or worse else FixVerdict.INCONCLUSIVE
+        words = ": the problem was never reproduced before the fix"
+    elif still and still / len(after) >= 0.5 * bad / len(before):
+        verdict, words = FixVerdict.NOT_FIXED, ": the problem still occurs"
+    elif still:
+        verdict, words = FixVerdict.INCONCLUSIVE, ": rarer, but it still occurs"
+    elif p_value > chance + 1e-9:
+        verdict = FixVerdict.INCONCLUSIVE
+        words = _ask_for_trials(bad, len(before), p_value, chance)
+    elif worse:
+        verdict, words = FixVerdict.REGRESSION, _say_worse(worse)
+    told = f"{bad} of {len(before)} trials failed before, {still} of {len(after)} after"
+    return Verification(
+        verdict, told + words, bad, len(before), still, len(after), p_value, tuple(changes)
     )
+
+
+def _list_changes(
+    before: Sequence[Trial], after: Sequence[Trial], tolerance: float
+) -> list[MetricChange]:
+    """Changes of the metrics that every trial has as finite numbers."""
     changes = []
-    for name in names:
+    for name in sorted(set.intersection(*(set(t.metrics) for t in [*before, *after]))):
         old, new = [t.metrics[name] for t in before], [t.metrics[name] for t in after]
         if all(map(math.isfinite, [*old, *new])):
             changes.append(_change(name, old, new, tolerance))
-    worse = [c for c in changes if c.worse]
-    told = f"{bad} of {len(before)} trials failed before, {still} of {len(after)} after"
-    if bad == 0:
-        verdict = FixVerdict.REGRESSION if still or worse else FixVerdict.INCONCLUSIVE
-        reason = f"{told}: the problem was never reproduced before the fix"
-    elif still and still / len(after) >= 0.5 * bad / len(before):
-        verdict, reason = FixVerdict.NOT_FIXED, f"{told}: the problem still occurs"
-    elif still:
-        verdict, reason = FixVerdict.INCONCLUSIVE, f"{told}: rarer, but it still occurs"
-    elif p_value > chance + 1e-9:
-        need = _trials_needed(bad, len(before), chance)
-        verdict = FixVerdict.INCONCLUSIVE
-        reason = f"{told}: chance alone does this with probability {p_value:.2f}; " + (
-            f"{need} clean trials would settle it"
-            if need
-            else "reproduce the problem more often first"
-        )
-    elif worse:
-        verdict = FixVerdict.REGRESSION
-        reason = f"{told}: gone, but worse: " + ", ".join(
-            f"{c.name} {c.before:.4g} to {c.after:.4g} ({c.change:+.1%})" for c in worse
-        )
-    else:
-        verdict, reason = (
-            FixVerdict.FIXED,
-            f"{told}, and no metric got worse beyond {tolerance:.0%}",
-        )
-    return Verification(
-        verdict, reason, bad, len(before), still, len(after), p_value, tuple(changes)
-    )
+    return changes
+
+
+def _ask_for_trials(bad: int, before: int, p_value: float, chance: float) -> str:
+    """Words for trials that are too few to tell a fix from chance."""
+    need = _trials_needed(bad, before, chance)
+    what = f"{need} clean trials would settle it" if need else "reproduce the problem more often first"  # fmt: skip
+    return f": chance alone does this with probability {p_value:.2f}; {what}"
+
+
+def _say_worse(worse: Sequence[MetricChange]) -> str:
+    told = (f"{c.name} {c.before:.4g} to {c.after:.4g} ({c.change:+.1%})" for c in worse)
+    return f": gone, but worse: {', '.join(told)}"
 
 
 def _trials_needed(bad: int, before: int, chance: float) -> int | None:

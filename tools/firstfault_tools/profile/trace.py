@@ -11,7 +11,7 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -151,60 +151,69 @@ def _span(event: Mapping[str, Any]) -> Interval | None:
 
 
 def _break_down(events: list[Any], name: str, rank: int | None, world: int | None) -> RankTrace:
-    spans: dict[Kernel, list[Interval]] = defaultdict(list)
-    host: list[tuple[float, float, str]] = []
-    steps: list[float] = []
-    spent: Counter[str] = Counter()
-    calls: Counter[str] = Counter()
-    transfers: list[Interval] = []
+    read = _Events()
     for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            continue
-        span = _span(event)
-        if span is None:
-            continue
-        label, category = str(event.get("name", ""))[:300], str(event.get("cat", ""))
-        if category in _GPU_CATEGORIES:
-            kind = classify_kernel(label, category)
-            spans[kind].append(span)
-            if kind is Kernel.NCCL and _TRANSFER.search(label):
-                transfers.append(span)
-            spent[label] += int(span[1] - span[0])
-            calls[label] += 1
-        elif label.startswith("ProfilerStep#") and category != "gpu_user_annotation":
-            steps.append(span[1] - span[0])
-        elif category in ("cpu_op", "user_annotation", "python_function", "cuda_runtime"):
-            host.append((*span, label))
-    covered = {kind: merge_intervals(found) for kind, found in spans.items()}
+        span = _span(event) if isinstance(event, dict) and event.get("ph") == "X" else None
+        if span is not None:
+            read.add(span, str(event.get("name", ""))[:300], str(event.get("cat", "")))
+    covered = {kind: merge_intervals(found) for kind, found in read.spans.items()}
     everything = merge_intervals(s for found in covered.values() for s in found)
     if not everything:
         raise UnreadableArtefact(
             f"{name}: no GPU event in it; profile with ProfilerActivity.CUDA on a GPU"
         )
+    first, last = everything[0][0], everything[-1][1]
     compute = merge_intervals(
         s for kind, found in covered.items() if kind is not Kernel.NCCL for s in found
     )
     exposed = subtract(covered.get(Kernel.NCCL, []), compute)
     holes = sorted(gaps(everything), key=lambda g: g[0] - g[1])
-    longest = tuple(Gap(a, b - a, _covering(host, a, b)) for a, b in holes[:5] if b > a)
-    loading = merge_intervals((a, b) for a, b, label in host if _LOADER.search(label))
-    hidden = subtract(loading, everything)
+    longest = tuple(Gap(a, b - a, _covering(read.host, a, b)) for a, b in holes[:5] if b > a)
+    hidden = subtract(read.find_loading(), everything)
     return RankTrace(
         file=name,
         rank=rank,
         world=world,
-        window_us=everything[-1][1] - everything[0][0],
+        window_us=last - first,
         busy_us={kind: length(found) for kind, found in covered.items()},
         exposed_us=length(exposed),
         idle_us=sum(b - a for a, b in holes),
-        loader_us=sum(
-            max(0.0, min(b, everything[-1][1]) - max(a, everything[0][0])) for a, b in hidden
-        ),
+        loader_us=sum(max(0.0, min(b, last) - max(a, first)) for a, b in hidden),
         longest_gaps=longest,
-        top_kernels=tuple((k, float(us), calls[k]) for k, us in spent.most_common(10)),
-        steps_us=tuple(steps),
-        transfer_us=length(subtract(merge_intervals(transfers), compute)),
+        top_kernels=tuple((k, float(us), read.calls[k]) for k, us in read.spent.most_common(10)),
+        steps_us=tuple(read.steps),
+        transfer_us=length(subtract(merge_intervals(read.transfers), compute)),
     )
+
+
+@dataclass(slots=True)
+class _Events:
+    """The events of a trace: of the GPU by kind, of the host with their names, and the steps."""
+
+    spans: dict[Kernel, list[Interval]] = field(default_factory=lambda: defaultdict(list))
+    host: list[tuple[float, float, str]] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    spent: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    transfers: list[Interval] = field(default_factory=list)
+
+    def add(self, span: Interval, label: str, category: str) -> None:
+        """Take one event."""
+        if category in _GPU_CATEGORIES:
+            kind = classify_kernel(label, category)
+            self.spans[kind].append(span)
+            if kind is Kernel.NCCL and _TRANSFER.search(label):
+                self.transfers.append(span)
+            self.spent[label] += int(span[1] - span[0])
+            self.calls[label] += 1
+        elif label.startswith("ProfilerStep#") and category != "gpu_user_annotation":
+            self.steps.append(span[1] - span[0])
+        elif category in ("cpu_op", "user_annotation", "python_function", "cuda_runtime"):
+            self.host.append((*span, label))
+
+    def find_loading(self) -> list[Interval]:
+        """When the host loads data."""
+        return merge_intervals((a, b) for a, b, label in self.host if _LOADER.search(label))
 
 
 def _covering(host: list[tuple[float, float, str]], start: float, end: float) -> str:

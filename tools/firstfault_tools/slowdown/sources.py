@@ -9,10 +9,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.slowdown.losses import Worker
+
+if TYPE_CHECKING:
+    from firstfault_tools.collectives.inspector import Record
 
 NOTHING = (
     "no times of two ranks in it: give a table or lines with computation and waiting by rank, Megatron's timers of all ranks "
@@ -115,26 +119,10 @@ def _of_traces(files: Sequence[tuple[str, bytes]]) -> Times:
 
 def _of_inspector(files: Sequence[tuple[str, bytes]]) -> Times:
     """What is not spent in the operations that all ranks recorded is a rank's own time."""
-    from firstfault_tools.collectives.inspector import Record, parse_record
-
-    by_operation: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
-    for name, data in files:
-        for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
-            record = parse_record(line, name, number)
-            if record is not None:
-                key = (record.communicator, record.operation, record.sequence)
-                by_operation[key].append(record)
-    shared = [
-        r
-        for rows in by_operation.values()
-        if len({x.rank for x in rows}) == rows[0].ranks
-        for r in rows
-    ]
-    if len({r.communicator for r in shared}) > 1:
-        largest = max(shared, key=lambda r: r.ranks).communicator
-        shared = [r for r in shared if r.communicator == largest]
+    shared = _keep_largest(_read_shared(files))
     times = [r.time_us for r in shared if r.time_us]
-    if len({r.rank for r in shared}) < 2:
+    hosts = {r.rank: r.host for r in shared}
+    if len(hosts) < 2:
         raise InvalidParameter(
             "log", "no operation that all ranks recorded: give the records of every rank"
         )
@@ -144,8 +132,28 @@ def _of_inspector(files: Sequence[tuple[str, bytes]]) -> Times:
         spent[r.rank] += r.exec_us / 1000
     if whole <= max(spent.values()):
         raise InvalidParameter("log", "the records carry no dump_timestamp_us over which they spread, so the length of a step is not told: give times instead")  # fmt: skip
-    hosts = {r.rank: r.host for r in shared}
     workers = tuple(
         Worker(f"rank {k}", hosts[k], whole - ms, ms) for k, ms in sorted(spent.items())
     )
     return Times(workers, f"the recorded {whole / 1000:,.1f} s stand for one step")
+
+
+def _read_shared(files: Sequence[tuple[str, bytes]]) -> list[Record]:
+    """Records of the operations that all ranks of their communicator recorded."""
+    from firstfault_tools.collectives.inspector import parse_record
+
+    by_operation: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
+    for name, data in files:
+        for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
+            record = parse_record(line, name, number)
+            if record is not None:
+                key = (record.communicator, record.operation, record.sequence)
+                by_operation[key].append(record)
+    whole = (rows for rows in by_operation.values() if len({x.rank for x in rows}) == rows[0].ranks)
+    return [r for rows in whole for r in rows]
+
+
+def _keep_largest(records: list[Record]) -> list[Record]:
+    """Those of the communicator with the most ranks."""
+    largest = max(records, key=lambda r: r.ranks, default=None)
+    return [r for r in records if largest is not None and r.communicator == largest.communicator]

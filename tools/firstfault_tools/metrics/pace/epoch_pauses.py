@@ -8,6 +8,7 @@ Reads stamped lines with an epoch and a position in it (`[train: 41, 50 / 250]`,
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -110,14 +111,11 @@ def _describe(
 ) -> Finding:
     before, after, _ = borders[0]
     between = [(n, t) for n, t in lines if before.number < n < after.number]
-    saves = [float(m["s"]) for _, t in between if (m := _SAVE.search(t[:400]))]
-    evaluated = next(((n, t) for n, t in between if _OTHER.search(t[:400])), None)
+    evaluated = _first_with(_OTHER, between)
     marked = keep_marked(lines, _WORKERS)
-    off = next(((n, t) for n, t in marked if _OFF.search(t)), None)
-    start = next(((n, t) for n, t in marked if _START.search(t[:400])), None)
-    quoted = [(before.number, before.text), (after.number, after.text)]
-    saved = f"; the checkpoint takes only {max(saves):g} s of it" if saves and max(saves) < 0.3 * pause else ""  # fmt: skip
+    off, start = _first_with(_OFF, marked, None), _first_with(_START, marked)
     known = off is not None or start is not None
+    quoted = [(before.number, before.text), (after.number, after.text)]
     if known:
         why = "the DataLoader workers are torn down and started again for each epoch"
         why += " (persistent_workers=False)" if off is not None else ""
@@ -127,9 +125,10 @@ def _describe(
         quoted.append(evaluated)
     else:
         why = "start of the DataLoader workers, evaluation or saving between the epochs"
+    why += _say_saves(between, pause)
     return Finding(
         kind="metrics.epoch_pauses",
-        title=f"about {pause:.0f} s pass between the last step of an epoch and the first of the next, {share:.0%} of all time, while steps inside an epoch are fast: {why}{saved}",
+        title=f"about {pause:.0f} s pass between the last step of an epoch and the first of the next, {share:.0%} of all time, while steps inside an epoch are fast: {why}",
         level=Level.FAILURE if known and evaluated is None else Level.CONTEXT,
         category=Category.PERFORMANCE,
         confidence=Confidence.LIKELY if known else Confidence.POSSIBLE,
@@ -141,3 +140,18 @@ def _describe(
             "explains": {"slow": round(share, 3) if evaluated is None else 0.2},
         },
     )
+
+
+def _first_with(
+    pattern: re.Pattern[str], lines: Sequence[tuple[int, str]], chars: int | None = 400
+) -> tuple[int, str] | None:
+    """The first line that holds the pattern in its first characters."""
+    return next(((n, t) for n, t in lines if pattern.search(t[:chars])), None)
+
+
+def _say_saves(between: Sequence[tuple[int, str]], pause: float) -> str:
+    """Words for checkpoints that take a small part of the pause."""
+    saves = [float(m["s"]) for _, t in between if (m := _SAVE.search(t[:400]))]
+    if not saves or max(saves) >= 0.3 * pause:
+        return ""
+    return f"; the checkpoint takes only {max(saves):g} s of it"

@@ -7,7 +7,7 @@ The host with the long part and the short wait is the one that the others wait f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -15,6 +15,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.hardware.host_sections import looks_like_host
+from firstfault_tools.metrics.pace.rank_parts import usual_late
 
 GATE = (" | ",)
 LEAST, MOST_LINES = 4, 4_096
@@ -71,41 +72,20 @@ def judge_hosts(
     rows: Sequence[HostRow], places: Sequence[tuple[int, str]], file: str
 ) -> Finding | None:
     """One host that is late in one part; its wait, where printed, must be short."""
-    names = dict.fromkeys(n for r in rows for n in r.parts)
-    level = {n: {r.host: median(r.parts[n][len(r.parts[n]) // 2 :]) for r in rows if r.parts.get(n)} for n in names}  # fmt: skip
-    level = {n: by for n, by in level.items() if len(by) >= LEAST}
-    waits = [n for n in level if _WAIT.search(n)]
-    best: tuple[float, str, str] | None = None
-    for name, by_host in level.items():
-        if name in waits:
-            continue
-        worst = max(by_host, key=lambda h: by_host[h])
-        rest = [v for h, v in by_host.items() if h != worst]
-        usual = median(rest)
-        if usual <= 0 or by_host[worst] < LONG * usual or max(rest) > ALIKE * usual:
-            continue
-        excess = by_host[worst] - usual
-        if best is None or excess > best[0]:
-            best = (excess, name, worst)
-    if best is None or not waits:
+    level = _read_levels(rows)
+    waits = {n: by for n, by in level.items() if _WAIT.search(n)}
+    late = _find_late({n: by for n, by in level.items() if n not in waits})
+    waited = _find_wait(waits, late[1]) if late is not None else None
+    if late is None or waited is None:
         return None
-    _, name, host = best
-    waited = None
-    for wait in waits:
-        own = level[wait].get(host)
-        rest = [v for h, v in level[wait].items() if h != host]
-        if own is not None and own < 0.6 * median(rest):
-            waited = (wait, own, median(rest))
-    if waited is None:
-        return None
-    own = level[name][host]
-    usual = median([v for h, v in level[name].items() if h != host])
+    name, host = late
+    own, usual = level[name][host], median(_of_others(level[name], host))
     series = next(r for r in rows if r.host == host).parts[name]
     at = next((i for i, v in enumerate(series) if v >= usual + 0.5 * (own - usual)), 0)
     at = min(at, len(places) - 1)
     stamp = _STAMP.search(places[at][1])
     since = f" since {stamp[1]}" if at and stamp else ""
-    quoted = dict.fromkeys([*([places[at - 1]] if at else []), places[at], places[-1]])
+    quoted = dict.fromkeys([*places[max(at - 1, 0) : at + 1], places[-1]])
     return Finding(
         kind="metrics.host_waits",
         title=f"host {host} holds up every step: '{name}' takes {own:g} there against {usual:g} on the other {len(rows) - 1} hosts{since}; "
@@ -116,6 +96,47 @@ def judge_hosts(
         host=host,
         facts={"part": name, "value": own, "others": usual, "starts_at": 1},
     )
+
+
+def _read_levels(rows: Sequence[HostRow]) -> dict[str, dict[str, float]]:
+    """Usual late value by part and host, of parts that enough hosts print."""
+    levels: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        for name, values in row.parts.items():
+            if values:
+                levels[name][row.host] = usual_late(values)
+    return {name: by for name, by in levels.items() if len(by) >= LEAST}
+
+
+def _of_others(by_host: Mapping[str, float], host: str) -> list[float]:
+    return [v for h, v in by_host.items() if h != host]
+
+
+def _find_late(level: Mapping[str, Mapping[str, float]]) -> tuple[str, str] | None:
+    """(part, host) where one host takes longer than all others, who take about equally long."""
+    best: tuple[float, str, str] | None = None
+    for name, by_host in level.items():
+        worst = max(by_host, key=lambda h: by_host[h])
+        rest = _of_others(by_host, worst)
+        usual = median(rest)
+        if usual <= 0 or by_host[worst] < LONG * usual or max(rest) > ALIKE * usual:
+            continue
+        excess = by_host[worst] - usual
+        if best is None or excess > best[0]:
+            best = (excess, name, worst)
+    return best[1:] if best is not None else None
+
+
+def _find_wait(
+    waits: Mapping[str, Mapping[str, float]], host: str
+) -> tuple[str, float, float] | None:
+    """(name, own value, that of the others) of the last wait that is short on this host and long on the others."""
+    found = None
+    for name, by_host in waits.items():
+        own, usual = by_host.get(host), median(_of_others(by_host, host))
+        if own is not None and own < 0.6 * usual:
+            found = (name, own, usual)
+    return found
 
 
 def _excerpt(text: str, host: str) -> str:

@@ -8,6 +8,7 @@ memory or by the drive, not by the GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from firstfault_tools.expressions import expression
@@ -26,48 +27,51 @@ _SLOW_IO = expression(r"(?i)pipeline_(?:read|write)['\"]?\s*[:=]\s*['\"]?false")
 HIGH = 0.5
 
 
-def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
-    """The part of the step that takes more than half of it."""
-    kept = keep_marked(lines, GATE)
-    rows: list[dict[str, float]] = []
-    place: tuple[int, str] | None = None
-    offload: dict[str, tuple[int, str]] = {}
+@dataclass(slots=True)
+class _Read:
+    """Timers of each report, and lines about offload: by device, and the one that turns its pipeline off."""
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    places: list[tuple[int, str]] = field(default_factory=list)
+    offload: dict[str, tuple[int, str]] = field(default_factory=dict)
     unpiped: tuple[int, str] | None = None
-    for number, text in kept[:20_000]:
+
+    def usual(self, *names: str) -> float:
+        """Usual milliseconds of the first of these timers that a report has."""
+        return median([next((r[n] for n in names if n in r), 0.0) for r in self.rows])
+
+    def add(self, number: int, text: str) -> None:
+        """Read one line."""
         if "time (ms) |" in text:
             row = {
                 m["name"].replace("_microstep", ""): float(m["ms"]) for m in _TIMER.finditer(text)
             }
             if row.get("step") and len(row) >= 3:
-                rows.append(row)
-                place = (number, text)
+                self.rows.append(row)
+                self.places.append((number, text))
         elif found := _OFFLOAD.search(text):
             device = (found["device"] or found["other"] or found["said"]).lower()
-            offload.setdefault(device, (number, text))
-        if _SLOW_IO.search(text):
-            unpiped = unpiped or (number, text)
-    if len(rows) < 2 or place is None:
+            self.offload.setdefault(device, (number, text))
+        if self.unpiped is None and _SLOW_IO.search(text):
+            self.unpiped = (number, text)
+
+
+def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, ...]:
+    """The part of the step that takes more than half of it."""
+    read = _Read()
+    for number, text in keep_marked(lines, GATE)[:20_000]:
+        read.add(number, text)
+    if len(read.rows) < 2:
         return ()
-
-    def usual(*names: str) -> float:
-        return median([next((r[n] for n in names if n in r), 0.0) for r in rows])
-
-    forward, backward, step = usual("forward", "fwd"), usual("backward", "bwd"), usual("step")
-    reduce = usual("backward_allreduce", "bwd_allreduce")
+    forward, backward = read.usual("forward", "fwd"), read.usual("backward", "bwd")
+    step, reduce = read.usual("step"), read.usual("backward_allreduce", "bwd_allreduce")
     whole = forward + backward + step
-    quoted = [place]
+    quoted = read.places[-1:]
     if whole and step / whole >= HIGH:
-        device = "nvme" if "nvme" in offload else "cpu" if offload else ""
-        where = {
-            "nvme": "parameters and optimizer state are swapped through NVMe (offload), so the I/O of the drive bounds the step",
-            "cpu": "the optimizer state is offloaded to the CPU, so host memory and cores bound the step",
-        }.get(device, "the update itself, offload or a wait inside it bounds the step")
-        piped = (
-            ", with pipeline_read and pipeline_write off" if unpiped and device == "nvme" else ""
-        )
-        title = f"the optimizer step takes {step / 1000:.1f} s of {whole / 1000:.1f} s ({step / whole:.0%}): {where}{piped}; GPUs and network wait"
+        words, more = _explain_step(read)
+        title = f"the optimizer step takes {step / 1000:.1f} s of {whole / 1000:.1f} s ({step / whole:.0%}): {words}; GPUs and network wait"
         share, page = step / whole, "low-mfu"
-        quoted += [p for p in (offload.get(device), unpiped) if p is not None]
+        quoted = [*quoted, *more]
     elif whole and reduce / whole >= HIGH:
         title = f"the gradient reduction takes {reduce / 1000:.1f} s of {whole / 1000:.1f} s ({reduce / whole:.0%}) of the step: communication is the bottleneck"
         share, page = reduce / whole, "communication-stall"
@@ -83,3 +87,19 @@ def find_in_lines(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding,
             facts={"share": round(share, 3)},
         ),
     )
+
+
+_BOUND_BY = {
+    "nvme": "parameters and optimizer state are swapped through NVMe (offload), so the I/O of the drive bounds the step",
+    "cpu": "the optimizer state is offloaded to the CPU, so host memory and cores bound the step",
+    "": "the update itself, offload or a wait inside it bounds the step",
+}
+
+
+def _explain_step(read: _Read) -> tuple[str, list[tuple[int, str]]]:
+    """What bounds an optimizer step by where its state lies, and the lines that say it."""
+    device = "nvme" if "nvme" in read.offload else "cpu" if read.offload else ""
+    words = _BOUND_BY[device]
+    if read.unpiped and device == "nvme":
+        words += ", with pipeline_read and pipeline_write off"
+    return words, [p for p in (read.offload.get(device), read.unpiped) if p is not None]

@@ -107,44 +107,33 @@ def judge_rank_pauses(view: View) -> list[Finding]:
     times = series.values("step_time_ms")
     steps = series.steps()
     usual = float(np.median(times[np.concatenate(list(rows.values()))]))
-    if usual <= 0:
-        return []
     table = {rank: dict(zip(steps[own].tolist(), own.tolist(), strict=True)) for rank, own in rows.items()}  # fmt: skip
-    shared = sorted(set.intersection(*(set(t) for t in table.values())))[3:]
-    long: list[tuple[int, int]] = []
-    for step in shared:
-        short = [rank for rank, own in table.items() if times[own[step]] < LONG * usual]
-        if len(short) == 1:
-            long.append((step, short[0]))
-    ranks = {rank for _, rank in long}
-    if len(ranks) != 1 or len(long) < 3 or len(long) > 0.5 * len(shared):
+    rank, long = _find_busy(table, times, usual)
+    if rank is None:
         return []
-    rank = ranks.pop()
     other = next(r for r in table if r != rank)
-    paused = float(np.median([times[table[other][s]] for s, _ in long]))
-    gaps = np.diff([s for s, _ in long])
-    period = int(np.median(gaps))
-    regular = bool(np.all(np.abs(gaps - period) <= max(1, 0.1 * period)))
+    paused = float(np.median([times[table[other][s]] for s in long]))
     cost = (paused - usual) * len(long) / max(float(np.sum(times[rows[other]])), 1e-9)
     if cost < 0.1 or paused - usual < 100:
         return []
-    step = long[0][0]
-    when = f"every {period} steps" if regular else f"at {len(long)} steps"
+    period = _find_period(long)
+    when = f"every {period} steps" if period is not None else f"at {len(long)} steps"
+    first = table[other][long[0]], table[rank][long[0]]
     return [
         make_finding(
             "rank_pauses",
-            f"Long steps {when}, first at {series.label(table[other][step])}: {number(paused)} ms "
+            f"Long steps {when}, first at {series.label(first[0])}: {number(paused)} ms "
             f"against {number(usual)} ms usually on rank {other}, while rank {rank} itself reports "
-            f"{number(float(times[table[rank][step]]))} ms: rank {rank} is busy between its timed "
+            f"{number(float(times[first[1]]))} ms: rank {rank} is busy between its timed "
             "steps (evaluation, a save, logging, garbage collection) and the others wait for it; "
             f"{cost:.0%} of all time",
             Level.CAUSE if cost >= 0.2 else Level.FAILURE,
             Category.PERFORMANCE,
-            view.evidence([table[other][step], table[rank][step]], series),
+            view.evidence(first, series),
             confidence=Confidence.LIKELY,
             facts={
                 "busy_rank": int(rank),
-                "period_steps": period if regular else None,
+                "period_steps": period,
                 "pause_ms": paused,
                 "usual_ms": usual,
                 "cost_share": cost,
@@ -155,73 +144,124 @@ def judge_rank_pauses(view: View) -> list[Finding]:
     ]
 
 
+def _find_busy(
+    table: dict[int, dict[int, int]], times: NDArray[np.float64], usual: float
+) -> tuple[int | None, list[int]]:
+    """The one rank whose own time stays short in steps that are long on all others, and those steps.
+
+    table: rank -> step -> row. The first three steps are left out, they are long for other reasons.
+    """
+    if usual <= 0:
+        return None, []
+    shared = sorted(set.intersection(*(set(own) for own in table.values())))[3:]
+    long: list[int] = []
+    ranks: set[int] = set()
+    for step in shared:
+        short = [rank for rank, own in table.items() if times[own[step]] < LONG * usual]
+        if len(short) == 1:
+            long.append(step)
+            ranks.add(short[0])
+    if len(ranks) != 1 or not 3 <= len(long) <= 0.5 * len(shared):
+        return None, []
+    return ranks.pop(), long
+
+
+def _find_period(steps: list[int]) -> int | None:
+    """The distance of steps that come regularly."""
+    import numpy as np
+
+    gaps = np.diff(steps)
+    period = int(np.median(gaps))
+    return period if np.all(np.abs(gaps - period) <= max(1, 0.1 * period)) else None
+
+
 def judge_straggler(view: View) -> list[Finding]:
     """One rank whose own step time lies well above that of all others, step after step."""
+    for metric in ("step_time_ms", "samples_per_s", "tokens_per_s"):
+        found = _judge_metric(view, metric)
+        if found is not None:
+            return [found]
+    return []
+
+
+LEAST_RANKS, LEAST_VALUES = 4, 5
+"""Ranks, and values of each of them, from which a straggler can be told."""
+
+
+def _judge_metric(view: View, metric: str) -> Finding | None:
+    """The straggler by one column, whether it prints times or rates."""
     import numpy as np
 
     series = view.all
-    ranks = series.ranks()
-    for metric, slow_is_high in (
-        ("step_time_ms", True),
-        ("samples_per_s", False),
-        ("tokens_per_s", False),
-    ):
-        values = series.values(metric)
-        good = (values != MISSING) & np.isfinite(values) & (ranks != NO_RANK)
-        names = np.unique(ranks[good])
-        if len(names) < 4:
-            continue
-        level, count = {}, {}
-        for rank in names.tolist():
-            mine = values[good & (ranks == rank)]
-            if len(mine) >= 5:
-                mine = mine[1:]
-                level[rank], count[rank] = float(np.median(mine)), len(mine)
-        if len(level) < 4:
-            continue
-        times = {r: v if slow_is_high else 1.0 / max(v, 1e-12) for r, v in level.items()}
-        worst = max(times, key=lambda r: times[r])
-        others = np.array([v for r, v in times.items() if r != worst])
-        middle = float(np.median(others))
-        spread = float(np.median(np.abs(others - middle))) * 1.4826
-        if times[worst] < 1.2 * middle or times[worst] < middle + 6 * spread:
-            continue
-        rows = np.flatnonzero(good & (ranks == worst))
-        mine = values[rows]
-        beyond = mine > 1.1 * middle if slow_is_high else mine < 0.9 / max(middle, 1e-12)
-        if np.mean(beyond) < 0.8:
-            continue
-        slow = sorted(r for r, v in times.items() if v >= 1.2 * middle)
-        usual = float(np.median([level[r] for r in level if r not in slow]))
-        unit = "ms a step" if metric == "step_time_ms" else metric.replace("_per_s", "/s")
-        who, host = f"Rank {worst} is the straggler", None
-        if 1 < len(slow) * 2 <= len(times) and len(slow) > 1:
-            host = _host_of_all(view, {r: int(np.flatnonzero(good & (ranks == r))[0]) for r in level}, slow)  # fmt: skip
-            named = ", ".join(map(str, slow[:8]))
-            who = f"Host {host} (ranks {named}) is slow" if host else f"Ranks {named} are the stragglers"  # fmt: skip
-        middle_row = int(rows[len(rows) // 2])
-        return [
-            make_finding(
-                "straggler",
-                f"{who}: {number(level[worst])} {unit} against "
-                f"{number(usual)} on the median of the other {len(level) - len(slow)} ranks, from "
-                f"{series.label(int(rows[0]))} to {series.label(int(rows[-1]))}",
-                Level.FAILURE,
-                Category.PERFORMANCE,
-                view.evidence([int(rows[0]), middle_row, int(rows[-1])], series),
-                rank=int(worst) if len(slow) == 1 else None,
-                host=host,
-                facts={
-                    "rank": int(worst),
-                    "ranks": [int(r) for r in slow],
-                    "value": level[worst],
-                    "others": usual,
-                    "ratio": times[worst] / middle,
-                    "metric": metric,
-                },
-            )
-        ]
-    return []
+    rows = _rows_by_rank(view, metric)
+    values = series.values(metric)
+    level = {r: float(np.median(values[own][1:])) for r, own in rows.items() if len(own) >= LEAST_VALUES}  # fmt: skip
+    if len(level) < LEAST_RANKS:
+        return None
+    is_time = metric == "step_time_ms"
+    times = level if is_time else {r: 1.0 / max(v, 1e-12) for r, v in level.items()}
+    worst = max(times, key=lambda r: times[r])
+    middle = _middle_of_others(times, worst)
+    if middle is None or not _is_often_slow(values[rows[worst]], middle, is_time):
+        return None
+    slow = sorted(r for r, v in times.items() if v >= 1.2 * middle)
+    usual = float(np.median([level[r] for r in level if r not in slow]))
+    unit = "ms a step" if is_time else metric.replace("_per_s", "/s")
+    who, host = f"Rank {worst} is the straggler", None
+    if 1 < len(slow) <= len(times) / 2:
+        host = _host_of_all(view, {r: int(rows[r][0]) for r in level}, slow)
+        named = ", ".join(map(str, slow[:8]))
+        who = f"Host {host} (ranks {named}) is slow" if host else f"Ranks {named} are the stragglers"  # fmt: skip
+    own = rows[worst]
+    first, last = int(own[0]), int(own[-1])
+    return make_finding(
+        "straggler",
+        f"{who}: {number(level[worst])} {unit} against "
+        f"{number(usual)} on the median of the other {len(level) - len(slow)} ranks, from "
+        f"{series.label(first)} to {series.label(last)}",
+        Level.FAILURE,
+        Category.PERFORMANCE,
+        view.evidence([first, int(own[len(own) // 2]), last], series),
+        rank=int(worst) if len(slow) == 1 else None,
+        host=host,
+        facts={
+            "rank": int(worst),
+            "ranks": [int(r) for r in slow],
+            "value": level[worst],
+            "others": usual,
+            "ratio": times[worst] / middle,
+            "metric": metric,
+        },
+    )
+
+
+def _rows_by_rank(view: View, metric: str) -> dict[int, NDArray[np.int64]]:
+    """Rows with a value of `metric`, by rank; empty where fewer than four ranks print it."""
+    import numpy as np
+
+    values, ranks = view.all.values(metric), view.all.ranks()
+    good = (values != MISSING) & np.isfinite(values) & (ranks != NO_RANK)
+    names = np.unique(ranks[good])
+    if len(names) < LEAST_RANKS:
+        return {}
+    return {rank: np.flatnonzero(good & (ranks == rank)) for rank in names.tolist()}
+
+
+def _middle_of_others(times: dict[int, float], worst: int) -> float | None:
+    """The usual time of all other ranks; None where the worst does not stand out from their spread."""
+    import numpy as np
+
+    others = np.array([v for r, v in times.items() if r != worst])
+    middle = float(np.median(others))
+    spread = float(np.median(np.abs(others - middle))) * 1.4826
+    stands_out = times[worst] >= 1.2 * middle and times[worst] >= middle + 6 * spread
+    return middle if stands_out else None
+
+
+def _is_often_slow(values: NDArray[np.float64], middle: float, is_time: bool) -> bool:
+    """At least four of five values lie beyond the usual time of the others."""
+    beyond = values > 1.1 * middle if is_time else values < 0.9 / max(middle, 1e-12)
+    return bool(beyond.mean() >= 0.8)
 
 
 def _host_of_all(view: View, rows: dict[int, int], slow: list[int]) -> str | None:

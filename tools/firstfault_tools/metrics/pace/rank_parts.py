@@ -235,7 +235,7 @@ def kind_of(name: str) -> str | None:
     return next((what for what, words in _WORK.items() if words.search(name)), None)
 
 
-def _late(values: Sequence[float]) -> float:
+def usual_late(values: Sequence[float]) -> float:
     """The usual value of the second half of the log, where a fault that began has its say."""
     return median(values[len(values) // 2 :])
 
@@ -245,7 +245,7 @@ def judge_parts(ranks: Sequence[RankParts], file: str) -> Finding | None:
     levels: dict[str, dict[int, float]] = defaultdict(dict)
     for one in ranks:
         for name, values in one.parts.items():
-            levels[name][one.rank] = _late(values)
+            levels[name][one.rank] = usual_late(values)
     shared = {n: v for n, v in levels.items() if len(v) >= LEAST}
     whole = sum(median(v.values()) for v in shared.values())
     best: tuple[float, str, list[int]] | None = None
@@ -272,48 +272,29 @@ def _describe(
     whole: float,
     file: str,
 ) -> Finding | None:
-    worst = high[0]
+    worst, what = high[0], kind_of(name)
     others = [r for r in levels[name] if r not in high]
     usual, own = median(levels[name][r] for r in others), levels[name][worst]
-    wait = None
-    for other, values in levels.items():
-        if _WAIT.search(other) and worst in values:
-            theirs = median([v for r, v in values.items() if r not in high] or [0.0])
-            if values[worst] <= WAITS_LITTLE * theirs:
-                wait = (other, values[worst], theirs)
-    what = kind_of(name)
+    wait = _find_wait(levels, high)
     if wait is None and (what != "input data" or own < 0.3 * (whole + own)):
         return None
     by_rank = {r.rank: r for r in ranks}
-    mine = by_rank[worst]
-    hosts = {by_rank[r].host for r in high}
-    one_host = next(iter(hosts)) if len(hosts) == 1 else None
+    mine, rest = by_rank[worst], by_rank[others[0]]
+    late = [by_rank[r] for r in sorted(high)]
     since, quoted = _onset(mine, name, own)
-    called = mine.called or f"rank {worst}" + (f" ({mine.host})" if mine.host else "")
-    if len(high) > 1:
-        names = ", ".join(by_rank[r].called or str(r) for r in sorted(high)[:8])
-        called = (
-            names if mine.called else f"ranks {names}" + (f" on {one_host}" if one_host else "")
-        )
     whose = "logs" if mine.called else "ranks"
-    begin = called if mine.called else f"{called[0].upper()}{called[1:]}"
-    title = f"{begin} holds up every step with {what}: '{name}' takes {own:g} there against {usual:g} on the other {len(others)} {whose}{since}"  # fmt: skip
+    title = f"{_name_late(mine, late)} holds up every step with {what}: '{name}' takes {own:g} there against {usual:g} on the other {len(others)} {whose}{since}"  # fmt: skip
     if wait is not None:
         title += f"; the others wait for it ('{wait[0]}' {wait[2]:g} against its own {wait[1]:g})"
-    rest = by_rank[others[0]]
-    evidence = [*((mine, line) for line in quoted), *((rest, line) for line in rest.lines[-1:])]
     return Finding(
         kind="metrics.rank_waits",
         title=title,
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED if wait is not None else Confidence.LIKELY,
-        evidence=tuple(
-            Evidence(one.file or file, n, t.strip()[:400], rank=None if one.called else one.rank)
-            for one, (n, t) in evidence
-        ),
+        evidence=(*_quote(mine, quoted, file), *_quote(rest, rest.lines[-1:], file)),
         rank=worst if len(high) == 1 and not mine.called else None,
-        host=one_host or mine.host,
+        host=_only_host(late) or mine.host,
         page="dataloader-stall" if what == "input data" else "straggler-domination",
         facts={
             "part": name,
@@ -324,6 +305,44 @@ def _describe(
         },
         strength=Strength(Together.SERIES),
     )
+
+
+def _quote(one: RankParts, lines: Sequence[tuple[int, str]], file: str) -> tuple[Evidence, ...]:
+    """Lines of a rank, in its own log where it has one."""
+    rank = None if one.called else one.rank
+    return tuple(Evidence(one.file or file, n, t.strip()[:400], rank=rank) for n, t in lines)
+
+
+def _find_wait(
+    levels: dict[str, dict[int, float]], high: list[int]
+) -> tuple[str, float, float] | None:
+    """(name, own value, that of the others) of the last wait that is short on the worst rank and long on the others."""
+    found = None
+    for name, values in levels.items():
+        own = values.get(high[0])
+        if own is None or not _WAIT.search(name):
+            continue
+        theirs = median([v for r, v in values.items() if r not in high] or [0.0])
+        if own <= WAITS_LITTLE * theirs:
+            found = (name, own, theirs)
+    return found
+
+
+def _only_host(ranks: Sequence[RankParts]) -> str | None:
+    """The host that all of them are on."""
+    hosts = {r.host for r in ranks}
+    return next(iter(hosts)) if len(hosts) == 1 else None
+
+
+def _name_late(worst: RankParts, late: Sequence[RankParts]) -> str:
+    """The late ranks, or the logs they are called by, as a sentence begins with them."""
+    names = ", ".join(r.called or str(r.rank) for r in late[:8])
+    if worst.called:
+        return names if len(late) > 1 else worst.called
+    if len(late) == 1:
+        return f"Rank {worst.rank}" + (f" ({worst.host})" if worst.host else "")
+    host = _only_host(late)
+    return f"Ranks {names}" + (f" on {host}" if host else "")
 
 
 def _onset(one: RankParts, name: str, level: float) -> tuple[str, list[tuple[int, str]]]:
@@ -341,21 +360,17 @@ def _onset(one: RankParts, name: str, level: float) -> tuple[str, list[tuple[int
 def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
     """One host all of whose ranks take longer than those of all others."""
     level = {r.rank: median(r.parts["time"]) for r in listed}
-    usual = median(level.values())
-    slow = [r for r in listed if level[r.rank] >= HOST_SLOW * usual]
-    rest = [r for r in listed if level[r.rank] < HOST_SLOW * usual]
-    hosts = {r.host for r in slow}
-    if not slow or len(slow) * 2 >= len(listed) or len(hosts) != 1:
+    bound = HOST_SLOW * median(level.values())
+    slow = [r for r in listed if level[r.rank] >= bound]
+    rest = [r for r in listed if level[r.rank] < bound]
+    usual = [level[r.rank] for r in rest]
+    if not _are_one_host(slow, rest) or max(usual) > ALIKE * min(usual):
         return None
-    if max(level[r.rank] for r in rest) > ALIKE * min(level[r.rank] for r in rest):
-        return None
-    host = next(iter(hosts))
-    single = len(slow) == 1
-    if not single and (host is None or host in {r.host for r in rest}):
-        return None
-    ranks = [r.rank for r in slow]
-    mine, theirs = median(level[r] for r in ranks), median(level[r.rank] for r in rest)
-    who = f"Rank {ranks[0]}" + (f" ({host})" if host else "") if single else f"Host {host} (ranks {ranks[0]}-{ranks[-1]})"  # fmt: skip
+    host, ranks = slow[0].host, [r.rank for r in slow]
+    mine, theirs = median(level[r] for r in ranks), median(usual)
+    who = f"Host {host} (ranks {ranks[0]}-{ranks[-1]})"
+    if len(slow) == 1:
+        who = f"Rank {ranks[0]}" + (f" ({host})" if host else "")
     quoted = {line: one.host for one in (slow[0], slow[-1], rest[0]) for line in one.lines[:1]}
     return Finding(
         kind="metrics.rank_straggler",
@@ -363,7 +378,7 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         evidence=tuple(quote_line(file, n, t, host=host) for (n, t), host in quoted.items()),
-        rank=ranks[0] if single else None,
+        rank=ranks[0] if len(slow) == 1 else None,
         host=host,
         facts={
             "ranks": list(ranks),
@@ -372,3 +387,11 @@ def judge_hosts(listed: Sequence[RankParts], file: str) -> Finding | None:
         },
         strength=Strength(Together.SERIES),
     )
+
+
+def _are_one_host(slow: Sequence[RankParts], rest: Sequence[RankParts]) -> bool:
+    """Fewer than half of the ranks are slow: a single one, or all of one host that is named."""
+    hosts = {r.host for r in slow}
+    if len(hosts) != 1 or len(slow) >= len(rest):
+        return False
+    return len(slow) == 1 or hosts.isdisjoint({None, *(r.host for r in rest)})

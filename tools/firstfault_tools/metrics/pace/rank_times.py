@@ -274,11 +274,10 @@ def _describe_late(
     waited = median(wait[t.rank] for t in rest)
     own = wait[worst.rank]
     waits_little = own <= WAITS_LITTLE * waited
-    hosts = {t.host for t in late}
-    names = ", ".join(_name(t) for t in late[:4]) + (", ..." if len(late) > 4 else "")
+    peers = "hosts" if _rank(worst) is None else "ranks"
     title = (
-        f"{names[0].upper() if _rank(worst) is not None else names[0]}{names[1:]} {'is' if len(late) == 1 else 'are'} slow: computes "
-        f"{compute[worst.rank]:g} against {usual:g} on the median of the other {len(rest)} {'ranks' if _rank(worst) is not None else 'hosts'} "
+        f"{_name_late(late)} slow: computes "
+        f"{compute[worst.rank]:g} against {usual:g} on the median of the other {len(rest)} {peers} "
         f"({compute[worst.rank] / usual:.2f}x)"
     )
     if waits_little:
@@ -292,6 +291,7 @@ def _describe_late(
         "others_wait": waited,
         "gpu_index": worst.gpu,
     }
+    hosts = {t.host for t in late}
     one_host = hosts.pop() if len(hosts) == 1 else None
     alone = any(t.host == one_host for t in rest)
     return Finding(
@@ -307,6 +307,14 @@ def _describe_late(
         gpu=f"GPU {worst.gpu}" if worst.gpu is not None and len(late) == 1 else None,
         facts=facts,
     )
+
+
+def _name_late(late: Sequence[RankTimes]) -> str:
+    """The late ranks or hosts and their verb; a host's name keeps its first letter."""
+    names = ", ".join(map(_name, late[:4])) + (", ..." if len(late) > 4 else "")
+    if _rank(late[0]) is not None:
+        names = names[0].upper() + names[1:]
+    return f"{names} {'is' if len(late) == 1 else 'are'}"
 
 
 def _describe_group(

@@ -100,23 +100,14 @@ def judge_tail(read: Rollouts, file: str) -> Finding | None:
     drained = _drain(read.running)
     late = read.rows[-20:]
     tail = [r for r in late if r["mean"] > 0 and r["max"] >= LONG * r["mean"]]
-    shares = [r["gen"] / r["step"] for r in late if r.get("gen") and r.get("step")]
-    share = median(shares) if shares else None
-    by_length = len(late) >= 2 and len(tail) * 2 > len(late) and share is not None and share >= MOST
+    share = _share_of_generation(late)
+    by_length = len(late) >= 2 and len(tail) * 2 > len(late) and (share or 0.0) >= MOST
     if not by_length and drained is None:
         return None
     words = "a few long answers hold the whole rollout"
     places: list[tuple[int, str]] = []
     if by_length and share is not None:
-        mean, longest = median(r["mean"] for r in tail), max(r["max"] for r in tail)
-        first = next((r for r in read.rows if r.get("gen")), None)
-        # the last line of all may have been cut before it
-        now = next(r["gen"] for r in reversed(late) if r.get("gen"))
-        before = f", {first['gen']:.0f} s at first" if first and first["gen"] * 1.5 < now else ""
-        words += (
-            f": the longest response has {longest:.0f} tokens, the mean {mean:.0f}; generation takes "
-            f"{share:.0%} of the step ({now:.0f} s{before})"
-        )
+        words += _say_lengths(read.rows, tail, share)
         places += [read.places[0], read.places[-1]]
     if drained is not None:
         most, few = drained
@@ -127,4 +118,24 @@ def judge_tail(read: Rollouts, file: str) -> Finding | None:
         title=f"{words}: the other GPUs are idle until the last one ends, no hang and no slow link",
         evidence=tuple(quote_line(file, n, t) for n, t in dict.fromkeys(places)),
         weight=round(share or 0.7, 3),
+    )
+
+
+def _share_of_generation(rows: Sequence[dict[str, float]]) -> float | None:
+    """Usual share of the step that generation takes; None where the rows do not print both."""
+    shares = [r["gen"] / r["step"] for r in rows if r.get("gen") and r.get("step")]
+    return median(shares) if shares else None
+
+
+def _say_lengths(
+    rows: Sequence[dict[str, float]], tail: Sequence[dict[str, float]], share: float
+) -> str:
+    """Words for rows whose longest answer is far longer than the mean."""
+    mean, longest = median(r["mean"] for r in tail), max(r["max"] for r in tail)
+    # the last line of all may have been cut before it
+    times = [r["gen"] for r in rows if r.get("gen")]
+    before = f", {times[0]:.0f} s at first" if times[0] * 1.5 < times[-1] else ""
+    return (
+        f": the longest response has {longest:.0f} tokens, the mean {mean:.0f}; generation takes "
+        f"{share:.0%} of the step ({times[-1]:.0f} s{before})"
     )

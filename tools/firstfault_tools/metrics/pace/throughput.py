@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
-from firstfault_tools.metrics.change_points import find_drift, find_shift
+from firstfault_tools.metrics.change_points import Shift, find_drift, find_shift
 from firstfault_tools.metrics.pace.work import Growth, find_growth
 from firstfault_tools.metrics.series import MISSING, NO_STEP, Event
 from firstfault_tools.metrics.view import View, make_finding, number
@@ -396,58 +396,63 @@ def judge_pace(view: View) -> list[Finding]:
     pace = pace_of(view)
     if pace is None:
         return []
-    series = view.lead
-    found = []
     shift, drift = find_shift(pace.ms), find_drift(pace.ms)
     longer = [change for change in (shift, drift) if change is not None and change.ratio > 1]
     if longer and pace.per_step and (grown := find_growth(view, pace.rows, pace.ms)) is not None:
         return [_tell_growth(view, grown)]
     if shift is not None and shift.ratio > 1:
-        first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
-        clocks, readings = _throttled(view, pace, shift.index)
-        meant = _load_changed(
-            view.text(series, int(pace.rows[0])), view.text(series, int(pace.rows[-1]))
-        )
-        found.append(
-            make_finding(
-                "step_load_changed" if meant else "throughput_drop",
-                f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
-                f"{pace.show(shift.before)} before, {pace.show(shift.after)} after, to the "
-                f"end of the log at {series.label(int(pace.rows[-1]))}"
-                + (f"; {meant}, so that is meant" if meant else "")
-                + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
-                Level.CONTEXT if meant else (Level.CAUSE if clocks else Level.FAILURE),
-                Category.HARDWARE if clocks else Category.PERFORMANCE,
-                view.evidence([before, first, int(pace.rows[-1])]),
-                page="thermal-and-power-slowdown" if clocks else "throughput-drop",
-                facts={
-                    **readings,
-                    "since": series.label(first),
-                    "before": shift.before,
-                    "after": shift.after,
-                    "ratio": shift.ratio,
-                    "source": pace.source,
-                },
-            )
-        )
-        return found
+        return [_tell_shift(view, pace, shift)]
     if drift is not None and drift.ratio > 1:
-        first, last = int(pace.rows[0]), int(pace.rows[-1])
-        meant = _load_changed(view.text(series, first), view.text(series, last))
-        found.append(
-            make_finding(
-                "step_load_changed" if meant else "throughput_drift",
-                f"Steps slowly became {drift.ratio:.2f} times as long, from {pace.show(drift.before)}"
-                f" around {series.label(first)} to {pace.show(drift.after)} around "
-                f"{series.label(last)}"
-                + (
-                    f"; {meant}, so that is meant" if meant else PILES_UP if drift.ratio > 2 else ""
-                ),
-                Level.CONTEXT if meant else Level.FAILURE,
-                Category.PERFORMANCE,
-                view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
-                page="throughput-drop",
-                facts={"before": drift.before, "after": drift.after, "ratio": drift.ratio},
-            )
-        )
-    return found
+        return [_tell_drift(view, pace, drift)]
+    return []
+
+
+def _say_meant(view: View, pace: Pace) -> str:
+    """Words for a load that somebody changed between the first row and the last; '' where nobody did."""
+    ends = (int(pace.rows[0]), int(pace.rows[-1]))
+    return _load_changed(*(view.text(view.lead, row) for row in ends))
+
+
+def _tell_shift(view: View, pace: Pace, shift: Shift) -> Finding:
+    series, last = view.lead, int(pace.rows[-1])
+    first, before = int(pace.rows[shift.index]), int(pace.rows[max(0, shift.index - 1)])
+    clocks, readings = _throttled(view, pace, shift.index)
+    meant = _say_meant(view, pace)
+    return make_finding(
+        "step_load_changed" if meant else "throughput_drop",
+        f"Steps take {shift.ratio:.2f} times as long since {series.label(first)}: "
+        f"{pace.show(shift.before)} before, {pace.show(shift.after)} after, to the "
+        f"end of the log at {series.label(last)}"
+        + (f"; {meant}, so that is meant" if meant else "")
+        + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
+        Level.CONTEXT if meant else (Level.CAUSE if clocks else Level.FAILURE),
+        Category.HARDWARE if clocks else Category.PERFORMANCE,
+        view.evidence([before, first, last]),
+        page="thermal-and-power-slowdown" if clocks else "throughput-drop",
+        facts={
+            **readings,
+            "since": series.label(first),
+            "before": shift.before,
+            "after": shift.after,
+            "ratio": shift.ratio,
+            "source": pace.source,
+        },
+    )
+
+
+def _tell_drift(view: View, pace: Pace, drift: Shift) -> Finding:
+    series = view.lead
+    first, last = int(pace.rows[0]), int(pace.rows[-1])
+    meant = _say_meant(view, pace)
+    why = f"; {meant}, so that is meant" if meant else PILES_UP if drift.ratio > 2 else ""
+    return make_finding(
+        "step_load_changed" if meant else "throughput_drift",
+        f"Steps slowly became {drift.ratio:.2f} times as long, from {pace.show(drift.before)}"
+        f" around {series.label(first)} to {pace.show(drift.after)} around "
+        f"{series.label(last)}{why}",
+        Level.CONTEXT if meant else Level.FAILURE,
+        Category.PERFORMANCE,
+        view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
+        page="throughput-drop",
+        facts={"before": drift.before, "after": drift.after, "ratio": drift.ratio},
+    )

@@ -61,11 +61,24 @@ NAMES = {
     "embedding-grads-all-reduce": Share.COMMUNICATION,
     "layernorm-grads-all-reduce": Share.COMMUNICATION,
 }
-PAGES = {
-    Share.DATA: "dataloader-stall",
-    Share.COMMUNICATION: "communication-stall",
-    Share.NEIGHBOUR: "pipeline-bubble",
+MEANINGS = {
+    Share.DATA: (
+        "dataloader_stall",
+        "the input pipeline is the bottleneck",
+        "dataloader-stall",
+    ),
+    Share.COMMUNICATION: (
+        "communication_share",
+        "exposed collectives: compare with other nodes and with an earlier run",
+        "communication-stall",
+    ),
+    Share.NEIGHBOUR: (
+        "pipeline_wait",
+        "pipeline bubble or an unequal stage: price the schedule with the bubble calculator",
+        "pipeline-bubble",
+    ),
 }
+"""Of a share that is large: the kind of its finding, what it means, its page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +148,9 @@ def judge_timer_spread(view: View) -> list[Finding]:
 def judge_timers(view: View) -> list[Finding]:
     """The largest share that is not compute, where it matters, with the timer behind it."""
     timers = read_timers(view)
-    names = {timer.name for timer in timers}
-    if not {"forward-compute", "backward-compute"} <= names:
-        return []
-    # The first report holds compilation and warm-up.
-    typical = {}
-    for name in names:
-        values = [timer.high for timer in timers if timer.name == name]
-        typical[name] = _median(values[1:] or values)
+    typical = _typical_ms(timers)
     total = sum(typical.values())
-    if total <= 0:
+    if not {"forward-compute", "backward-compute"} <= typical.keys() or total <= 0:
         return []
     shares = {
         share: sum(v for n, v in typical.items() if NAMES[n] is share) / total for share in Share
@@ -163,17 +169,7 @@ def judge_timers(view: View) -> list[Finding]:
         "timer_ms": typical[top],
         **{f"{share.name.lower()}_share": part for share, part in shares.items()},
     }
-    kind = {
-        Share.DATA: "dataloader_stall",
-        Share.COMMUNICATION: "communication_share",
-        Share.NEIGHBOUR: "pipeline_wait",
-    }[worst]
-    what = {
-        Share.DATA: "the input pipeline is the bottleneck",
-        Share.COMMUNICATION: "exposed collectives: compare with other nodes and with an earlier run",
-        Share.NEIGHBOUR: "pipeline bubble or an unequal stage: price the schedule with the bubble "
-        "calculator",
-    }[worst]
+    kind, what, page = MEANINGS[worst]
     return [
         make_finding(
             kind,
@@ -182,7 +178,15 @@ def judge_timers(view: View) -> list[Finding]:
             Level.CAUSE if cause else Level.CONTEXT,
             Category.PERFORMANCE,
             (Evidence(view.file, last.event.line, last.event.text.strip()[:600]),),
-            page=PAGES[worst],
+            page=page,
             facts=facts,
         )
     ]
+
+
+def _typical_ms(timers: list[Timer]) -> dict[str, float]:
+    """Milliseconds by name; the first report holds compilation and warm-up."""
+    values: dict[str, list[float]] = {}
+    for timer in timers:
+        values.setdefault(timer.name, []).append(timer.high)
+    return {name: _median(own[1:] or own) for name, own in values.items()}

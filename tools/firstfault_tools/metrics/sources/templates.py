@@ -77,6 +77,37 @@ def make_template(text: str, reading: LineReading) -> Template | None:
     """The template of a line that was read, or None where it is too long to be worth one."""
     if len(text) > MAX_LINE:
         return None
+    spans = _list_spans(text, reading)
+    pattern, at = [], 0
+    for start, end, name, _ in spans:
+        if start < at:
+            return None
+        pattern.append(_generalise(text[at:start]))
+        pattern.append(_group_of(name, text[start:end], text[end : end + 1]))
+        at = end
+    pattern.append(_generalise(text[at:]) + r"[ \t\r]*$")
+    compiled = re.compile("".join(pattern))
+    if compiled.match(text) is None:
+        return None
+    chosen = [i for i, (_, _, name, _) in enumerate(spans) if not name.startswith("#")]
+    places = {name: i for i, (_, _, name, _) in enumerate(spans) if name.startswith("#")}
+    return Template(
+        match=compiled.match,
+        find=re.compile("^" + "".join(pattern), re.MULTILINE).findall,
+        metrics=tuple(spans[i][2] for i in chosen),
+        factors=tuple(spans[i][3] for i in chosen),
+        groups=tuple(chosen),
+        step=places.get("#step", -1),
+        rank=places.get("#rank", -1),
+        stamp=places.get("#stamp", -1),
+        total=reading.total,
+        unit=reading.unit,
+        aside=reading.step is None or BAR.search(text) is not None,
+    )
+
+
+def _list_spans(text: str, reading: LineReading) -> list[tuple[int, int, str, float]]:
+    """(start, end, name, factor) of all that is read of a line, in its order; names with # are no metrics."""
     spans: list[tuple[int, int, str, float]] = [
         (f.start, f.end, f.metric, f.factor) for f in reading.fields
     ]
@@ -87,38 +118,19 @@ def make_template(text: str, reading: LineReading) -> Template | None:
     stamp = STAMP.search(text, 0, 120)
     if stamp:
         spans.append((*stamp.span(), "#stamp", 1.0))
-    spans.sort()
-    pattern, at = [], 0
-    names = []
-    for start, end, name, _ in spans:
-        if start < at:
-            return None
-        pattern.append(_generalise(text[at:start]))
-        if name == "#stamp":
-            pattern.append(_STAMP_GROUP)
-        elif name in ("#step", "#rank"):
-            pattern.append(r"(\d{1,15}+(?:\.\d++)?)" if name == "#step" else r"(\d{1,6}+)")
-        else:
-            value = text[start:end]
-            wide = "," in value or name.endswith("per_s")
-            pattern.append(_COMMAS if wide and text[end : end + 1] != "," else _PLAIN)
-        names.append(name)
-        at = end
-    pattern.append(_generalise(text[at:]) + r"[ \t\r]*$")
-    compiled = re.compile("".join(pattern))
-    if compiled.match(text) is None:
-        return None
-    chosen = [i for i, name in enumerate(names) if not name.startswith("#")]
-    return Template(
-        match=compiled.match,
-        find=re.compile("^" + "".join(pattern), re.MULTILINE).findall,
-        metrics=tuple(names[i] for i in chosen),
-        factors=tuple(spans[i][3] for i in chosen),
-        groups=tuple(chosen),
-        step=names.index("#step") if "#step" in names else -1,
-        rank=names.index("#rank") if "#rank" in names else -1,
-        stamp=names.index("#stamp") if "#stamp" in names else -1,
-        total=reading.total,
-        unit=reading.unit,
-        aside=reading.step is None or BAR.search(text) is not None,
-    )
+    return sorted(spans)
+
+
+_GROUPS = {
+    "#stamp": _STAMP_GROUP,
+    "#step": r"(\d{1,15}+(?:\.\d++)?)",
+    "#rank": r"(\d{1,6}+)",
+}
+
+
+def _group_of(name: str, value: str, following: str) -> str:
+    """The expression of one value; digits may be grouped by commas where no comma follows."""
+    if name in _GROUPS:
+        return _GROUPS[name]
+    wide = "," in value or name.endswith("per_s")
+    return _COMMAS if wide and following != "," else _PLAIN
