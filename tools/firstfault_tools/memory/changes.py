@@ -206,8 +206,14 @@ def _list_activation_changes(setup: TrainingSetup) -> Iterator[Candidate]:
 
 
 def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
+    yield from _list_optimizer_changes(setup)
+    if setup.data * setup.context > 1:
+        yield from _list_sharding_changes(setup)
+    yield from _list_adapter_changes(setup)
+
+
+def _list_optimizer_changes(setup: TrainingSetup) -> Iterator[Candidate]:
     megatron = setup.framework is Framework.MEGATRON
-    ranks = setup.data * setup.context
     if setup.states.step_lists:
         yield Candidate(
             "fused optimizer step",
@@ -245,7 +251,12 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
             0.0,
             alters=True,
         )
-    if megatron and ranks > 1 and not setup.distributed_optimizer:
+
+
+def _list_sharding_changes(setup: TrainingSetup) -> Iterator[Candidate]:
+    """What several data-parallel ranks can split."""
+    megatron = setup.framework is Framework.MEGATRON
+    if megatron and not setup.distributed_optimizer:
         yield Candidate(
             "distributed optimizer",
             {"distributed_optimizer": True},
@@ -254,7 +265,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
             0.01,
             "--use-distributed-optimizer",
         )
-    if not megatron and ranks > 1 and setup.sharding in (Sharding.NONE, Sharding.DDP):
+    if not megatron and setup.sharding in (Sharding.NONE, Sharding.DDP):
         yield Candidate(
             "ZeRO-1: optimizer states split over the data-parallel ranks",
             {"sharding": Sharding.ZERO1},
@@ -262,7 +273,7 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
             "checkpoints hold sharded states",
             0.02,
         )
-    if ranks > 1 and setup.sharding not in (Sharding.FSDP, Sharding.ZERO3):
+    if setup.sharding not in (Sharding.FSDP, Sharding.ZERO3):
         yield Candidate(
             "FSDP (ZeRO-3): weights, gradients and states split over the data-parallel ranks",
             {"sharding": Sharding.FSDP, "distributed_optimizer": False},
@@ -270,6 +281,10 @@ def _list_state_changes(setup: TrainingSetup) -> Iterator[Candidate]:
             "sharded checkpoints; layers stand unsharded two at a time",
             0.1,
         )
+
+
+def _list_adapter_changes(setup: TrainingSetup) -> Iterator[Candidate]:
+    megatron = setup.framework is Framework.MEGATRON
     if not setup.lora_rank and setup.states.moments and not megatron:
         yield Candidate(
             "LoRA, rank 16 on all linear layers",

@@ -47,20 +47,11 @@ class EagerOperations:
         elements = inside * outside
         ready = self.cast_in(tensor, inside, name)
         low = self.setup.fp8_bytes if adapter and types.compute == 2 else 0
-        extra = elements * types.compute if types.cast and not types.quantized and not low else 0
-        gradient = scratch = 0
-        trains = not types.frozen
-        if trains:
-            held = elements * types.gradient
-            scratch = elements * types.compute if types.cast else 0
-            if types.keeps_gradients:
-                gradient = held
-            else:
-                scratch += held
-        if types.quantized and adapter:
-            scratch += elements * types.compute
+        dequantised = elements * types.compute if types.quantized and adapter else 0
+        gradient, scratch = self._size_backward(elements)
+        scratch += dequantised
         # bitsandbytes' 8-bit matmul keeps its input on the node whether the weight trains or not.
-        keeps = trains or (self.setup.quantized_bits == 8 and adapter)
+        keeps = not types.frozen or (self.setup.quantized_bits == 8 and adapter)
         if low == 1 and keeps:
             # The cast input is kept in its stead; the weight is cast for the moment.
             return tape.run(
@@ -68,26 +59,35 @@ class EagerOperations:
                 saved_bytes=tokens * inside, scratch=elements, weight_gradient=gradient,
                 back_scratch=scratch + tokens * inside * types.compute,
             )  # fmt: skip
+        extra = elements * types.compute if types.cast and not types.quantized and not low else 0
         out = tape.run(
             name,
             (ready,),
             tokens * outside * types.compute,
             save=(ready,) if keeps else (),
             saved_bytes=extra,
-            scratch=elements * types.compute if types.quantized and adapter else 0,
+            scratch=dequantised,
             weight_gradient=gradient,
             back_scratch=scratch,
         )
         if extra:
             tape.add_cast(extra)
-        if (
-            types.frozen
-            and types.lora_rank
-            and adapter
-            and is_adapted(self.setup.lora_targets, name)
-        ):
+        if adapter and self._has_adapter(name):
             return self._adapter(tensor, out, inside, outside, name)
         return out
+
+    def _size_backward(self, elements: int) -> tuple[int, int]:
+        """(gradient that is kept, memory for the moment) of a matrix in the backward pass."""
+        types = self.types
+        if types.frozen:
+            return 0, 0
+        held = elements * types.gradient
+        scratch = elements * types.compute if types.cast else 0
+        return (held, scratch) if types.keeps_gradients else (0, scratch + held)
+
+    def _has_adapter(self, name: str) -> bool:
+        types = self.types
+        return bool(types.frozen and types.lora_rank and is_adapted(self.setup.lora_targets, name))
 
     def _adapter(self, tensor: int, base: int, inside: int, outside: int, name: str) -> int:
         """PEFT keeps adapters in fp32 and casts their input to it, unless autocast casts it back."""

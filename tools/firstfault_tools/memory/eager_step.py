@@ -254,19 +254,36 @@ class _Step:
 
     def walk_backward(self, held: int) -> None:
         """Backward through the layers."""
-        setup, states, layers, shape = self.setup, self.states, self.layers, self.shape
-        # Under FSDP the root keeps its unsharded gradient to the end, layers keep their shards.
-        produced = held or self.head.weight_gradients
+        states, layers, shape = self.states, self.layers, self.shape
         part, whole = (0 if held else 1), 1
-        if self.wrapped or setup.sharding is Sharding.ZERO2:
+        if self.wrapped or self.setup.sharding is Sharding.ZERO2:
             part, whole = states.gradients, max(1, shape.parameters * self.types.gradient)
-        unsharded = self.root + self.prefetch + (self.spare or self.unit)
-        release = self.unit if self.spare else 0
         # One layer's packed gradients, in fp32, wait for their reduce-scatter.
         reduce = 4 * self.unit // self.types.weight
+        self._walk_layers(held, part, whole, reduce)
+        table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
+        total = held or states.gradients
+        if self.wrapped:
+            sharded = layers.weight_gradients * part // whole
+            self._reduce_root(sharded, total, table if shape.tied else 0, reduce)
+            return
+        # Gradients of a shared table come from both ends: two and their sum stand side by side.
+        copies = 1 if held or states.buckets else 2 if shape.tied else 0
+        self.add(
+            Phase.EMBEDDING_BACKWARD,
+            {"gradients": total + copies * table, "activations": self.stream},
+        )
+
+    def _walk_layers(self, held: int, part: int, whole: int, reduce: int) -> None:
+        """part / whole: the share of the gradients behind a layer that stays. reduce: what waits for its reduce-scatter."""
+        setup, layers = self.setup, self.layers
+        # Under FSDP the root keeps its unsharded gradient to the end, layers keep their shards.
+        produced = held or self.head.weight_gradients
+        unsharded = self.root + self.prefetch + (self.spare or self.unit)
+        release = self.unit if self.spare else 0
         bucket = 0
         if setup.framework is Framework.DEEPSPEED:
-            bucket = min(REDUCE_BUCKET, shape.parameters) * self.types.gradient
+            bucket = min(REDUCE_BUCKET, self.shape.parameters) * self.types.gradient
         mask = self.mask if setup.recompute is Recompute.FULL else 0
         for phase, points in (
             (Phase.BACKWARD_START, layers.first and (layers.first,)),
@@ -283,42 +300,34 @@ class _Step:
                         "attention mask": mask,
                     },
                 )
-        sharded = layers.weight_gradients * part // whole
-        table = 0 if self.types.frozen else shape.embedding_parameters * self.types.gradient
-        total = held or states.gradients
-        if self.wrapped:
-            root_gradient = self.root * self.types.gradient // self.types.weight
-            self.add(
-                Phase.EMBEDDING_BACKWARD,
-                {
-                    "gradients": sharded,
-                    "unsharded weights": self.root,
-                    "unsharded gradients": root_gradient + (table if shape.tied else 0),
-                    "reduce scatter": reduce,
-                    "activations": self.stream,
-                },
-            )
-            # Its gradients are packed, freed and reduced in fp32. A loop variable in FSDP2's
-            # foreach_reduce still holds the last one, which is the output matrix unless it is tied.
-            last = shape.head_parameters * self.types.gradient
-            outside = self.root // self.types.weight
-            ranks = setup.data * setup.context
-            narrow = 4 * outside // ranks if setup.weight_bytes < 4 else 0
-            self.add(
-                Phase.EMBEDDING_BACKWARD,
-                {
-                    "gradients": total,
-                    "unsharded gradients": last,
-                    "reduce scatter": 4 * outside + narrow,
-                },
-            )
-        else:
-            # Gradients of a shared table come from both ends: two and their sum stand side by side.
-            extra = table if shape.tied or held or states.buckets else 0
-            extra += table if shape.tied and not (held or states.buckets) else 0
-            self.add(
-                Phase.EMBEDDING_BACKWARD, {"gradients": total + extra, "activations": self.stream}
-            )
+
+    def _reduce_root(self, sharded: int, total: int, table: int, reduce: int) -> None:
+        """The gradients of embedding and head, unsharded and then packed. table: of a table that both share."""
+        setup, shape = self.setup, self.shape
+        root_gradient = self.root * self.types.gradient // self.types.weight
+        self.add(
+            Phase.EMBEDDING_BACKWARD,
+            {
+                "gradients": sharded,
+                "unsharded weights": self.root,
+                "unsharded gradients": root_gradient + table,
+                "reduce scatter": reduce,
+                "activations": self.stream,
+            },
+        )
+        # Its gradients are packed, freed and reduced in fp32. A loop variable in FSDP2's
+        # foreach_reduce still holds the last one, which is the output matrix unless it is tied.
+        outside = self.root // self.types.weight
+        ranks = setup.data * setup.context
+        narrow = 4 * outside // ranks if setup.weight_bytes < 4 else 0
+        self.add(
+            Phase.EMBEDDING_BACKWARD,
+            {
+                "gradients": total,
+                "unsharded gradients": shape.head_parameters * self.types.gradient,
+                "reduce scatter": 4 * outside + narrow,
+            },
+        )
 
     def step(self) -> None:
         """Optimizer step: fp32 gradients for a master copy, square roots of all moments at once."""

@@ -164,61 +164,78 @@ def _waste(size: int) -> float:
 
 def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     """States of an eager run (Hugging Face, torchtitan, DeepSpeed) on one data-parallel rank."""
-    ranks = setup.data * setup.context
-    split = setup.sharding in (Sharding.FSDP, Sharding.ZERO3) or (
-        setup.sharding is Sharding.ZERO2 and setup.framework is not Framework.DEEPSPEED
-    )
-    count = shape.parameters
-    width = setup.weight_bytes
-    shard = ranks if split else 1
+    split = _splits_weights(setup)
+    shard = setup.data * setup.context if split else 1
     if setup.lora_rank:
         return _size_adapter_states(shape, setup, shard)
-    learned = count - (shape.extra_parameters if setup.tower_frozen else 0)
-    trained = learned // shard
-    deepspeed = setup.framework is Framework.DEEPSPEED and setup.sharding is not Sharding.NONE
-    master_bytes = 4 if setup.precision is Precision.BF16_MASTER or deepspeed else 0
-    moment_width = 4 if master_bytes or width == 4 else width
-    states = setup.states
-    by_stages = setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3)
-    optimizer_ranks = ranks if by_stages else shard
-    moments = int((states.moments * moment_width + states.state_bytes) * learned / optimizer_ranks)
-    master = master_bytes * learned // optimizer_ranks
-    gradient_ranks = ranks if split or setup.sharding is Sharding.ZERO2 else 1
-    gradient_width = setup.gradient_bytes or width
-    gradients = gradient_width * learned // gradient_ranks
-    buckets = 0
-    if setup.sharding is Sharding.DDP or (setup.sharding is Sharding.ZERO1 and not deepspeed):
-        buckets, gradients = gradients, 0
-    if setup.states.paged:
-        moments = 0
-    weights = width * count // shard
-    if shape.diffusion is not None:
-        weights += width * shape.diffusion.buffer
-    if offloads_whole_step(setup):
-        weights = master = moments = gradients = 0
-    elif setup.offload_optimizer:
-        master = moments = 0
-    if split and deepspeed:
-        # Stage 3 keeps a rank's gradient partition and the reduce buffer from step to step
-        # (grad_partitions_flat_buffer and the IPG buffer in deepspeed/runtime/zero/stage3.py).
-        kept = 0 if setup.offload_optimizer else gradients
-        buckets, gradients = kept + REDUCE_BUCKET * 2, 0
-        if setup.offload_parameters:
-            weights = 0
-    elif deepspeed and setup.offload_optimizer:
-        # temp_grad_buffer_for_gpu_offload in deepspeed/runtime/zero/stage_1_and_2.py.
-        buckets += 2 * shape.vocab * shape.hidden
+    width = setup.weight_bytes
+    learned = shape.parameters - (shape.extra_parameters if setup.tower_frozen else 0)
+    master, moments = _size_optimizer(setup, learned)
+    gradients, buckets = _size_gradients(shape, setup, learned)
+    weights = 0
+    if not _keeps_weights_on_host(setup):
+        weights = width * shape.parameters // shard
+        weights += width * shape.diffusion.buffer if shape.diffusion is not None else 0
+    rounded = (width, 4) if master else (width,)
     return States(
         weights=weights,
         master=master,
         moments=moments,
         gradients=gradients,
         buckets=buckets,
-        rounding=0
-        if split
-        else sum(round_weights(shape, size) for size in ((width, 4) if master else (width,))),
-        trained=trained,
+        rounding=0 if split else sum(round_weights(shape, size) for size in rounded),
+        trained=learned // shard,
     )
+
+
+def _splits_weights(setup: TrainingSetup) -> bool:
+    """Whether each rank holds a shard of the weights only."""
+    if setup.sharding is Sharding.ZERO2:
+        return setup.framework is not Framework.DEEPSPEED
+    return setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
+
+
+def _is_deepspeed(setup: TrainingSetup) -> bool:
+    """Whether DeepSpeed's own optimizer holds the states."""
+    return setup.framework is Framework.DEEPSPEED and setup.sharding is not Sharding.NONE
+
+
+def _keeps_weights_on_host(setup: TrainingSetup) -> bool:
+    by_deepspeed = _is_deepspeed(setup) and _splits_weights(setup) and setup.offload_parameters
+    return by_deepspeed or offloads_whole_step(setup)
+
+
+def _size_optimizer(setup: TrainingSetup, learned: int) -> tuple[int, int]:
+    """(fp32 copy of the weights, moments) on the card."""
+    if offloads_whole_step(setup) or setup.offload_optimizer:
+        return 0, 0
+    states, width = setup.states, setup.weight_bytes
+    by_stages = setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3)
+    ranks = setup.data * setup.context if by_stages or _splits_weights(setup) else 1
+    has_copy = setup.precision is Precision.BF16_MASTER or _is_deepspeed(setup)
+    moment_width = 4 if has_copy else width
+    moments = int((states.moments * moment_width + states.state_bytes) * learned / ranks)
+    return (4 * learned // ranks if has_copy else 0), (0 if states.paged else moments)
+
+
+def _size_gradients(shape: Architecture, setup: TrainingSetup, learned: int) -> tuple[int, int]:
+    """(gradients that the step frees, buckets that stay)."""
+    if offloads_whole_step(setup):
+        return 0, 0
+    split, deepspeed = _splits_weights(setup), _is_deepspeed(setup)
+    ranks = setup.data * setup.context if split or setup.sharding is Sharding.ZERO2 else 1
+    gradients = (setup.gradient_bytes or setup.weight_bytes) * learned // ranks
+    if split and deepspeed:
+        # Stage 3 keeps a rank's gradient partition and the reduce buffer from step to step
+        # (grad_partitions_flat_buffer and the IPG buffer in deepspeed/runtime/zero/stage3.py).
+        return 0, (0 if setup.offload_optimizer else gradients) + REDUCE_BUCKET * 2
+    buckets = 0
+    if setup.sharding is Sharding.DDP or (setup.sharding is Sharding.ZERO1 and not deepspeed):
+        gradients, buckets = 0, gradients
+    if deepspeed and setup.offload_optimizer:
+        # temp_grad_buffer_for_gpu_offload in deepspeed/runtime/zero/stage_1_and_2.py.
+        buckets += 2 * shape.vocab * shape.hidden
+    return gradients, buckets
 
 
 def _size_adapter_states(shape: Architecture, setup: TrainingSetup, shard: int) -> States:
