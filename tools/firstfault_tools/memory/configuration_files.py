@@ -144,7 +144,6 @@ def _read_yaml(text: str, name: str) -> Draft:
 def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") -> Draft:
     """Draft of a DeepSpeed configuration. "auto" values are left to other sources."""
     setup: dict[str, Any] = {"framework": "deepspeed"}
-    assumed: list[str] = []
     zero = config.get("zero_optimization") or {}
     if not isinstance(zero, Mapping):
         raise InvalidParameter("zero_optimization", "must be an object")
@@ -153,17 +152,8 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
     if stage > 3:
         raise InvalidParameter("zero_optimization.stage", f"must be 0, 1, 2 or 3, got {stage}")
     setup["sharding"] = ("ddp", "zero1", "zero2", "zero3")[stage]
-    offload = zero.get("offload_optimizer") or {}
-    if isinstance(offload, Mapping) and offload.get("device") in ("cpu", "nvme"):
-        setup["offload_optimizer"] = True
-        if offload["device"] == "nvme":
-            assumed.append(
-                "states on NVMe: host memory is given as if they stood there, its upper bound; in fact it "
-                "holds buffer_count buffers of the largest sub-group"
-            )
-        setup["host_pinned"] = bool(offload.get("pin_memory"))
-    parameters = zero.get("offload_param") or {}
-    if isinstance(parameters, Mapping) and parameters.get("device") in ("cpu", "nvme"):
+    assumed = _take_offload(zero, setup)
+    if _section(zero, "offload_param").get("device") in ("cpu", "nvme"):
         setup["offload_parameters"] = True
     setup |= {
         name: read_int(key, config[key])
@@ -171,18 +161,32 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
         if config.get(key) not in _AUTO
     }
     for key in ("bf16", "fp16"):
-        section = config.get(key) or {}
-        if isinstance(section, Mapping) and section.get("enabled") is True:
+        if _section(config, key).get("enabled") is True:
             setup["precision"] = key
-    optimizer = config.get("optimizer") or {}
-    if isinstance(optimizer, Mapping) and optimizer.get("type"):
-        name = read_optimizer(str(optimizer["type"]))
+    if optimizer := _section(config, "optimizer").get("type"):
+        name = read_optimizer(str(optimizer))
         setup["optimizer"] = "adamw_fused" if name == "adamw_foreach" else name
     extra: dict[str, Any] = {}
     batch = config.get("train_batch_size")
     if batch not in _AUTO:
         extra["global_batch"] = read_int("train_batch_size", batch)
-    return Draft({}, setup, tuple(assumed), source, extra)
+    return Draft({}, setup, assumed, source, extra)
+
+
+def _take_offload(zero: Mapping[str, Any], setup: dict[str, Any]) -> tuple[str, ...]:
+    """Optimizer states in host memory or on a drive; what is assumed of them."""
+    offload = _section(zero, "offload_optimizer")
+    device = offload.get("device")
+    if device not in ("cpu", "nvme"):
+        return ()
+    setup["offload_optimizer"] = True
+    setup["host_pinned"] = bool(offload.get("pin_memory"))
+    if device == "cpu":
+        return ()
+    return (
+        "states on NVMe: host memory is given as if they stood there, its upper bound; in fact it "
+        "holds buffer_count buffers of the largest sub-group",
+    )
 
 
 _TITAN_FLAVORS = {

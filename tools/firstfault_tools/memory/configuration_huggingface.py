@@ -249,6 +249,13 @@ def _read_biases(config: Mapping[str, Any], shape: dict[str, Any]) -> None:
     flagged = config.get("qk_layernorm") or config.get("use_qk_norm")
     if shape.pop("qk_norm_by_flag", None) and flagged:
         shape["qk_norm"] = True
+    more = _count_beside_layers(config, shape)
+    if more:
+        shape["extra_parameters"] = more
+
+
+def _count_beside_layers(config: Mapping[str, Any], shape: dict[str, Any]) -> int:
+    """Extra parameters with the biases of head and routers and the norm of the embedding, which it takes out of `shape`."""
     more = int(shape.get("extra_parameters") or 0)
     if shape.pop("head_bias", False) or config.get("lm_head_bias"):
         more += int(shape.get("vocab") or 0)
@@ -257,8 +264,7 @@ def _read_biases(config: Mapping[str, Any], shape: dict[str, Any]) -> None:
     if shape.pop("router_bias", False) and shape.get("experts"):
         depth = int(shape.get("layers") or 0) - int(shape.get("dense_layers") or 0)
         more += depth * int(shape["experts"])
-    if more:
-        shape["extra_parameters"] = more
+    return more
 
 
 def _read_prediction(config: Mapping[str, Any], shape: dict[str, Any], assumed: list[str]) -> None:

@@ -139,6 +139,24 @@ def _read_model(
     if kind == "learned_absolute":
         shape["learned_positions"] = True
     shape["qk_norm"] = flag("qk_layernorm")
+    _read_vocabulary(found, shape, setup, number, assumed)
+    if flag("multi_latent_attention"):
+        shape["latent"] = _read_latent(number)
+        shape["head_dim"] = shape["latent"].key
+    dropout = found.get("hidden_dropout", "0.1")
+    setup["dropout"] = dropout not in ("0.0", "0", "0.00")
+    fused = found.get("attention_backend", "auto").rsplit(".", 1)[-1]
+    setup["attention"] = "eager" if fused in ("unfused", "local") else "flash"
+
+
+def _read_vocabulary(
+    found: Mapping[str, str],
+    shape: dict[str, Any],
+    setup: dict[str, Any],
+    number: Any,
+    assumed: list[str],
+) -> None:
+    """Size of the token table, and to what it is padded."""
     padded, vocab = number("padded_vocab_size"), number("vocab_size")
     if padded:
         setup["pad_vocab"] = padded
@@ -151,18 +169,15 @@ def _read_model(
     else:
         shape["vocab"], why = _guess_vocabulary(found)
         assumed.append(f"vocabulary {shape['vocab']:,} ({why}): state it with --vocab")
-    if flag("multi_latent_attention"):
-        # Defaults of megatron/core/transformer/transformer_config.py, MLATransformerConfig.
-        shape["latent"] = Latent(
-            kv_rank=number("kv_lora_rank") or 512, nope=number("qk_head_dim") or 128,
-            rope=number("qk_pos_emb_head_dim") or 64, value=number("v_head_dim") or 128,
-            q_rank=number("q_lora_rank") or 0,
-        )  # fmt: skip
-        shape["head_dim"] = shape["latent"].key
-    dropout = found.get("hidden_dropout", "0.1")
-    setup["dropout"] = dropout not in ("0.0", "0", "0.00")
-    fused = found.get("attention_backend", "auto").rsplit(".", 1)[-1]
-    setup["attention"] = "eager" if fused in ("unfused", "local") else "flash"
+
+
+def _read_latent(number: Any) -> Latent:
+    """Defaults of megatron/core/transformer/transformer_config.py, MLATransformerConfig."""
+    return Latent(
+        kv_rank=number("kv_lora_rank") or 512, nope=number("qk_head_dim") or 128,
+        rope=number("qk_pos_emb_head_dim") or 64, value=number("v_head_dim") or 128,
+        q_rank=number("q_lora_rank") or 0,
+    )  # fmt: skip
 
 
 EVERYDAY_VOCABULARY = 128_256

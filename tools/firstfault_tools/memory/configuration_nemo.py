@@ -104,30 +104,34 @@ def read_nemo(config: Mapping[str, Any], source: str = "NeMo YAML") -> Draft:
     for key in ("num_nodes", "devices"):
         if isinstance(trainer.get(key), int):
             found[key] = str(trainer[key])
-    plugins = trainer.get("plugins")
-    precision = (
-        _section(trainer, "plugins").get("precision") if isinstance(plugins, Mapping) else None
-    )
-    found["precision"] = str(
-        trainer.get("precision")
-        or precision
-        or config.get("mixed_precision")
-        or model.get("precision")
-        or "bf16"
-    )
+    found["precision"] = _find_precision(config, model, trainer)
     if "distributed" in str(_section(model, "optim").get("name", "")):
         found["use_distributed_optimizer"] = "True"
     target = str(model.get("_target_") or "")
     if target and "gpt" not in target.rsplit(".", 1)[-1].lower():
         # Providers of Llama's kin set what the plain GPT's leave at learned positions.
         found.setdefault("position_embedding_type", "rope")
-    peft = _section(config, "peft") or _section(model, "peft")
-    lora = (
-        peft.get("dim")
-        or _section(peft, "lora_tuning").get("adapter_dim")
-        or (LORA_RANK if peft.get("_target_") else 0)
+    return _build(name, found, source, [], _find_lora(config, model))
+
+
+def _find_precision(
+    config: Mapping[str, Any], model: Mapping[str, Any], trainer: Mapping[str, Any]
+) -> str:
+    """The precision, in the first of the places that may state it."""
+    places = (
+        trainer.get("precision"),
+        _section(trainer, "plugins").get("precision"),
+        config.get("mixed_precision"),
+        model.get("precision"),
     )
-    return _build(name, found, source, [], int(lora or 0))
+    return str(next((said for said in places if said), "bf16"))
+
+
+def _find_lora(config: Mapping[str, Any], model: Mapping[str, Any]) -> int:
+    """Rank of the adapter; 0 where there is none."""
+    peft = _section(config, "peft") or _section(model, "peft")
+    stated = peft.get("dim") or _section(peft, "lora_tuning").get("adapter_dim")
+    return int(stated or (LORA_RANK if peft.get("_target_") else 0))
 
 
 def _find_class(

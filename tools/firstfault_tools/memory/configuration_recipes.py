@@ -77,41 +77,17 @@ def read_axolotl(config: Config, source: str = "Axolotl YAML") -> Draft:
     src/axolotl/utils/schemas/config.py (micro_batch_size 1, sequence_len 512)."""
     setup: dict[str, Any] = {"framework": "huggingface"}
     adapter = str(config.get("adapter") or "")
-    four, eight = (read_bool(config.get(f"load_in_{bits}bit", "")) for bits in (4, 8))
     setup["sequence"] = read_int("sequence_len", config.get("sequence_len") or 512)
     _take(
         config,
         setup,
         {"micro_batch_size": "micro_batch", "gradient_accumulation_steps": "micro_batches"},
     )
-    half = str(config.get("bf16", "auto")) != "False" and not read_bool(config.get("fp16", ""))
+    half = str(config.get("bf16", "auto")) != "False" and not _is_on(config, "fp16")
     setup["precision"] = "bf16" if half else "fp16_amp" if config.get("fp16") else "fp32"
-    _take_adapter(config, setup, adapter, config.get("lora_r") or 8)
-    if (
-        adapter
-        and not read_bool(config.get("lora_target_linear", ""))
-        and isinstance(config.get("lora_target_modules"), list)
-    ):
-        setup["lora_targets"] = ",".join(str(name) for name in config["lora_target_modules"])
-    setup["quantized_bits"] = 4 if four or adapter == "qlora" else 8 if eight else 0
+    _take_axolotl_adapter(config, setup, adapter)
     setup["optimizer"] = read_optimizer(str(config.get("optimizer") or "adamw_torch_fused"))
-    setup["recompute"] = "full" if config.get("gradient_checkpointing") else "none"
-    if config.get("gradient_checkpointing") == "offload" or config.get("activation_offloading"):
-        setup["activation_offload"] = True
-    flash = config.get("flash_attention") or "flash" in str(config.get("attn_implementation"))
-    setup["attention"] = "flash" if flash else "sdpa"
-    plugins = " ".join(map(str, config.get("plugins") or ()))
-    if "CutCrossEntropy" in plugins or any(
-        read_bool(config.get(key, ""))
-        for key in (
-            "liger_fused_linear_cross_entropy",
-            "cut_cross_entropy",
-            "chunked_cross_entropy",
-        )
-    ):
-        setup["loss_fused"] = True
-    if read_bool(config.get("torch_compile", "")):
-        setup["compiled"] = True
+    _take_axolotl_savings(config, setup)
     assumed = _take_wrapper(config, setup)
     _take_mesh(config, setup, _AXOLOTL_MESH)
     extra = _read_preferences(str(config.get("rl") or ""), setup, adapted=bool(adapter))
@@ -122,6 +98,41 @@ def read_axolotl(config: Config, source: str = "Axolotl YAML") -> Draft:
     return start_draft(config.get("base_model"), setup, source).merge(
         Draft({}, {}, assumed, "", extra)
     )
+
+
+def _is_on(config: Config, key: str) -> bool:
+    return read_bool(config.get(key, ""))
+
+
+def _take_axolotl_adapter(config: Config, setup: dict[str, Any], adapter: str) -> None:
+    _take_adapter(config, setup, adapter, config.get("lora_r") or 8)
+    targets = config.get("lora_target_modules")
+    if adapter and isinstance(targets, list) and not _is_on(config, "lora_target_linear"):
+        setup["lora_targets"] = ",".join(map(str, targets))
+    four = _is_on(config, "load_in_4bit") or adapter == "qlora"
+    setup["quantized_bits"] = 4 if four else 8 if _is_on(config, "load_in_8bit") else 0
+
+
+_AXOLOTL_FUSED_LOSSES = (
+    "liger_fused_linear_cross_entropy",
+    "cut_cross_entropy",
+    "chunked_cross_entropy",
+)
+
+
+def _take_axolotl_savings(config: Config, setup: dict[str, Any]) -> None:
+    """What keeps activations small: recomputation, attention and a loss in one kernel, compilation."""
+    checkpointing = config.get("gradient_checkpointing")
+    setup["recompute"] = "full" if checkpointing else "none"
+    if checkpointing == "offload" or config.get("activation_offloading"):
+        setup["activation_offload"] = True
+    flash = config.get("flash_attention") or "flash" in str(config.get("attn_implementation"))
+    setup["attention"] = "flash" if flash else "sdpa"
+    plugins = " ".join(map(str, config.get("plugins") or ()))
+    if "CutCrossEntropy" in plugins or any(_is_on(config, key) for key in _AXOLOTL_FUSED_LOSSES):
+        setup["loss_fused"] = True
+    if _is_on(config, "torch_compile"):
+        setup["compiled"] = True
 
 
 _AXOLOTL_MESH = {
@@ -199,22 +210,15 @@ def read_llama_factory(config: Config, source: str = "LLaMA-Factory YAML") -> Dr
     setup["micro_batch"] = read_int(
         "per_device_train_batch_size", config.get("per_device_train_batch_size") or 8
     )
-    half = read_bool(config.get("bf16", "")) or read_bool(config.get("pure_bf16", ""))
-    setup["precision"] = "bf16" if half and kind != "full" else "amp" if half else "fp32"
-    if read_bool(config.get("fp16", "")):
-        setup["precision"] = "fp16_amp" if kind == "full" else "fp16"
-    if read_bool(config.get("pure_bf16", "")):
-        setup["precision"] = "bf16"
+    setup["precision"] = _read_llama_factory_precision(config, full=kind == "full")
     if kind == "lora":
         _take_adapter(config, setup, "lora", config.get("lora_rank") or 8)
         targets = str(config.get("lora_target") or "all")
         setup["lora_targets"] = "all-linear" if targets == "all" else targets
         _take(config, setup, {"quantization_bit": "quantized_bits"})
-    setup["recompute"] = (
-        "none" if read_bool(config.get("disable_gradient_checkpointing", "")) else "full"
-    )
+    setup["recompute"] = "none" if _is_on(config, "disable_gradient_checkpointing") else "full"
     setup["optimizer"] = read_optimizer(str(config.get("optim") or "adamw_torch_fused"))
-    if read_bool(config.get("enable_liger_kernel", "")):
+    if _is_on(config, "enable_liger_kernel"):
         setup["loss_fused"] = True
     if str(config.get("flash_attn") or "") in ("fa2", "fa3"):
         setup["attention"] = "flash"
@@ -222,6 +226,17 @@ def read_llama_factory(config: Config, source: str = "LLaMA-Factory YAML") -> Dr
     extra = _read_preferences(str(config.get("stage") or ""), setup, adapted=kind == "lora")
     draft = start_draft(config.get("model_name_or_path"), setup, source)
     return draft.merge(Draft({}, {}, assumed, "", extra))
+
+
+def _read_llama_factory_precision(config: Config, full: bool) -> str:
+    """full: all weights are trained, and kept in fp32 unless pure_bf16 says otherwise."""
+    if _is_on(config, "pure_bf16"):
+        return "bf16"
+    if _is_on(config, "fp16"):
+        return "fp16_amp" if full else "fp16"
+    if _is_on(config, "bf16"):
+        return "amp" if full else "bf16"
+    return "fp32"
 
 
 def read_trl(config: Config, source: str = "TRL YAML") -> Draft:

@@ -344,55 +344,87 @@ def _find_rise(
     if column not in series.columns or not lines:
         return None
     values = series.columns[column]
-    by_rank: dict[int, list[int]] = defaultdict(list)
-    for row in range(0, len(series), 1 + len(series) // MOST_ROWS):
-        if values[row] != MISSING and values[row] > 0 and series.line[row] <= lines[-1][0]:
-            by_rank[series.rank[row]].append(row)
-    for rank, rows in by_rank.items():
+    for rows in _rows_by_rank(series, values, lines[-1][0]):
         if len(rows) < (3 if ended else FEW_ROWS):
             continue
-        for size, at in sorted(
-            ((values[b] - values[a], i) for i, (a, b) in enumerate(itertools.pairwise(rows)) if i),
-            reverse=True,
-        )[:MOST_RISES]:
+        for at in _largest_rises(values, rows):
+            large = _is_large(values, rows, at)
+            if not large and not (ended and _leaves_level(values, rows, at)):
+                continue
+            if not _stays_up(values, rows, at, large):
+                continue
             last, row = rows[at], rows[at + 1]
-            before, past = values[last], [values[r] for r in rows[max(0, at - 3) : at + 1]]
-            large = size >= max(JUMP * before, LEAST_GIB) and size >= 0.7 * (
-                values[rows[-1]] - values[rows[1]]
-            )
-            small = ended and max(past) - min(past) <= LEVEL * before and size >= STEP_UP * before
-            stays = 0.95 * values[row] if large else (1 + STEP_UP / 2) * before
-            if not (large or small) or any(values[r] < stays for r in rows[at + 2 :]):
-                continue
             between = [(n, t) for n, t in lines if series.line[last] < n < series.line[row]]
-            found = _name_event(between, large and not ended)
-            if found is None:
-                continue
-            event, phase, meaning = found
-            who = None if rank == NO_RANK else rank
-            return Finding(
-                kind=LEAK if ended else RISEN,
-                title=f"GPU memory rose from {before:.4g} to {values[row]:.4g} GiB {phase} and stayed there: {meaning}",
-                level=Level.FAILURE if ended else Level.CONTEXT,
-                category=Category.OOM,
-                evidence=tuple(
-                    Evidence(file, n, t.strip(), who)
-                    for n, t in (
-                        (series.line[last], series.texts.get(last) or ""),
-                        event,
-                        (series.line[row], series.texts.get(row) or ""),
-                    )
-                    if t
-                ),
-                rank=who if ended else None,
-                page="oom-at-checkpoint"
-                if "checkpoint" in phase
-                else "oom-evaluation"
-                if ended
-                else "memory-growth",
-                facts={"explains": {"memory": 1.0}, "from_gib": before, "to_gib": values[row]},
-            )
+            event = _name_event(between, large and not ended)
+            if event is not None:
+                return _describe_rise(series, values, (last, row), event, file, ended)
     return None
+
+
+def _rows_by_rank(series: StepSeries, values: Sequence[float], end: int) -> Iterable[list[int]]:
+    """Rows with a value up to a line, rank by rank; of very many some, spread evenly."""
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for row in range(0, len(series), 1 + len(series) // MOST_ROWS):
+        if values[row] != MISSING and values[row] > 0 and series.line[row] <= end:
+            by_rank[series.rank[row]].append(row)
+    return by_rank.values()
+
+
+def _largest_rises(values: Sequence[float], rows: Sequence[int]) -> list[int]:
+    """Places whose next row lies highest above them; the very first row is no level yet."""
+    sizes = [(values[rows[at + 1]] - values[rows[at]], at) for at in range(1, len(rows) - 1)]
+    return [at for _, at in sorted(sizes, reverse=True)[:MOST_RISES]]
+
+
+def _is_large(values: Sequence[float], rows: Sequence[int], at: int) -> bool:
+    """Much of the level before, and most of what memory grew by in all."""
+    before = values[rows[at]]
+    size = values[rows[at + 1]] - before
+    whole = values[rows[-1]] - values[rows[1]]
+    return size >= max(JUMP * before, LEAST_GIB) and size >= 0.7 * whole
+
+
+def _leaves_level(values: Sequence[float], rows: Sequence[int], at: int) -> bool:
+    """The rows before are level, and this rise is more than their spread."""
+    before, past = values[rows[at]], [values[r] for r in rows[max(0, at - 3) : at + 1]]
+    level = max(past) - min(past) <= LEVEL * before
+    return level and values[rows[at + 1]] - before >= STEP_UP * before
+
+
+def _stays_up(values: Sequence[float], rows: Sequence[int], at: int, large: bool) -> bool:
+    """No later row falls back."""
+    before, risen = values[rows[at]], values[rows[at + 1]]
+    least = 0.95 * risen if large else (1 + STEP_UP / 2) * before
+    return not any(values[r] < least for r in rows[at + 2 :])
+
+
+def _describe_rise(
+    series: StepSeries,
+    values: Sequence[float],
+    rows: tuple[int, int],
+    event: tuple[tuple[int, str], str, str],
+    file: str,
+    ended: bool,
+) -> Finding:
+    last, row = rows
+    line, phase, meaning = event
+    who = None if series.rank[row] == NO_RANK else series.rank[row]
+    places = (
+        (series.line[last], series.texts.get(last) or ""),
+        line,
+        (series.line[row], series.texts.get(row) or ""),
+    )
+    page = "oom-evaluation" if ended else "memory-growth"
+    return Finding(
+        kind=LEAK if ended else RISEN,
+        title=f"GPU memory rose from {values[last]:.4g} to {values[row]:.4g} GiB {phase} and stayed there: {meaning}",
+        level=Level.FAILURE if ended else Level.CONTEXT,
+        category=Category.OOM,
+        evidence=tuple(Evidence(file, n, t.strip(), who) for n, t in places if t),
+        rank=who if ended else None,
+        page="oom-at-checkpoint" if "checkpoint" in phase else page,
+        facts={"explains": {"memory": 1.0}, "from_gib": values[last], "to_gib": values[row]},
+    )
 
 
 def _name_event(

@@ -186,39 +186,48 @@ def _grown(
         return None
     others = [r for r in rows if r.number != last.number]
     for column in columns:
-        label = last.labels[column]
-        before = [r.values[column] for r in others if column < len(r.values)]
-        value = last.values[column]
-        usual = median(before) if before else 0.0
-        if value < SMALLEST or usual <= 0 or value < RATIO * usual or value < max(before):
-            continue
-        first = next(r for r in others if column < len(r.values))
-        who = f"rank {last.rank}" if last.rank is not None else "the process"
-        name = re.sub(r"\s+", " ", label)[-32:] or "the size"
-        what = _LOAD.search(last.text)
-        word = (
-            what[0].strip("_ ") if what is not None and what[0].lower() not in name.lower() else ""
-        )
-        experts = _EXPERTS.search(last.text) is not None
-        title = (
-            f"the work of {who} had grown before: {f'{word}, ' if word else ''}{name} {value:g} "
-            f"against usually {usual:g} ({value / usual:.1f} times); "
-            + (
-                "the router sends ever more tokens to the same experts, so the load is unbalanced"
-                if experts
-                else "this batch is unusually large or the load is unevenly spread over the ranks"
-            )
-        )
-        evidence = tuple(Evidence(file, r.number, r.text, r.rank) for r in (last, first))
-        finding = Finding(
-            kind=KIND,
-            title=title,
-            level=Level.FAILURE,
-            category=Category.OOM,
-            evidence=evidence,
-            rank=rank if rank is not None else last.rank,
-            page="moe-load-imbalance" if experts else "oom-long-sequences",
-            facts={"value": value, "usual": usual, "starts_at": last.number},
-        )
-        return value / usual, finding
+        beside = [r for r in others if column < len(r.values)]
+        before = [r.values[column] for r in beside]
+        if before and _towers(last.values[column], before):
+            usual = median(before)
+            made = _describe(last, beside[0], column, usual, rank, file)
+            return last.values[column] / usual, made
     return None
+
+
+def _towers(value: float, before: Sequence[float]) -> bool:
+    """The value lies far above the usual one, and no earlier one lies above it."""
+    usual = median(before)
+    return usual > 0 and value >= max(SMALLEST, RATIO * usual, max(before))
+
+
+def _describe(
+    last: _Row, first: _Row, column: int, usual: float, rank: int | None, file: str
+) -> Finding:
+    value = last.values[column]
+    who = f"rank {last.rank}" if last.rank is not None else "the process"
+    name = re.sub(r"\s+", " ", last.labels[column])[-32:] or "the size"
+    experts = _EXPERTS.search(last.text) is not None
+    why = (
+        "the router sends ever more tokens to the same experts, so the load is unbalanced"
+        if experts
+        else "this batch is unusually large or the load is unevenly spread over the ranks"
+    )
+    return Finding(
+        kind=KIND,
+        title=f"the work of {who} had grown before: {_say_what(last.text, name)}{name} {value:g} "
+        f"against usually {usual:g} ({value / usual:.1f} times); {why}",
+        level=Level.FAILURE,
+        category=Category.OOM,
+        evidence=tuple(Evidence(file, r.number, r.text, r.rank) for r in (last, first)),
+        rank=rank if rank is not None else last.rank,
+        page="moe-load-imbalance" if experts else "oom-long-sequences",
+        facts={"value": value, "usual": usual, "starts_at": last.number},
+    )
+
+
+def _say_what(text: str, name: str) -> str:
+    """The word of the line that says what is counted, where the column's name does not."""
+    what = _LOAD.search(text)
+    word = what[0].strip("_ ") if what is not None and what[0].lower() not in name.lower() else ""
+    return f"{word}, " if word else ""

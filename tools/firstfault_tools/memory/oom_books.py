@@ -68,24 +68,7 @@ def close_books(message: OomMessage, capacity_gib: float | None = None) -> Books
     total = message.total
     if total is None and capacity_gib is not None:
         total = int(capacity_gib * GIB)
-    others: int | None = sum(other.bytes for other in message.others) or None
-    non_pytorch = None
-    if message.process is not None and message.reserved is not None:
-        non_pytorch = max(0, message.process - message.reserved)
-        if total is not None and message.free is not None and not message.others:
-            # What no process claims is another container's or another user's.
-            rest = total - message.free - message.process
-            others = rest if rest > CLOSES_WITHIN else 0
-    elif total is not None and message.free is not None and message.reserved is not None:
-        # 1.x wording: context, NCCL and other processes come as one rest.
-        non_pytorch = max(0, total - message.free - message.reserved - (others or 0))
-    known = [message.free, message.allocated, message.reserved_unallocated, non_pytorch]
-    unexplained = None
-    if total is not None and all(size is not None for size in known):
-        unexplained = total - sum(size or 0 for size in known) - (others or 0)
-    missing = None
-    if message.free is not None:
-        missing = message.tried - message.free
+    others, non_pytorch = _find_outside(message, total)
     bucket, reason = _choose(message, total, others or 0, non_pytorch)
     return Books(
         bucket=bucket,
@@ -96,10 +79,38 @@ def close_books(message: OomMessage, capacity_gib: float | None = None) -> Books
         fragmentation=message.reserved_unallocated,
         non_pytorch=non_pytorch,
         others=others,
-        unexplained=unexplained,
-        missing=missing,
+        unexplained=_find_unexplained(message, total, others, non_pytorch),
+        missing=message.tried - message.free if message.free is not None else None,
         fix=_FIXES[bucket],
     )
+
+
+def _find_outside(message: OomMessage, total: int | None) -> tuple[int | None, int | None]:
+    """(other processes, context with NCCL and libraries), as far as the message tells."""
+    others: int | None = sum(other.bytes for other in message.others) or None
+    if message.reserved is None:
+        return others, None
+    if message.process is not None:
+        if total is not None and message.free is not None and not message.others:
+            # What no process claims is another container's or another user's.
+            rest = total - message.free - message.process
+            others = rest if rest > CLOSES_WITHIN else 0
+        return others, max(0, message.process - message.reserved)
+    if total is None or message.free is None:
+        return others, None
+    # 1.x wording: context, NCCL and other processes come as one rest.
+    return others, max(0, total - message.free - message.reserved - (others or 0))
+
+
+def _find_unexplained(
+    message: OomMessage, total: int | None, others: int | None, non_pytorch: int | None
+) -> int | None:
+    """What is left of the card where every part is known."""
+    parts = (message.free, message.allocated, message.reserved_unallocated, non_pytorch)
+    known = [size for size in parts if size is not None]
+    if total is None or len(known) < len(parts):
+        return None
+    return total - sum(known) - (others or 0)
 
 
 def _choose(

@@ -128,35 +128,18 @@ def _read(raw: str) -> OomMessage:
     head = patterns["head"].search(text)
     if head is None:
         raise UnreadableArtefact("the size after 'Tried to allocate' is cut off")
-
-    def size(name: str) -> int | None:
-        match = patterns[name].search(text)
-        return parse_size(match[1], match[2]) if match else None
-
     old, new = patterns["gpu_old"].search(text), patterns["gpu_new"].search(text)
     gpu = old or new
-    allocated, reserved = size("allocated_old"), size("reserved_old")
-    unallocated = size("unallocated_new")
-    if allocated is None:
-        allocated = size("allocated_new")
-    if reserved is not None and allocated is not None and reserved < allocated:
-        # before 1.4 `cached` was what is cached beyond the tensors
-        reserved, unallocated = allocated + reserved, reserved
-    pools = size("pools")
+    allocated = _find_size(text, "allocated_old", "allocated_new")
+    reserved, unallocated = _complete(
+        allocated, _find_size(text, "reserved_old"), _find_size(text, "unallocated_new")
+    )
+    pools = _find_size(text, "pools")
     if pools is not None and allocated is not None and pools > allocated:
         pools = None
-    if reserved is None and allocated is not None and unallocated is not None:
-        reserved = allocated + unallocated
-    if unallocated is None and reserved is not None and allocated is not None:
-        unallocated = max(0, reserved - allocated)
-    others = [
-        OtherProcess(int(match[1]), parse_size(match[2], match[3]))
-        for match in patterns["other"].finditer(text)
-    ]
-    total = size("total_old") or size("total_new")
-    # A process whose use cannot be read is printed with a number near 2^64.
-    others = [other for other in others if total is None or other.bytes <= total]
-    process = size("process")
+    total = _find_size(text, "total_old") or _find_size(text, "total_new")
+    others = _read_others(text, total)
+    process = _find_size(text, "process")
     if process is None and reserved is not None:
         # Inside a container PyTorch cannot tell its own process from others by number: the one that
         # holds at least what PyTorch reserved is this one.
@@ -164,20 +147,51 @@ def _read(raw: str) -> OomMessage:
         if len(own) == 1:
             process = own[0].bytes
             others.remove(own[0])
-    free = size("free_new")
     return OomMessage(
         tried=parse_size(head[1], head[2]),
         tried_step=max(1, _UNITS[head[2].lower()] // 100),
         gpu=int(gpu[1]) if gpu else None,
         total=total,
-        free=free if free is not None else size("free_old"),
+        free=_find_size(text, "free_new", "free_old"),
         allocated=allocated,
         reserved=reserved,
         reserved_unallocated=unallocated,
         private_pools=pools,
         process=process,
-        limit=size("limit"),
+        limit=_find_size(text, "limit"),
         others=tuple(others),
         form="2.x" if new else "1.x" if old else "bare",
         text=re.split(r" If reserved | See documentation | Please use ", text)[0][:700],
     )
+
+
+def _find_size(text: str, *names: str) -> int | None:
+    """Bytes by the first of these patterns that the text holds."""
+    found = (_patterns()[name].search(text) for name in names)
+    match = next((m for m in found if m is not None), None)
+    return parse_size(match[1], match[2]) if match is not None else None
+
+
+def _complete(
+    allocated: int | None, reserved: int | None, unallocated: int | None
+) -> tuple[int | None, int | None]:
+    """(reserved, reserved but unallocated), each from the others where it is not printed."""
+    if allocated is None:
+        return reserved, unallocated
+    if reserved is not None and reserved < allocated:
+        # before 1.4 `cached` was what is cached beyond the tensors
+        return allocated + reserved, reserved
+    if reserved is None and unallocated is not None:
+        return allocated + unallocated, unallocated
+    if reserved is not None and unallocated is None:
+        return reserved, max(0, reserved - allocated)
+    return reserved, unallocated
+
+
+def _read_others(text: str, total: int | None) -> list[OtherProcess]:
+    """Other processes on the card; one whose use cannot be read is printed with a number near 2^64."""
+    found = (
+        OtherProcess(int(match[1]), parse_size(match[2], match[3]))
+        for match in _patterns()["other"].finditer(text)
+    )
+    return [other for other in found if total is None or other.bytes <= total]
