@@ -243,6 +243,12 @@ def _enums(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any
     return out
 
 
+def read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a configuration; empty where it is missing or no mapping."""
+    value = config.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
 def read_int(name: str, value: object) -> int:
     """An integer out of a configuration value; raises InvalidParameter naming the field."""
     if isinstance(value, bool) or value is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.expressions import expression
-from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.configuration import Draft, read_bool, read_int, read_section
 from firstfault_tools.memory.configuration_huggingface import (
     read_huggingface,
     read_optimizer,
@@ -153,7 +153,7 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
         raise InvalidParameter("zero_optimization.stage", f"must be 0, 1, 2 or 3, got {stage}")
     setup["sharding"] = ("ddp", "zero1", "zero2", "zero3")[stage]
     assumed = _take_offload(zero, setup)
-    if _section(zero, "offload_param").get("device") in ("cpu", "nvme"):
+    if read_section(zero, "offload_param").get("device") in ("cpu", "nvme"):
         setup["offload_parameters"] = True
     setup |= {
         name: read_int(key, config[key])
@@ -161,9 +161,9 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
         if config.get(key) not in _AUTO
     }
     for key in ("bf16", "fp16"):
-        if _section(config, key).get("enabled") is True:
+        if read_section(config, key).get("enabled") is True:
             setup["precision"] = key
-    if optimizer := _section(config, "optimizer").get("type"):
+    if optimizer := read_section(config, "optimizer").get("type"):
         name = read_optimizer(str(optimizer))
         setup["optimizer"] = "adamw_fused" if name == "adamw_foreach" else name
     extra: dict[str, Any] = {}
@@ -175,7 +175,7 @@ def read_deepspeed(config: Mapping[str, Any], source: str = "DeepSpeed JSON") ->
 
 def _take_offload(zero: Mapping[str, Any], setup: dict[str, Any]) -> tuple[str, ...]:
     """Optimizer states in host memory or on a drive; what is assumed of them."""
-    offload = _section(zero, "offload_optimizer")
+    offload = read_section(zero, "offload_optimizer")
     device = offload.get("device")
     if device not in ("cpu", "nvme"):
         return ()
@@ -221,9 +221,9 @@ def read_torchtitan(
     whole: a file, whose gaps take the defaults of torchtitan/config/job_config.py; flags leave them open.
     """
     setup: dict[str, Any] = {"framework": "torchtitan", "precision": "amp", "sharding": "fsdp"}
-    model = _section(config, "model")
-    training = _section(config, "training")
-    parallel = {**_section(config, "experimental"), **_section(config, "parallelism")}
+    model = read_section(config, "model")
+    training = read_section(config, "training")
+    parallel = {**read_section(config, "experimental"), **read_section(config, "parallelism")}
     shape: dict[str, Any] = {}
     name, flavor = (str(model.get(key, "")).lower() for key in ("name", "flavor"))
     assumed: list[str] = []
@@ -252,11 +252,11 @@ def read_torchtitan(
     if isinstance(shard, int) and shard > 0:
         replicate = parallel.get("data_parallel_replicate_degree", 1)
         extra["data"] = shard * (replicate if isinstance(replicate, int) else 1)
-    checkpoint = _section(config, "activation_checkpoint")
+    checkpoint = read_section(config, "activation_checkpoint")
     if "mode" in checkpoint:
         mode = str(checkpoint["mode"])
         setup["recompute"] = mode if mode in ("full", "selective", "none") else "none"
-    compiled = _section(config, "compile")
+    compiled = read_section(config, "compile")
     parts = compiled.get("components", ["model", "loss"])
     if read_bool(compiled.get("enable", "")) and "model" in parts:
         setup["compiled"] = True
@@ -270,12 +270,12 @@ def read_torchtitan(
 
 def _read_titan_widths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Types and optimizer: fp32 shards cast to bf16, unless the model itself is trained in bf16 (`training.dtype`)."""
-    training, found = _section(config, "training"), {}
+    training, found = read_section(config, "training"), {}
     if training.get("dtype") == "bfloat16":
         found["precision"] = "bf16"
     elif training.get("mixed_precision_param") == "float32":
         found["precision"] = "fp32"
-    optimizer = _section(config, "optimizer")
+    optimizer = read_section(config, "optimizer")
     if str(optimizer.get("name", "AdamW")) == "AdamW" and (
         way := _TITAN_OPTIMIZERS.get(str(optimizer.get("implementation", "")))
     ):
@@ -292,16 +292,11 @@ def read_dotted_flags(text: str) -> Mapping[str, Any]:
     return found
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = config.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _take_titan_defaults(
     config: Mapping[str, Any], setup: dict[str, Any], assumed: list[str]
 ) -> None:
     defaults: dict[str, Any] = {"sequence": 2048, "micro_batch": 8}
-    if not _section(config, "activation_checkpoint"):
+    if not read_section(config, "activation_checkpoint"):
         defaults["recompute"] = "selective"
     for name, value in defaults.items():
         if name not in setup:
@@ -318,18 +313,18 @@ def read_accelerate(config: Mapping[str, Any], source: str = "Accelerate YAML") 
     setup["precision"] = {"bf16": "amp", "fp16": "fp16_amp", "fp8": "amp"}.get(mixed, "fp32")
     if mixed == "fp8":
         # Transformer Engine saves the cast input, torchao casts it again in the backward.
-        backend = str(_section(config, "fp8_config").get("backend", "TE")).upper()
+        backend = str(read_section(config, "fp8_config").get("backend", "TE")).upper()
         setup["fp8_bytes"] = 2 if backend in ("AO", "TORCHAO") else 1
     if "num_processes" in config:
         setup["world"] = max(1, read_int("num_processes", config["num_processes"]))
     if kind == "FSDP":
-        setup |= _read_fsdp_section(_section(config, "fsdp_config"))
+        setup |= _read_fsdp_section(read_section(config, "fsdp_config"))
     elif kind == "DEEPSPEED":
-        setup |= _read_deepspeed_section(_section(config, "deepspeed_config"))
+        setup |= _read_deepspeed_section(read_section(config, "deepspeed_config"))
         setup["precision"] = mixed if mixed in ("bf16", "fp16") else "fp32"
     elif kind in ("MULTI_GPU", "DDP"):
         setup["sharding"] = "ddp"
-    mesh = _section(config, "parallelism_config")
+    mesh = read_section(config, "parallelism_config")
     for key, name in (("tp_size", "tensor"), ("cp_size", "context"), ("sp_size", "context")):
         size = mesh.get(f"parallelism_config_{key}", mesh.get(key))
         if isinstance(size, int) and size > 1:

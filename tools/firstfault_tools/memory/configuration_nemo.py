@@ -17,7 +17,7 @@ from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
-from firstfault_tools.memory.configuration import Draft
+from firstfault_tools.memory.configuration import Draft, read_section
 from firstfault_tools.memory.configuration_megatron import SHAPE, read_megatron
 from firstfault_tools.memory.models import find_model, find_named
 
@@ -88,15 +88,15 @@ def _read_literal(value: str) -> str | None:
 
 def read_nemo(config: Mapping[str, Any], source: str = "NeMo YAML") -> Draft:
     """Draft of a YAML: NeMo 1 and Megatron Bridge spell the model out, NeMo 2 may name its class alone."""
-    model = _section(config, "model")
-    inner = _section(model, "config")
+    model = read_section(config, "model")
+    inner = read_section(model, "config")
     name = _find_class(config, model, inner)
-    trainer = _section(config, "trainer")
+    trainer = read_section(config, "trainer")
     found: dict[str, str] = {}
     for part in (
-        _section(config, "train"), _section(config, "dataset"), _section(config, "data"),
-        _section(config, "ddp"), _section(trainer, "strategy"), model, inner,
-        _section(_section(config, "optim"), "config"), _section(config, "optimizer"),
+        read_section(config, "train"), read_section(config, "dataset"), read_section(config, "data"),
+        read_section(config, "ddp"), read_section(trainer, "strategy"), model, inner,
+        read_section(read_section(config, "optim"), "config"), read_section(config, "optimizer"),
     ):  # fmt: skip
         found |= {
             str(k): str(v) for k, v in part.items() if not isinstance(v, Mapping) and v is not None
@@ -105,7 +105,7 @@ def read_nemo(config: Mapping[str, Any], source: str = "NeMo YAML") -> Draft:
         if isinstance(trainer.get(key), int):
             found[key] = str(trainer[key])
     found["precision"] = _find_precision(config, model, trainer)
-    if "distributed" in str(_section(model, "optim").get("name", "")):
+    if "distributed" in str(read_section(model, "optim").get("name", "")):
         found["use_distributed_optimizer"] = "True"
     target = str(model.get("_target_") or "")
     if target and "gpt" not in target.rsplit(".", 1)[-1].lower():
@@ -120,7 +120,7 @@ def _find_precision(
     """The precision, in the first of the places that may state it."""
     places = (
         trainer.get("precision"),
-        _section(trainer, "plugins").get("precision"),
+        read_section(trainer, "plugins").get("precision"),
         config.get("mixed_precision"),
         model.get("precision"),
     )
@@ -129,8 +129,8 @@ def _find_precision(
 
 def _find_lora(config: Mapping[str, Any], model: Mapping[str, Any]) -> int:
     """Rank of the adapter; 0 where there is none."""
-    peft = _section(config, "peft") or _section(model, "peft")
-    stated = peft.get("dim") or _section(peft, "lora_tuning").get("adapter_dim")
+    peft = read_section(config, "peft") or read_section(model, "peft")
+    stated = peft.get("dim") or read_section(peft, "lora_tuning").get("adapter_dim")
     return int(stated or (LORA_RANK if peft.get("_target_") else 0))
 
 
@@ -226,8 +226,3 @@ def _spell(found: dict[str, str]) -> None:
     found["bf16" if "bf16" in precision else "fp16" if "16" in precision else "fp32"] = "True"
     if "fp8" in precision:
         found.setdefault("fp8", "hybrid")
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = config.get(name)
-    return value if isinstance(value, Mapping) else {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.configuration import Draft, read_bool, read_int, read_section
 from firstfault_tools.memory.configuration_huggingface import read_optimizer
 from firstfault_tools.memory.models import find_model
 from firstfault_tools.memory.rollout import Rollout
@@ -177,8 +177,7 @@ def _take_wrapper(config: Config, setup: dict[str, Any]) -> tuple[str, ...]:
     deepspeed = str(config.get("deepspeed") or "")
     if config.get("fsdp") or config.get("fsdp_config"):
         setup["sharding"] = "fsdp"
-        wide = config.get("fsdp_config")
-        wide = wide if isinstance(wide, Mapping) else {}
+        wide = read_section(config, "fsdp_config")
         said = {str(key).removeprefix("fsdp_"): value for key, value in wide.items()}
         if read_bool(said.get("offload_params", "")):
             setup["offload_optimizer"] = setup["offload_parameters"] = True

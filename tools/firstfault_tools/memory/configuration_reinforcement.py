@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.memory.configuration import Draft, read_bool, read_int
+from firstfault_tools.memory.configuration import Draft, read_bool, read_int, read_section
 from firstfault_tools.memory.configuration_recipes import start_draft
 from firstfault_tools.memory.rollout import Rollout
 
@@ -28,8 +28,12 @@ _MEGATRON_SIZES = {
 def read_verl(config: Config, source: str = "verl YAML") -> Draft:
     """verl's actor update: FSDP with fp32 shards and bf16 compute, or Megatron with the distributed
     optimizer, and its rollout (verl/trainer/config/ppo_trainer.yaml, ppo_megatron_trainer.yaml)."""
-    parts = _part(config, "actor_rollout_ref")
-    actor, data, trainer = _part(parts, "actor"), _part(config, "data"), _part(config, "trainer")
+    parts = read_section(config, "actor_rollout_ref")
+    actor, data, trainer = (
+        read_section(parts, "actor"),
+        read_section(config, "data"),
+        read_section(config, "trainer"),
+    )
     prompt = _number(data, "max_prompt_length", 512)
     response = _number(data, "max_response_length", 512)
     setup: dict[str, Any] = {"sequence": prompt + response}
@@ -46,18 +50,18 @@ def read_verl(config: Config, source: str = "verl YAML") -> Draft:
     if micro:
         setup["micro_batch"] = micro
     setup["world"] = _number(trainer, "nnodes", 1) * _number(trainer, "n_gpus_per_node", 8)
-    estimator = str(_part(config, "algorithm").get("adv_estimator") or "gae")
+    estimator = str(read_section(config, "algorithm").get("adv_estimator") or "gae")
     rollout, moved = _read_verl_rollout(config, setup, prompt, response, critic=estimator == "gae")
     if rollout.critic:
         notes.append(SAME_SIZE)
     if moved:
         notes.append(f"{' and '.join(moved)}: on the host between phases, on the GPU in the update")
-    draft = start_draft(_part(parts, "model").get("path"), setup, source)
+    draft = start_draft(read_section(parts, "model").get("path"), setup, source)
     return draft.merge(Draft({}, {}, tuple(notes), "", {"rollout": rollout}))
 
 
 def _take_fsdp(actor: Config, parts: Config, setup: dict[str, Any]) -> None:
-    wide, model = _part(actor, "fsdp_config"), _part(parts, "model")
+    wide, model = read_section(actor, "fsdp_config"), read_section(parts, "model")
     half = str(wide.get("model_dtype") or "fp32") in ("bf16", "bfloat16")
     setup |= {"framework": "torchtitan", "precision": "bf16" if half else "amp", "sharding": "fsdp"}
     checkpointing = read_bool(model.get("enable_gradient_checkpointing", "True"))
@@ -71,7 +75,7 @@ def _take_fsdp(actor: Config, parts: Config, setup: dict[str, Any]) -> None:
 
 
 def _take_megatron(actor: Config, parts: Config, setup: dict[str, Any]) -> None:
-    wide = _part(actor, "megatron")
+    wide = read_section(actor, "megatron")
     setup |= {
         "framework": "megatron", "precision": "bf16", "distributed_optimizer": True, "attention": "flash",
     }  # fmt: skip
@@ -79,34 +83,44 @@ def _take_megatron(actor: Config, parts: Config, setup: dict[str, Any]) -> None:
         if size := _number(wide, key, 0):
             setup[name] = size
     setup["sequence_parallel"] = setup.get("tensor", 1) > 1
-    change = _part(wide, "override_transformer_config")
+    change = read_section(wide, "override_transformer_config")
     if read_bool(
-        _part(_part(actor, "optim"), "override_optimizer_config").get("optimizer_cpu_offload", "")
+        read_section(read_section(actor, "optim"), "override_optimizer_config").get(
+            "optimizer_cpu_offload", ""
+        )
     ):
         setup["offload_optimizer"] = True
     if (how := str(change.get("recompute_granularity"))) in ("full", "selective"):
         setup["recompute"] = how
-    if rank := _number(_part(_part(parts, "model"), "lora"), "rank", 0):
+    if rank := _number(read_section(read_section(parts, "model"), "lora"), "rank", 0):
         setup["lora_rank"] = rank
 
 
 def _read_verl_rollout(
     config: Config, setup: Mapping[str, Any], prompt: int, response: int, *, critic: bool
 ) -> tuple[Rollout, list[str]]:
-    parts = _part(config, "actor_rollout_ref")
-    actor, engine, ref = _part(parts, "actor"), _part(parts, "rollout"), _part(parts, "ref")
-    wide = _part(actor, "fsdp_config") or _part(actor, "megatron")
+    parts = read_section(config, "actor_rollout_ref")
+    actor, engine, ref = (
+        read_section(parts, "actor"),
+        read_section(parts, "rollout"),
+        read_section(parts, "ref"),
+    )
+    wide = read_section(actor, "fsdp_config") or read_section(actor, "megatron")
     moved = [key for key in ("param_offload", "optimizer_offload") if read_bool(wide.get(key, ""))]
     there = {"param_offload": "actor weights", "optimizer_offload": "actor optimizer"}
     gone = {there[key] for key in moved}
-    if read_bool((_part(ref, "fsdp_config") or _part(ref, "megatron")).get("param_offload", "")):
+    if read_bool(
+        (read_section(ref, "fsdp_config") or read_section(ref, "megatron")).get("param_offload", "")
+    ):
         gone.add("reference")
-    algorithm = _part(config, "algorithm")
+    algorithm = read_section(config, "algorithm")
     judged = read_bool(actor.get("use_kl_loss", "")) or read_bool(
         algorithm.get("use_kl_in_reward", "")
     )
     tensor = _number(engine, "tensor_model_parallel_size", 2)
-    answers = _number(_part(config, "data"), "train_batch_size", 1024) * _number(engine, "n", 1)
+    answers = _number(read_section(config, "data"), "train_batch_size", 1024) * _number(
+        engine, "n", 1
+    )
     each = -(-answers * tensor // max(1, int(setup["world"])))
     found = Rollout(
         prompt,
@@ -212,11 +226,6 @@ def _read_openrlhf_rollout(
         sleeps=not shared or read_bool(found.get("vllm.enable_sleep", "")),
         moved=frozenset(moved),
     )
-
-
-def _part(config: Config, name: str) -> Config:
-    value = config.get(name)
-    return value if isinstance(value, Mapping) else {}
 
 
 def _number(config: Config, name: str, default: int) -> int:

@@ -22,7 +22,7 @@ from firstfault_tools.memory.setup import (
     Sharding,
     TrainingSetup,
 )
-from firstfault_tools.memory.states import MIB, REDUCE_BUCKET, size_states
+from firstfault_tools.memory.states import MIB, REDUCE_BUCKET, size_states, splits_weights
 
 WORKSPACE = 2 * 32 * MIB
 """cuBLAS workspace of Hopper (32 MiB, getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp),
@@ -41,18 +41,11 @@ def estimate_eager(
     return _Step(shape, setup).walk(peak_only=peak_only)
 
 
-def gathers_weights(setup: TrainingSetup) -> bool:
-    """Whether weights are shards that a wrapper gathers for use (FSDP, and ZeRO-3)."""
-    if setup.sharding is Sharding.ZERO2:
-        return setup.framework is not Framework.DEEPSPEED
-    return setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
-
-
 def choose_types(setup: TrainingSetup) -> EagerTypes:
     """Element widths inside the layers."""
     return _choose_types(
         setup.precision,
-        gathers_weights(setup) or setup.framework is Framework.DEEPSPEED,
+        splits_weights(setup) or setup.framework is Framework.DEEPSPEED,
         setup.micro_batches == 1 and setup.sharding not in (Sharding.DDP, Sharding.ZERO1),
         setup.lora_rank,
         setup.quantized_bits,
@@ -143,7 +136,7 @@ class _Step:
         )
         self.layers = walk_layers(shape, setup.layer, self.types, keeping)
         self.head = self.layers.head
-        self.wrapped = gathers_weights(setup)
+        self.wrapped = splits_weights(setup)
         largest = max(
             (shape.moe_layer_parameters if shape.moe_layers else 0), shape.dense_layer_parameters
         )

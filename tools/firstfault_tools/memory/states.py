@@ -164,7 +164,7 @@ def _waste(size: int) -> float:
 
 def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     """States of an eager run (Hugging Face, torchtitan, DeepSpeed) on one data-parallel rank."""
-    split = _splits_weights(setup)
+    split = splits_weights(setup)
     shard = setup.data * setup.context if split else 1
     if setup.lora_rank:
         return _size_adapter_states(shape, setup, shard)
@@ -188,8 +188,8 @@ def size_states(shape: Architecture, setup: TrainingSetup) -> States:
     )
 
 
-def _splits_weights(setup: TrainingSetup) -> bool:
-    """Whether each rank holds a shard of the weights only."""
+def splits_weights(setup: TrainingSetup) -> bool:
+    """Whether weights are shards that a wrapper gathers for use (FSDP, and ZeRO-3)."""
     if setup.sharding is Sharding.ZERO2:
         return setup.framework is not Framework.DEEPSPEED
     return setup.sharding in (Sharding.FSDP, Sharding.ZERO3)
@@ -201,7 +201,7 @@ def _is_deepspeed(setup: TrainingSetup) -> bool:
 
 
 def _keeps_weights_on_host(setup: TrainingSetup) -> bool:
-    by_deepspeed = _is_deepspeed(setup) and _splits_weights(setup) and setup.offload_parameters
+    by_deepspeed = _is_deepspeed(setup) and splits_weights(setup) and setup.offload_parameters
     return by_deepspeed or offloads_whole_step(setup)
 
 
@@ -211,7 +211,7 @@ def _size_optimizer(setup: TrainingSetup, learned: int) -> tuple[int, int]:
         return 0, 0
     states, width = setup.states, setup.weight_bytes
     by_stages = setup.sharding in (Sharding.ZERO1, Sharding.ZERO2, Sharding.ZERO3)
-    ranks = setup.data * setup.context if by_stages or _splits_weights(setup) else 1
+    ranks = setup.data * setup.context if by_stages or splits_weights(setup) else 1
     has_copy = setup.precision is Precision.BF16_MASTER or _is_deepspeed(setup)
     moment_width = 4 if has_copy else width
     moments = int((states.moments * moment_width + states.state_bytes) * learned / ranks)
@@ -222,7 +222,7 @@ def _size_gradients(shape: Architecture, setup: TrainingSetup, learned: int) -> 
     """(gradients that the step frees, buckets that stay)."""
     if offloads_whole_step(setup):
         return 0, 0
-    split, deepspeed = _splits_weights(setup), _is_deepspeed(setup)
+    split, deepspeed = splits_weights(setup), _is_deepspeed(setup)
     ranks = setup.data * setup.context if split or setup.sharding is Sharding.ZERO2 else 1
     gradients = (setup.gradient_bytes or setup.weight_bytes) * learned // ranks
     if split and deepspeed:

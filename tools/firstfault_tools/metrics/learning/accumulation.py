@@ -168,29 +168,31 @@ def _compare_comm(one: Phase, other: Phase, calls: Finding | None) -> Finding | 
 def _compare_loss(one: Phase, other: Phase) -> Finding | None:
     """A loss that is larger by the accumulation steps or the world size than in the other run."""
     low, high = sorted((one, other), key=lambda p: p.usual("loss") or 0.0)
-    small, large = low.usual("loss"), high.usual("loss")
-    if not small or not large or low.file == high.file:
+    ratio = _ratio_of(low, high, "loss")
+    if ratio is None or low.file == high.file:
         return None
+    evaluated, norms = (_ratio_of(low, high, metric) for metric in ("eval_loss", "grad_norm"))
     for what, factor in (("gradient-accumulation steps", high.steps), ("ranks (world size)", high.world)):  # fmt: skip
-        if factor is None or factor < 2 or abs(large / small / factor - 1) > NEAR:
+        if factor is None or factor < 2 or abs(ratio / factor - 1) > NEAR:
             continue
-        agree = _is_times(low, high, "eval_loss", 1, 0.1)
-        scaled = _is_times(low, high, "grad_norm", factor, 0.25)
+        agree = evaluated is not None and abs(evaluated - 1) < 0.1
+        scaled = norms is not None and abs(norms / factor - 1) < 0.25
         if agree or scaled:
-            return _summed(low, high, (what, factor), agree, scaled)
+            return _summed(low, high, (ratio, what, factor), agree, scaled)
     return None
 
 
-def _is_times(low: Phase, high: Phase, metric: str, factor: int, near: float) -> bool:
-    """The other run's usual value is so many times this one's, where both print it."""
-    one, other = low.usual(metric), high.usual(metric)
-    return bool(one and other) and abs((other or 0.0) / (one or 1.0) / factor - 1) < near
+def _ratio_of(low: Phase, high: Phase, metric: str) -> float | None:
+    """How many times the usual value of one run that of the other is, where both have one."""
+    small, large = low.usual(metric), high.usual(metric)
+    return large / small if small and large else None
 
 
-def _summed(low: Phase, high: Phase, over: tuple[str, int], agree: bool, scaled: bool) -> Finding:
+def _summed(
+    low: Phase, high: Phase, told: tuple[float, str, int], agree: bool, scaled: bool
+) -> Finding:
     """agree: the evaluation loss is equal in both. scaled: the gradient norm has grown with the loss."""
-    what, factor = over
-    ratio = (high.usual("loss") or 0.0) / (low.usual("loss") or 1.0)
+    ratio, what, factor = told
     also = " and gradient norm" if scaled else ""
     even = "; the evaluation loss is equal in both" if agree else ""
     places = [(p.file, q) for p in (high, low) for q in (p.heading, p.rows[0]) if q is not None]
