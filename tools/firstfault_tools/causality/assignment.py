@@ -9,33 +9,23 @@ from firstfault_tools.causality.attribution import (
     REPEATED,
     WRITTEN_TWICE,
     raised_by_launcher,
-    rank_of,
 )
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.named_place import STRIKES_ONE, place_named
+from firstfault_tools.causality.named_place import STRIKES_ONE
+from firstfault_tools.causality.placed_rank import rank_by_place
 from firstfault_tools.causality.port_ranks import rank_at_port
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.log.place import NOWHERE, Place
-from firstfault_tools.log.prefix import read_prefix
+from firstfault_tools.log.place import Place
 from firstfault_tools.log.scan import make_line
-from firstfault_tools.placement.pods import rank_of_ordinal
-from firstfault_tools.placement.table import MOST_LOCAL, USUAL_LOCAL, same_host
+from firstfault_tools.placement.table import USUAL_LOCAL, same_host
 
 _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 """Categories whose faults are never one rank's own, even if only one rank wrote the log."""
 
-_TASK_END = expression(
-    r"srun: error: [\w.-]+: tasks? (?P<task>\d+)(?P<more>[-,]\d[\d,-]*)?: (?P<how>\w[\w ]+)"
-)
-
-_TASKS = expression(
-    r"(?:^#SBATCH|\bsrun|\bsbatch)\b.{0,200}?\s(?:-n ?|--n?tasks(?:-per-node)?[= ])(?:[2-9]|\d{2,})\b|--launcher[= ]slurm\b"
-)
-"""A job script that starts several tasks of one process each."""
 
 _ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
 """Rows of Ray's report of a dead actor."""
@@ -84,7 +74,7 @@ def place_ranks(incident: LogIncident, findings: Sequence[Finding], trail: Trail
     out: list[Finding] = []
     for finding in findings:
         open_ = finding.rank is None and finding.level in (Level.CAUSE, Level.FAILURE)
-        placed = _take(finding, _rank_by_place(incident, finding)) if open_ else finding
+        placed = _take(finding, rank_by_place(incident, finding)) if open_ else finding
         if placed is not finding:
             trail.note(rule, finding, placed)
         out.append(placed)
@@ -118,7 +108,7 @@ def _is_shared(finding: Finding) -> bool:
 
 
 def _by_place(clues: _Clues, finding: Finding) -> Finding:
-    return _take(finding, _rank_by_place(clues.incident, finding))
+    return _take(finding, rank_by_place(clues.incident, finding))
 
 
 def _by_port(clues: _Clues, finding: Finding) -> Finding:
@@ -271,7 +261,7 @@ def _orders(incident: LogIncident) -> set[str]:
 
 def _evicted_rank(incident: LogIncident, findings: Sequence[Finding]) -> int | None:
     """The one rank whose pod was removed from the machine that the cloud took back."""
-    removed = {_rank_by_place(incident, f) for f in findings if f.has(FindingRole.POD_REMOVED)}
+    removed = {rank_by_place(incident, f) for f in findings if f.has(FindingRole.POD_REMOVED)}
     return next(iter(removed)) if len(removed) == 1 else None
 
 
@@ -354,133 +344,3 @@ def _sole_rank(incident: LogIncident) -> int | None:
     if len(reported) == 1:
         return reported.pop()
     return 0 if not reported and not incident.has_peers else None
-
-
-def _task_out_of_memory(incident: LogIncident) -> int | None:
-    """The one task that srun names as out of memory, where several tasks of a host are ranks."""
-    rows = [m for _, _, t in incident.lines_with(("srun: error",)) if (m := _TASK_END.search(t))]
-    tasks = {int(m["task"]) for m in rows if m["how"].startswith("Out Of") and not m["more"]}
-    launched = any(e.local_rank is not None for e in incident.exits)
-    if len(tasks) != 1 or launched:
-        return None
-    several = any(m["more"] for m in rows) or any(
-        _TASKS.search(text) for _, _, text in incident.lines_with(("SBATCH", "srun ", "slurm"))
-    )
-    return next(iter(tasks)) if several else None
-
-
-def _rank_of_index(incident: LogIncident, finding: Finding, index: int) -> int | None:
-    """Rank on GPU `index` of the only host there is, where that rank is heard of."""
-    if not finding.kind.startswith("hardware."):
-        return None
-    if (rank := _rank_of_visible(incident, index)) is not None:
-        return rank
-    told = (f"rank {index} ", f"Rank {index} ", f"rank={index} ")
-    if index not in incident.ranks_seen and next(incident.lines_with(told), None) is None:
-        return None
-    gpus = incident.gpu_table
-    world = max((*incident.ranks_seen, index, (incident.world_size or 1) - 1)) + 1
-    if world < 2 or world > MOST_LOCAL or incident.hosts_seen or not gpus.alone:
-        return None
-    return gpus.local_rank_on(index)
-
-
-def _rank_of_visible(incident: LogIncident, index: int) -> int | None:
-    """Rank on GPU `index` where the only run of the only host was given a list of cards: its place in the list."""
-    gpus = incident.gpu_table
-    world = incident.world_size or 1
-    if len(gpus.visible) != 1 or not gpus.alone or incident.hosts_seen:
-        return None
-    return gpus.local_rank_on(index) if world in (1, len(next(iter(gpus.visible)))) else None
-
-
-def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
-    """Rank of the one process that printed the warnings of NCCL: by its pid, else by its channels."""
-    from firstfault_tools.placement.gpus import find_nccl_rank
-
-    speakers = {(s.host, s.pid) for e in finding.evidence if (s := read_prefix(e.text)[0]).pid}
-    if len(speakers) != 1:
-        return None
-    host, pid = speakers.pop()
-    if host is None or pid is None:
-        return None
-    rank = incident.placement.ranks_of(Place(pid=pid, host=host)).only
-    return rank if rank is not None else find_nccl_rank(incident, host, pid)
-
-
-def _rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
-    table = incident.placement
-    place = place_named(incident, finding)
-    gpus = finding.whole(Fact.GPUS_ON_HOST)
-    rank = None
-    own = finding.level is Level.CAUSE and finding.has(FindingRole.RDMA)  # its own port refused it
-    if (
-        (own or finding.category in STRIKES_ONE)
-        and finding.evidence
-        and "NCCL WARN" in finding.evidence[0].text
-    ):
-        rank = _rank_of_nccl(incident, finding)
-    if rank is None and replace(place, host=None) != NOWHERE:
-        rank = table.ranks_of(place, gpus=gpus).only
-    if rank is None and place.gpu is not None and finding.host is None:
-        rank = _rank_of_index(incident, finding, place.gpu)
-    if (
-        rank is None
-        and place.pod
-        and (finding.has(FindingRole.POD_REMOVED) or finding.category in STRIKES_ONE)
-    ):
-        rank = rank_of_ordinal(incident, place.pod)
-    if (
-        rank is None
-        and finding.host
-        and (finding.has(FindingRole.STRIKES_HOST) or finding.has(FindingRole.BELOW_RANKS))
-    ):
-        rank = table.ranks_of(Place(host=finding.host)).only
-    if rank is None and finding.has(FindingRole.TASK_MEMORY_KILL):
-        rank = _task_out_of_memory(incident)
-    if rank is None and finding.has(FindingRole.HANDLED_SIGNAL):
-        rank = _rank_of_signal(incident)
-    if rank is None and finding.host and finding.has(FindingRole.OF_DISK):
-        rank = _first_to_raise(incident, finding.host)
-    return rank
-
-
-_HANDLED = expression(
-    r"^\[(?P<host>[\w.-]+):(?P<pid>\d+)(?::\d+)*\] (?:\*{3} Process received signal|Signal: )"
-)
-
-
-def _rank_of_signal(incident: LogIncident) -> int | None:
-    """Rank of the one process whose signal handler wrote its last words."""
-    from firstfault_tools.placement.gpus import find_nccl_rank
-
-    found = {
-        (m["host"], int(m["pid"]))
-        for _, _, t in incident.lines_with(("Process received signal", "] Signal: "))
-        if (m := _HANDLED.match(t)) is not None
-    }
-    if len(found) != 1:
-        return None
-    host, pid = found.pop()
-    rank = find_nccl_rank(incident, host, pid)
-    return rank if rank is not None else incident.placement.ranks_of(Place(pid=pid, host=host)).only
-
-
-def _first_to_raise(incident: LogIncident, host: str) -> int | None:
-    """The one rank of a host that raised an exception of its own, or ended with an exit code of its own."""
-    raised = {
-        rank_of(incident, t.line)
-        for t in incident.tracebacks
-        if not t.chained and same_host(t.line.place.host or "", host)
-    } - {None}
-    if len(raised) == 1:
-        return raised.pop()
-    ended = {
-        e.rank
-        for e in incident.exits
-        if e.rank is not None
-        and e.code > 0
-        and e.signal is None
-        and same_host(incident.placement.host_of(e.rank) or "", host)
-    }
-    return next(iter(ended)) if len(ended) == 1 else None

@@ -16,6 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.hardware.host_name import name_host
 from firstfault_tools.log.digest import Hit, Line
+from firstfault_tools.log.exits import Exit
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import ERROR_CODE, read_prefix
 from firstfault_tools.log.traceback import Traceback
@@ -35,34 +36,34 @@ APART_S = 0.1
 def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
     """Rank to blame for a group of hits of one signature (or None), and the hit to quote."""
     ordered = sorted(hits, key=lambda h: first_place(incident, h.line))
-    if any(word in h.line.text for h in hits for word in _OF_A_BUILD):
-        builders = _builders_of(incident)
-        if builders:
-            built = next((h for h in ordered if rank_of(incident, h.line) in builders), ordered[0])
-            return (builders.pop() if len(builders) == 1 else None), built
+    of_build = any(word in h.line.text for h in hits for word in _OF_A_BUILD)
+    builders = _builders_of(incident) if of_build else set()
+    if builders:
+        built = next((h for h in ordered if rank_of(incident, h.line) in builders), ordered[0])
+        return (builders.pop() if len(builders) == 1 else None), built
     named = [h for h in ordered if h.captures.get("rank", "").isdecimal()]
     if named:
-        ranks = {int(h.captures["rank"]) for h in named}
-        if len(ranks) == 1 or _clearly_first(named):
-            return int(named[0].captures["rank"]), named[0]
-        lead = _ended_first(incident, named)
-        return (int(lead.captures["rank"]), lead) if lead is not None else (None, named[0])
+        return _attribute_named(incident, named)
     labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
-    ranks = {r for h in labelled if (r := rank_of(incident, h.line)) is not None}
+    ranks = {rank_of(incident, h.line) for h in labelled}
     if len(ranks) < 2 and len(processes_of(ordered)) > 1:
         return None, (labelled or ordered)[0]
-    if len(ranks) == 1:
-        only = ranks.pop()
-        if any(REPEATED.search(h.line.text) for h in ordered):
-            return None, ordered[0]
-        return (None if _all_failed_alike(incident) else only), labelled[0]
+    if not ranks:
+        return _unlabelled_rank(incident, ordered), ordered[0]
     if len(ranks) > 1:
-        first_rank = rank_of(incident, labelled[0].line)
-        if _clearly_first(labelled):
-            return first_rank, labelled[0]
-        early = _first_of_few(incident, labelled)
-        return (rank_of(incident, early.line), early) if early is not None else (None, ordered[0])
-    return _unlabelled_rank(incident, ordered), ordered[0]
+        lead = labelled[0] if _clearly_first(labelled) else _first_of_few(incident, labelled)
+        return (rank_of(incident, lead.line), lead) if lead is not None else (None, ordered[0])
+    if any(REPEATED.search(h.line.text) for h in ordered):
+        return None, ordered[0]
+    return (None if _all_failed_alike(incident) else ranks.pop()), labelled[0]
+
+
+def _attribute_named(incident: LogIncident, named: Sequence[Hit]) -> tuple[int | None, Hit]:
+    """The same for hits that print the rank: the only one, else the one that was first."""
+    ranks = {int(h.captures["rank"]) for h in named}
+    alone = len(ranks) == 1 or _clearly_first(named)
+    lead = named[0] if alone else _ended_first(incident, named)
+    return (int(lead.captures["rank"]), lead) if lead is not None else (None, named[0])
 
 
 _BUILD_FAILED = ("Error building extension",)
@@ -164,26 +165,31 @@ def _first_of_few(incident: LogIncident, labelled: Sequence[Hit]) -> Hit | None:
     What strikes all ranks alike has no first; a part of a fabric that breaks is met by its neighbours
     one after the other, and stamps of a fraction of a second tell who met it first.
     """
-    first: dict[int, Hit] = {}
-    for hit in labelled:
-        rank = rank_of(incident, hit.line)
-        if hit.line.time is None and rank is not None and _follows(hit, first.values()):
-            continue
-        if rank is None or hit.line.time is None:
-            return None
-        if rank not in first or hit.line.time < (first[rank].line.time or 0.0):
-            first[rank] = hit
+    first = _first_reports(incident, labelled)
+    times = sorted((h.line.time or 0.0, r) for r, h in first.items())
+    if len(times) < 2 or not any(t % 1 for t, _ in times):
+        return None
     spoken = {
         r for d in incident.digests for h in d.hits if (r := rank_of(incident, h.line)) is not None
     }
     world = max(incident.world_size or 0, *(r + 1 for r in incident.ranks_seen | spoken))
-    times = sorted((h.line.time or 0.0, r) for r, h in first.items())
-    exact = any(t % 1 for t, _ in times)
-    if len(times) < 2 or FEW * len(first) > world or not exact:
-        return None
-    if times[1][0] - times[0][0] < APART_S:
+    if FEW * len(first) > world or times[1][0] - times[0][0] < APART_S:
         return None
     return first[times[0][1]]
+
+
+def _first_reports(incident: LogIncident, labelled: Sequence[Hit]) -> dict[int, Hit]:
+    """The earliest report of each rank; none at all where one tells no time of its own."""
+    first: dict[int, Hit] = {}
+    for hit in labelled:
+        rank, time = rank_of(incident, hit.line), hit.line.time
+        if time is None and rank is not None and _follows(hit, first.values()):
+            continue
+        if rank is None or time is None:
+            return {}
+        if rank not in first or time < (first[rank].line.time or 0.0):
+            first[rank] = hit
+    return first
 
 
 def _follows(hit: Hit, others: Iterable[Hit]) -> bool:
@@ -256,34 +262,55 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
     places = {(h.line.file, h.line.number) for h in hits}
     raised = [t for t in incident.tracebacks if (t.line.file, t.line.number) in places]
-    own = {(t.line.file, t.line.number) for t in raised}
-    if len(own) > 1 or any(raised_by_launcher(t) for t in raised):
+    several = len({(t.line.file, t.line.number) for t in raised}) > 1
+    if several or any(raised_by_launcher(t) for t in raised):
         return None
     if any(WRITTEN_TWICE.search(h.line.text) for h in hits):
         return None
-    if not own and (next_rank := _rank_raising_next(incident, hits[0].line)) is not None:
+    if not raised and (next_rank := _rank_raising_next(incident, hits[0].line)) is not None:
         return next_rank
-    codes = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
-    speakers = {h.line.place.pid for h in hits}
-    if None not in speakers and all(e.pid is not None and e.pid not in speakers for e in codes):
-        return None  # the launcher names a process that did not write this
-    aborted = [e for e in incident.exits if e.signal == ABORTED]
-    # no watchdog ended it: the one process that aborted is the one that failed
-    if not codes and (_are_aborts(incident, hits) or (len(aborted) == 1 and not incident.work)):
-        codes = aborted
-    ranks = {e.rank for e in codes if e.rank is not None}
+    failed = [e for e in incident.exits if e.signal not in (15, 6) and e.code != 0]
+    if _are_of_others(failed, hits):
+        return None
+    failed = failed or _aborts_that_failed(incident, hits)
+    ranks = {e.rank for e in failed if e.rank is not None}
     if len(ranks) == 1:
         return ranks.pop()
-    if not ranks and len({e.local_rank for e in codes} - {None}) == 1:
-        local = next(e.local_rank for e in codes if e.local_rank is not None)
-        found = incident.placement.ranks_of(Place(local_rank=local), hits[0].line.file).only
-        alone = incident.placement.no_second_node and len(incident.hosts_seen) <= 1
-        return local if found is None and alone else found
-    if codes or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
+    local_ranks = {e.local_rank for e in failed if e.local_rank is not None}
+    if not ranks and len(local_ranks) == 1:
+        return _rank_of_local(incident, local_ranks.pop(), hits[0].line.file)
+    if failed or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
+    return 0 if _raised_once(incident) else None
+
+
+def _are_of_others(exits: Sequence[Exit], hits: Sequence[Hit]) -> bool:
+    """The launcher names processes by their pids, and none of them wrote this."""
+    speakers = {h.line.place.pid for h in hits}
+    if None in speakers:
+        return False
+    return all(e.pid is not None and e.pid not in speakers for e in exits)
+
+
+def _aborts_that_failed(incident: LogIncident, hits: Sequence[Hit]) -> list[Exit]:
+    """Processes that aborted of themselves: with these words, or alone and without a watchdog."""
+    aborted = [e for e in incident.exits if e.signal == ABORTED]
+    alone = len(aborted) == 1 and not incident.work
+    return aborted if alone or _are_aborts(incident, hits) else []
+
+
+def _rank_of_local(incident: LogIncident, local: int, file: str) -> int | None:
+    """Rank of a local rank: the same number where there is no second node."""
+    found = incident.placement.ranks_of(Place(local_rank=local), file).only
+    alone = incident.placement.no_second_node and len(incident.hosts_seen) <= 1
+    return local if found is None and alone else found
+
+
+def _raised_once(incident: LogIncident) -> bool:
+    """One line ends all stacks that are of the program and were not got over."""
     first = {
         t.line.number
         for t in incident.tracebacks
         if not t.chained and not t.ignored and not wraps_worker(t)
     }
-    return 0 if len(first) == 1 else None
+    return len(first) == 1

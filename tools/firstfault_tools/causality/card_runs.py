@@ -52,20 +52,30 @@ class Run:
 
 def follow_card(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with the card named where the fault went with it from rank to rank."""
-    gpu = [
-        f
-        for f in findings
-        if f.has(FindingRole.GPU_FAULT) and f.level in (Level.CAUSE, Level.FAILURE)
-    ]
-    if not gpu:
-        return list(findings)
-    runs = [r for d in incident.digests for r in _read_runs(d)]
+    faults = [f for f in findings if f.has(FindingRole.GPU_FAULT) and _is_grave(f)]
+    runs = [r for d in incident.digests for r in _read_runs(d)] if faults else []
     failed = [r for r in runs if r.card is not None]
-    if len(failed) < 2 or len({r.rank for r in failed}) < 2 or len({r.card for r in failed}) != 1:
+    if len({r.rank for r in failed}) < 2 or len({r.card for r in failed}) != 1:
         return list(findings)
+    follows = [
+        replace(f, level=Level.SYMPTOM, rank=None)
+        if _is_grave(f) and (f in faults or f.category in _PROGRAMS)
+        else f
+        for f in findings
+    ]
+    return [_tell_card(runs, failed, faults), *follows]
+
+
+def _is_grave(finding: Finding) -> bool:
+    return finding.level in (Level.CAUSE, Level.FAILURE)
+
+
+def _tell_card(runs: Sequence[Run], failed: Sequence[Run], faults: Sequence[Finding]) -> Finding:
+    """Whom the card struck in which run, and that runs without it train."""
     card = failed[0].card
     spared = [r for r in runs if card not in r.cards and r.fault is None and r.steps >= 2]
-    addresses = {f.pci_address for f in gpu if f.pci_address}
+    addressed = [f for f in faults if f.pci_address]
+    addresses = {f.pci_address for f in addressed}
     address = addresses.pop() if len(addresses) == 1 else None
     seats = ", ".join(f"rank {r.rank} in run {runs.index(r) + 1}" for r in failed)
     title = (
@@ -75,28 +85,20 @@ def follow_card(incident: LogIncident, findings: Sequence[Finding]) -> list[Find
         + ("; without this card the run trains" if spared else "")
         + ". The card is faulty (hardware), not the program or its data: take it out of service and have it tested"
     )
-    xid = [e for f in gpu if f.pci_address for e in f.evidence[:2]]
-    lead = Finding(
+    return Finding(
         kind=KIND,
         title=title,
         level=Level.CAUSE,
         category=Category.HARDWARE,
         evidence=(
             *(e for r in failed[:3] for e in (r.place, r.fault) if e is not None),
-            *xid[:2],
+            *[e for f in addressed for e in f.evidence[:2]][:2],
             *(r.place for r in spared[:1]),
         ),
         gpu=f"GPU {card}",
         page=PAGE,
         facts={"gpu_index": card, "pci_address": address or "", "runs": len(failed)},
-    )  # fmt: skip
-    rest = [
-        replace(f, level=Level.SYMPTOM, rank=None)
-        if f.level in (Level.CAUSE, Level.FAILURE) and (f in gpu or f.category in _PROGRAMS)
-        else f
-        for f in findings
-    ]
-    return [lead, *rest]
+    )
 
 
 def _read_runs(digest: FileDigest) -> list[Run]:

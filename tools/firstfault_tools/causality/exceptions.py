@@ -8,7 +8,7 @@ program itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -203,23 +203,9 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
     What is raised while another one is handled, or only passes on what a worker raised, is left out.
     """
     ignored = ignored_lines(incident)
-    told = {(t.line.file, t.line.number) for t in incident.tracebacks}
     originals = {(t.line.file, n) for t in incident.tracebacks for n in range(t.start - 3, t.start)}
     out = [t for t in incident.tracebacks if not t.chained]
-    for digest in incident.digests:
-        for hit in digest.hits:
-            if FindingRole.BARE_EXCEPTION not in incident.signatures.signatures[hit.index].roles:
-                continue
-            if (hit.line.file, hit.line.number) in told or _sets_off(hit.line.text):
-                continue
-            if (before := next(incident.lines_before(hit.line, 1), None)) and _sets_off(
-                before.text
-            ):
-                continue
-            kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
-            message = hit.captures.get("message", "")
-            told.add((hit.line.file, hit.line.number))
-            out.append(Traceback(hit.line.number, hit.line, kind, message, (), False))
+    out += _bare_exceptions(incident)
     out = [t if t.message else _with_announcement(incident, t) for t in out]
     return [
         t
@@ -228,6 +214,22 @@ def read_exceptions(incident: LogIncident, named: set[tuple[str, int]]) -> list[
         and place not in ignored
         and not (wraps_worker(t) and place in originals)
     ]
+
+
+def _bare_exceptions(incident: LogIncident) -> Iterator[Traceback]:
+    """Exceptions that a line shows without a stack, unless it or the line above sets off other words."""
+    told = {(t.line.file, t.line.number) for t in incident.tracebacks}
+    bare = incident.signatures.with_role(FindingRole.BARE_EXCEPTION)
+    for hit in (h for d in incident.digests for h in d.hits if h.index in bare):
+        if (hit.line.file, hit.line.number) in told or _sets_off(hit.line.text):
+            continue
+        before = next(incident.lines_before(hit.line, 1), None)
+        if before is not None and _sets_off(before.text):
+            continue
+        kind = hit.captures.get("kind") or hit.captures.get("exception") or "AssertionError"
+        message = hit.captures.get("message", "")
+        told.add((hit.line.file, hit.line.number))
+        yield Traceback(hit.line.number, hit.line, kind, message, (), False)
 
 
 def _with_announcement(incident: LogIncident, traceback: Traceback) -> Traceback:

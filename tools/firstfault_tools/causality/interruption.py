@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from statistics import median
 
@@ -50,48 +50,84 @@ class _Stack:
         return f"{file}:{self.frame.line}" + (f" in {self.frame.name}" if self.frame.name else "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Seconds between the last step and the signal, those of a usual step, and the counter of the last step."""
+
+    seconds: float | None = None
+    usual: float | None = None
+    step: int | None = None
+
+    @property
+    def is_still(self) -> bool:
+        """The run stood before it was stopped."""
+        most = max(STILL_S, STILL_STEPS * (self.usual or 0.0))
+        return self.seconds is not None and self.seconds > most
+
+    @property
+    def is_usual(self) -> bool:
+        """Steps went on until the run was stopped."""
+        if self.seconds is None or self.usual is None:
+            return False
+        return self.seconds <= GOING_STEPS * self.usual + GOING_S
+
+
 def read_interruption(incident: LogIncident) -> Finding | None:
     """Finding about a run that a person stopped, or None where nobody did."""
     lines = _interrupts(incident)
     if not lines:
         return None
     first = lines[0]
-    pause, usual, step = _pause_before(incident, first)
+    pause = _pause_before(incident, first)
     stacks = _stacks(incident)
     groups = Counter(s.place for s in stacks)
     odd = _odd_one(stacks, groups)
-    still = pause is not None and pause > max(STILL_S, STILL_STEPS * (usual or 0.0))
-    going = (
-        pause is not None
-        and usual is not None
-        and pause <= GOING_STEPS * usual + GOING_S
-        and odd is None
-    )
-    title = "the run was stopped by hand (SIGINT, Ctrl-C)"
-    title += f" after step {step}" if step is not None else ""
-    if still and pause is not None:
-        title += f", {_duration(pause)} after its last step: it stood still before"
-    elif going:
-        title += " while its steps went on as before"
-    title += _describe_stacks(stacks, groups, odd)
+    going = pause.is_usual and odd is None
     deaf = _count_deaf(incident, first)
+    title = f"{_tell_pause(pause, going)}{_describe_stacks(stacks, groups, odd)}"
     if deaf:
         title += f"; {deaf} process{'es' if deaf > 1 else ''} did not even answer the signal and stood outside Python"
     if odd is None and not going:
         title += "; the interrupt ended it and is not why it stood still: that is not in these logs"
-    evidence = [first, *([odd.line] if odd else []), *(s.line for s in stacks if s is not odd)]
-    return Finding(
+    others = [s for s in stacks if s is not odd]
+    told = [first, *(s.line for s in ([odd] if odd is not None else []) + others)]
+    found = Finding(
         kind="run.interrupted",
         title=title,
-        level=Level.CAUSE if going else Level.FAILURE if odd else Level.SYMPTOM,
-        category=Category.SCHEDULER if going else _category(odd) if odd else None,
-        confidence=Confidence.LIKELY if going or odd else Confidence.POSSIBLE,
-        evidence=tuple(line.evidence() for line in evidence[:4]),
-        rank=odd.rank if odd else None,
+        level=Level.SYMPTOM,
+        category=None,
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(line.evidence() for line in told[:4]),
         time=first.time,
-        page=PAGE_BY_HAND if going else PAGE,
-        facts={"pause_s": pause, "step": step, "survived": False},
+        page=PAGE,
+        facts={"pause_s": pause.seconds, "step": pause.step, "survived": False},
     )
+    if going:
+        return replace(
+            found,
+            level=Level.CAUSE,
+            category=Category.SCHEDULER,
+            confidence=Confidence.LIKELY,
+            page=PAGE_BY_HAND,
+        )
+    if odd is not None:
+        return replace(
+            found,
+            level=Level.FAILURE,
+            category=_category(odd),
+            confidence=Confidence.LIKELY,
+            rank=odd.rank,
+        )
+    return found
+
+
+def _tell_pause(pause: _Pause, going: bool) -> str:
+    """That somebody stopped the run, and how long after which step."""
+    title = "the run was stopped by hand (SIGINT, Ctrl-C)"
+    title += f" after step {pause.step}" if pause.step is not None else ""
+    if pause.seconds is not None and pause.is_still:
+        return title + f", {_duration(pause.seconds)} after its last step: it stood still before"
+    return title + (" while its steps went on as before" if going else "")
 
 
 def _interrupts(incident: LogIncident) -> list[Line]:
@@ -102,14 +138,11 @@ def _interrupts(incident: LogIncident) -> list[Line]:
     return sorted(live, key=lambda line: (line.file, line.number))
 
 
-def _pause_before(
-    incident: LogIncident, line: Line
-) -> tuple[float | None, float | None, int | None]:
-    """(seconds between the last step and `line`, seconds of a usual step, counter of the last step)."""
+def _pause_before(incident: LogIncident, line: Line) -> _Pause:
     reader = incident.progress[line.file]
     steps = [p for p in islice(reader.before(line.number), 4 * STEPS_LOOKED_AT) if p.training]
     if not steps:
-        return None, None, None
+        return _Pause()
     counter = next((p.counter for p in steps if p.counter is not None), None)
     stamps = [t for p in steps[:STEPS_LOOKED_AT] if (t := reader.line(p).time) is not None]
     when = line.time or next((t for t in _later_times(incident, line)), None)
@@ -117,7 +150,7 @@ def _pause_before(
     if len(stamps) >= 3:
         usual = median(a - b for a, b in pairwise(stamps))
     pause = when - stamps[0] if when is not None and stamps and when >= stamps[0] else None
-    return pause, usual, counter
+    return _Pause(pause, usual, counter)
 
 
 def _count_deaf(incident: LogIncident, line: Line) -> int:

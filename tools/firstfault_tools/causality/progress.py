@@ -350,21 +350,30 @@ def read_progress(number: int, text: str) -> Progress | None:
     step = _STEP.search(text)
     if step is not None and (training or "%" in text or "/" in text):
         return Progress(number, text, int(step["step"].replace(",", "")), None, training)
-    epoch = "train_runtime" not in text and _EPOCH.search(text) is not None
-    if training and (_DICT.search(text) or step is not None or epoch):
-        return Progress(number, text, None, None, True)
-    if training and _KERAS.search(text) is not None:
-        # counts batches within the epoch, from the start again in each
+    if training and (step is not None or _is_metric_row(text)):
         return Progress(number, text, None, None, True)
     tick = _TICK.search(text)
     if tick is not None:
         return Progress(number, text, int(tick["tick"] or tick["row"] or tick["epoch"]), None, True)
+    return _read_count(number, text)
+
+
+def _is_metric_row(text: str) -> bool:
+    """A row of numbers of training; Keras counts batches within the epoch, from the start again in each."""
+    if _DICT.search(text) is not None or _KERAS.search(text) is not None:
+        return True
+    return "train_runtime" not in text and _EPOCH.search(text) is not None
+
+
+def _read_count(number: int, text: str) -> Progress | None:
+    """Done of total, with their unit or without."""
     units = _COUNT_OF_UNITS.search(text)
     count = units or _COUNT.search(text)
-    if count is not None and int(count["total"]) > 0 and int(count["done"]) <= int(count["total"]):
-        trains = units is not None and not counts_preparation(text)
-        return Progress(number, text, int(count["done"]), int(count["total"]), trains)
-    return None
+    if count is None:
+        return None
+    done, total = int(count["done"]), int(count["total"])
+    trains = units is not None and not counts_preparation(text)
+    return Progress(number, text, done, total, trains) if total > 0 and done <= total else None
 
 
 def count_on(lines: Sequence[tuple[int, str]]) -> tuple[array[int], array[int]]:

@@ -22,6 +22,7 @@ from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.traceback import Traceback
 
 ERRNO = expression(r"\[Errno (?P<number>1|11|12|23|24)\]")
+_ERRORS = {"1": "EPERM", "11": "EAGAIN", "12": "ENOMEM", "23": "ENFILE", "24": "EMFILE"}
 _OBJECTS = (
     ("memory map (mmap)", "memory maps (mmap)", expression(r"mmap\.mmap\(|\bmemmap\(|\bmmap\(|mmap_mode|memory_map\(|/memmap\.py")),
     ("shared-memory segment", "shared-memory segments", expression(r"shm_open|SharedMemory\(")),
@@ -68,57 +69,59 @@ def explain_refusal(incident: LogIncident, finding: Finding) -> Finding:
     """A refusal told as a limit of the number of objects, where calls alike went well before it."""
     place = finding.evidence[0] if finding.evidence else None
     code = ERRNO.search(place.text) if place is not None else None
-    stack = next(
-        (
-            t
-            for t in incident.tracebacks
-            if place is not None and (t.line.file, t.line.number) == (place.file, place.line)
-        ),
-        None,
-    )
+    stack = _stack_at(incident, place) if place is not None else None
     if place is None or code is None or stack is None or not stack.frames:
         return finding
     digest = incident.digest_of(place.file)
     objects = _name_object(digest, stack)
-    if objects is None:
-        return finding
     alike = _count_alike(digest, stack.start)
     readable = _find_readable(digest, place.line)
-    if alike is None and readable is None:
+    if objects is None or (alike is None and readable is None):
         return finding
     one, many = objects
-    words = {"1": "EPERM", "11": "EAGAIN", "12": "ENOMEM", "23": "ENFILE", "24": "EMFILE"}
-    said = f"{words[code['number']]} on the next {one}"
+    said = f"{_ERRORS[code['number']]} on the next {one}"
     after = (
         f" after at least {alike[0]} like «{' '.join(alike[1][1].split())[-100:]}» had gone well"
         if alike
         else ""
     )
     checked = ", and the pasted check shows that the file itself can be read" if readable else ""
-    system = next((m for _, t in digest.kept[-4000:] if (m := _NETWORK.search(t))), None)
-    whose = f"the client of the file system ({system['name']}), " if system is not None else ""
-    counts = next(((r, m) for r in digest.kept[-4000:] if (m := _MAPS.search(r[1]))), None)
-    limits = (
-        f"{whose}the kernel (vm.max_map_count) or the container"
-        if "map" in one
-        else f"{whose}ulimit -n / -u, the pids cgroup or the container"
-    )
-    kernel = f"; vm.max_map_count is {counts[1]['value']}" if counts and "map" in one else ""
-    quoted = [*finding.evidence[:2]]
-    for row in (alike[1] if alike else None, readable, counts[0] if counts and kernel else None):
-        if row is not None:
-            quoted.append(quote_line(digest.file, row[0], row[1]))
+    limits, shown = _name_limits(digest, "map" in one)
+    rows = (alike[1] if alike else None, readable, shown)
+    quoted = (quote_line(digest.file, row[0], row[1]) for row in rows if row is not None)
     return replace(
         finding,
         title=f"a limit on the number of {many} of one process is reached: {said}{after}{checked}; not access rights "
-        f"nor a broken file; the limit is that of {limits}{kernel}: map or open fewer at once (merge files, read "
+        f"nor a broken file; the limit is that of {limits}: map or open fewer at once (merge files, read "
         "without mmap) or raise it",
         level=Level.CAUSE,
         category=Category.ENVIRONMENT,
         confidence=Confidence.LIKELY,
-        evidence=tuple(quoted),
+        evidence=(*finding.evidence[:2], *quoted),
         page="file-and-process-limits",
     )
+
+
+def _stack_at(incident: LogIncident, place: Evidence) -> Traceback | None:
+    """The stack that a line ends."""
+    stacks = incident.tracebacks
+    return next(
+        (t for t in stacks if (t.line.file, t.line.number) == (place.file, place.line)), None
+    )
+
+
+def _name_limits(digest: FileDigest, maps: bool) -> tuple[str, tuple[int, str] | None]:
+    """Whose limit it may be, by the file system that the log names, and the line that shows the value for maps."""
+    rows = digest.kept[-4000:]
+    system = next((m for _, t in rows if (m := _NETWORK.search(t))), None)
+    whose = f"the client of the file system ({system['name']}), " if system is not None else ""
+    if not maps:
+        return f"{whose}ulimit -n / -u, the pids cgroup or the container", None
+    limits = f"{whose}the kernel (vm.max_map_count) or the container"
+    shown = next(((r, m) for r in rows if (m := _MAPS.search(r[1]))), None)
+    if shown is None:
+        return limits, None
+    return f"{limits}; vm.max_map_count is {shown[1]['value']}", shown[0]
 
 
 def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
@@ -126,31 +129,10 @@ def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
 
     Where a write failed, also the file that it left cut short.
     """
-    full = "full" in finding.kind
     for digest in incident.digests:
         rows = [r for r in digest.kept[-4000:] if len(r[1]) < 200]
-        words, quoted = "", list[tuple[int, str]]()
-        if "library-old" in finding.kind:
-            words, quoted = _read_libraries(finding, rows)
-        elif full:
-            words, quoted = _read_quota(rows)
-        for (_, asked), row in pairwise(rows) if not words else ():
-            if "IUse%" in asked and (used := _INODES.search(row[1])) and full:
-                words = f"; the inodes of the file system are used up (df -i: {used['share']}%), its bytes are not: too many small files"
-            elif (shown := _LIMIT_ROW.match(row[1])) and _LIMITED[shown["flag"]] in finding.kind:
-                unit = " kB" if shown["flag"] == "l" else ""
-                words = f"; the limit there is {shown['value']}{unit}, as `ulimit {shown['option']}` shows"
-            elif (limit := _LIMIT.search(asked)) and (value := _VALUE.match(row[1])):
-                fits = (
-                    "files" in finding.kind if limit["flag"] == "n" else "process" in finding.kind
-                )
-                words = (
-                    f"; the limit there is {value['value']}, as `{limit[0]}` shows" if fits else ""
-                )
-            if words:
-                quoted = [row]
-                break
-        if full and (cut := _find_cut_file(rows)):
+        words, quoted = _read_pasted(finding, rows)
+        if _is_full(finding) and (cut := _find_cut_file(rows)):
             words, quoted = words + cut[0], [*quoted, *cut[1]]
         if words:
             told = tuple(Evidence(digest.file, n, text.strip()) for n, text in quoted)
@@ -158,6 +140,43 @@ def name_pasted_limit(incident: LogIncident, finding: Finding) -> Finding:
                 finding, title=finding.title + words, evidence=(*finding.evidence, *told)
             )
     return finding
+
+
+def _is_full(finding: Finding) -> bool:
+    return "full" in finding.kind
+
+
+def _read_pasted(
+    finding: Finding, rows: Sequence[tuple[int, str]]
+) -> tuple[str, list[tuple[int, str]]]:
+    """What the first table or answer of a command says of the limit, and its lines."""
+    words, quoted = "", list[tuple[int, str]]()
+    if "library-old" in finding.kind:
+        words, quoted = _read_libraries(finding, rows)
+    elif _is_full(finding):
+        words, quoted = _read_quota(rows)
+    if words:
+        return words, quoted
+    for (_, asked), row in pairwise(rows):
+        words = _tell_limit(finding, asked, row[1])
+        if words:
+            return words, [row]
+    return "", []
+
+
+def _tell_limit(finding: Finding, asked: str, text: str) -> str:
+    """The limit in the row below a heading or a command."""
+    if _is_full(finding) and "IUse%" in asked and (used := _INODES.search(text)):
+        return f"; the inodes of the file system are used up (df -i: {used['share']}%), its bytes are not: too many small files"
+    shown = _LIMIT_ROW.match(text)
+    if shown is not None and _LIMITED[shown["flag"]] in finding.kind:
+        unit = " kB" if shown["flag"] == "l" else ""
+        return f"; the limit there is {shown['value']}{unit}, as `ulimit {shown['option']}` shows"
+    limit, value = _LIMIT.search(asked), _VALUE.match(text)
+    if limit is None or value is None:
+        return ""
+    fits = "files" in finding.kind if limit["flag"] == "n" else "process" in finding.kind
+    return f"; the limit there is {value['value']}, as `{limit[0]}` shows" if fits else ""
 
 
 def _read_quota(rows: Sequence[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:

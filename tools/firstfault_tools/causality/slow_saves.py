@@ -77,26 +77,20 @@ def _read_save(incident: LogIncident, absent: Finding) -> Finding | None:
     seconds = sum(w.seconds or 0 for w in timed)
     if len(writes) < LEAST_WRITES or seconds < LEAST_S or _is_over(writes[-1], spoken):
         return None
-    sized = [w for w in timed if w.mb]
-    rate = sum(w.mb or 0 for w in sized) / sum(w.seconds or 0 for w in sized) if sized else None
+    rate = _rate_of(timed)
     if rate is not None and rate >= SLOW_MBS:
         return None
     last = writes[-1]
     path = next((m[0] for x in reversed(spoken) if _SAVES.search(x.message) and (m := _PATH.search(x.message))), "")  # fmt: skip
     mount = _find_mount(incident, path)
-    words = [f"rank {absent.rank} was still writing its checkpoint"]
-    words += [f" to {path}"] if path else []
-    words += [f" ({mount[0]})"] if mount else []
-    words += (
-        [f" at {rate:.1f} MB/s"] if rate is not None else [f", {seconds / len(timed):.0f} s a part"]
-    )
-    words += (
-        [f" (part {last.count[0]} of {last.count[1]} after {seconds:.0f} s)"] if last.count else []
-    )
-    words += [" when the wait of the others ran out: the bandwidth of the storage holds it up, and the collective is only where they waited"]  # fmt: skip
+    to = f" to {path}" if path else ""
+    where = f" ({mount[0]})" if mount else ""
+    pace = f" at {rate:.1f} MB/s" if rate is not None else f", {seconds / len(timed):.0f} s a part"
+    part = f" (part {last.count[0]} of {last.count[1]} after {seconds:.0f} s)" if last.count else ""
     return Finding(
         kind="storage.slow_save",
-        title="".join(words),
+        title=f"rank {absent.rank} was still writing its checkpoint{to}{where}{pace}{part} when the wait of the others ran out: "
+        "the bandwidth of the storage holds it up, and the collective is only where they waited",
         level=Level.CAUSE,
         category=Category.CHECKPOINT,
         evidence=(last.line.evidence(), writes[0].line.evidence(), *((mount[1],) if mount else ()), *absent.evidence[:1]),
@@ -106,6 +100,14 @@ def _read_save(incident: LogIncident, absent: Finding) -> Finding | None:
         page="checkpoint-slow",
         strength=Strength(Together.SERIES),
     )  # fmt: skip
+
+
+def _rate_of(timed: Sequence[_Write]) -> float | None:
+    """MB/s over all writes that tell their size."""
+    sized = [w for w in timed if w.mb]
+    if not sized:
+        return None
+    return sum(w.mb or 0 for w in sized) / sum(w.seconds or 0 for w in sized)
 
 
 def _spoken(incident: LogIncident, absent: Finding) -> Iterator[Line]:

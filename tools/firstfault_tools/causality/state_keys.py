@@ -235,25 +235,27 @@ def _common_prefix(missing: Sequence[str], extra: Sequence[str]) -> tuple[str, s
     """(prefix, side that carries it), or two empty strings."""
     for long, short, side in ((missing, extra, "model"), (extra, missing, "file")):
         match = re.match(r"(?:\w{1,80}\.){1,3}", long[0])
-        if match is None:
-            continue
-        parts = match[0].split(".")[:-1]
+        parts = match[0].split(".")[:-1] if match is not None else []
         for count in range(1, len(parts) + 1):
             prefix = ".".join(parts[:count]) + "."
-            bare = {k.removeprefix(prefix) for k in long if k.startswith(prefix)}
-            alike = sum(1 for key in short if key in bare)
-            known = prefix in _WRAPPERS and all(k.startswith(prefix) for k in long)
-            apart = not any(key.startswith(prefix) for key in short)
-            if apart and (alike >= max(1, min(len(short), len(long)) // 2) or (known and alike)):
-                return prefix, side
-            if (
-                known
-                and apart
-                and prefix != "model."
-                and {_stem(k) for k in bare} & {_stem(k) for k in short}
-            ):
+            if _makes_alike(prefix, long, short):
                 return prefix, side
     return "", ""
+
+
+def _makes_alike(prefix: str, long: Sequence[str], short: Sequence[str]) -> bool:
+    """Without the prefix, which the short side lacks, the keys of both are the same; of a known wrapper some are enough."""
+    if any(key.startswith(prefix) for key in short):
+        return False
+    bare = {k.removeprefix(prefix) for k in long if k.startswith(prefix)}
+    alike = sum(1 for key in short if key in bare)
+    if alike >= max(1, min(len(short), len(long)) // 2):
+        return True
+    if prefix not in _WRAPPERS or not all(k.startswith(prefix) for k in long):
+        return False
+    if alike:
+        return True
+    return prefix != "model." and not {_stem(k) for k in bare}.isdisjoint(map(_stem, short))
 
 
 def _stem(key: str) -> str:

@@ -407,38 +407,43 @@ def _place_crash(incident: LogIncident, finding: Finding, trained: bool) -> Find
             )
         if finding.has(FindingRole.ABORT):
             return finding
-        frames = [m for text in rows[min(at, STACK_LINES) :] if (m := _CRASH_FRAME.search(text))]
-        own = [m for m in frames if not m["path"].startswith("<frozen importlib")]
-        if not own:
-            native = (
-                m for text in rows[min(at, STACK_LINES) :] if (m := _NATIVE_FRAME.search(text))
-            )
-            library = next((m["lib"] for m in native if not _SYSTEM_LIBRARY.search(m["lib"])), None)
-            if library is not None and not finding.says(library):
-                return replace(
-                    finding,
-                    category=Category.ENVIRONMENT if _PLUGIN.search(library) else finding.category,
-                    title=f"{finding.title}; the first library of the native stack is {library}"
-                    + (
-                        ", a plugin or transport that NCCL or MPI loads: its version does not fit theirs"
-                        if _PLUGIN.search(library)
-                        else ""
-                    ),
-                )
-            continue
-        inside = _PACKAGE.search(own[0]["path"])
-        if own[0] is not frames[0] and own[0]["name"] == "<module>" and inside:
-            return replace(
-                finding,
-                category=Category.ENVIRONMENT,
-                title=f"the process crashed (segmentation fault) while it imported {inside[1]}, before any of its own code ran: "
-                f"the native library of {inside[1]} does not fit the others in the process (versions, or two that bring "
-                "the same library; sometimes the order of the imports decides)",
-            )
-        place = f"{own[0]['name']} ({own[0]['path'].rsplit('/', 1)[-1]}:{own[0]['line']})"
-        of = f" of {inside[1]}" if inside else ""
-        return replace(finding, title=f"{finding.title}; the thread stood in {place}{of}")
+        placed = _name_frame(finding, rows[min(at, STACK_LINES) :])
+        if placed is not None:
+            return placed
     return replace(finding, category=None) if trained and not shown else finding
+
+
+def _name_frame(finding: Finding, rows: Sequence[str]) -> Finding | None:
+    """The crash with the innermost frame of Python in the rows, else with the first library."""
+    frames = [m for text in rows if (m := _CRASH_FRAME.search(text))]
+    own = next((m for m in frames if not m["path"].startswith("<frozen importlib")), None)
+    if own is None:
+        return _name_library(finding, rows)
+    inside = _PACKAGE.search(own["path"])
+    if inside and own is not frames[0] and own["name"] == "<module>":
+        return replace(
+            finding,
+            category=Category.ENVIRONMENT,
+            title=f"the process crashed (segmentation fault) while it imported {inside[1]}, before any of its own code ran: "
+            f"the native library of {inside[1]} does not fit the others in the process (versions, or two that bring "
+            "the same library; sometimes the order of the imports decides)",
+        )
+    place = f"{own['name']} ({own['path'].rsplit('/', 1)[-1]}:{own['line']})"
+    of = f" of {inside[1]}" if inside else ""
+    return replace(finding, title=f"{finding.title}; the thread stood in {place}{of}")
+
+
+def _name_library(finding: Finding, rows: Sequence[str]) -> Finding | None:
+    """The crash with the first library of the native stack that is not the system's."""
+    native = (m["lib"] for text in rows if (m := _NATIVE_FRAME.search(text)))
+    library = next((lib for lib in native if not _SYSTEM_LIBRARY.search(lib)), None)
+    if library is None or finding.says(library):
+        return None
+    title = f"{finding.title}; the first library of the native stack is {library}"
+    if not _PLUGIN.search(library):
+        return replace(finding, title=title)
+    title += ", a plugin or transport that NCCL or MPI loads: its version does not fit theirs"
+    return replace(finding, category=Category.ENVIRONMENT, title=title)
 
 
 def _left_by_attempt(port: Finding, findings: Sequence[Finding]) -> bool:

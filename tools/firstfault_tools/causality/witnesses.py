@@ -237,32 +237,16 @@ def _from_hits(
     rank: int | None,
     survived: bool,
 ) -> Finding:
-    values: dict[str, object] = {k: v for h in reversed(hits) for k, v in h.captures.items()}
-    values.update(lead.captures)
     odd = _odd_one(incident, hits)
     if odd is not None:
         rank = odd.ranks[0] if len(odd.ranks) == 1 else None
+    ranks = _list_ranks(incident, hits)
+    values = _read_values(signature, lead, hits, ranks, rank)
+    if odd is not None:
         values.update(odd=name_ranks(odd.ranks), odd_value=odd.value, others=odd.others)
-    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
-    named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdecimal()]
-    values["who"] = name_ranks(named or ranks)
-    if len(set(named)) > 1 and "{who}" in signature.root_cause:
-        # a title that names all who report it leaves out what they differ in
-        values.update({k: "" for k in lead.captures if len({h.captures.get(k) for h in hits}) > 1})
-    values.setdefault("rank", rank if rank is not None else "")
-    values.setdefault("host", lead.line.place.host or "")
-    category = signature.category
-    title = fill_template(signature.root_cause, values)
     raised = _raised_at(incident, lead) if signature.level in (Level.CAUSE, Level.FAILURE) else None
-    origin = ""
-    if raised is not None:
-        missing_file = FindingRole.MISSING_FILE in signature.roles
-        if missing_file or (signature.level is Level.FAILURE and _speaks_of_code(signature)):
-            worker = find_worker(incident, raised) is not None
-            category = classify_traceback(raised, in_worker=worker)
-        if missing_file or category in _RAISED:
-            origin = describe_origin(incident, raised)
-            title += origin
+    category, origin = _read_origin(incident, signature, raised)
+    title = fill_template(signature.root_cause, values) + origin
     why = _explain_hit(incident, signature, lead, raised)
     if why is not None:
         title = why.complete(title, known=True)
@@ -296,6 +280,40 @@ def _from_hits(
             "explains": {str(c): weight for c, weight in signature.explains.items()},
         },
     )
+
+
+def _list_ranks(incident: LogIncident, hits: Sequence[Hit]) -> list[int]:
+    return sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
+
+
+def _read_values(
+    signature: Signature, lead: Hit, hits: list[Hit], ranks: list[int], rank: int | None
+) -> dict[str, object]:
+    """What a template of the signature is filled with: captures, first those of the leading hit, and who says it."""
+    values: dict[str, object] = {k: v for h in reversed(hits) for k, v in h.captures.items()}
+    values.update(lead.captures)
+    named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdecimal()]
+    values["who"] = name_ranks(named or ranks)
+    if len(set(named)) > 1 and "{who}" in signature.root_cause:
+        # a title that names all who report it leaves out what they differ in
+        values.update({k: "" for k in lead.captures if len({h.captures.get(k) for h in hits}) > 1})
+    values.setdefault("rank", rank if rank is not None else "")
+    values.setdefault("host", lead.line.place.host or "")
+    return values
+
+
+def _read_origin(
+    incident: LogIncident, signature: Signature, raised: Traceback | None
+) -> tuple[Category | None, str]:
+    """Category of a signature's hit, and where it was raised in words, as far as its traceback tells."""
+    if raised is None:
+        return signature.category, ""
+    category = signature.category
+    missing_file = FindingRole.MISSING_FILE in signature.roles
+    if missing_file or (signature.level is Level.FAILURE and _speaks_of_code(signature)):
+        category = classify_traceback(raised, in_worker=find_worker(incident, raised) is not None)
+    tells = missing_file or category in _RAISED
+    return category, describe_origin(incident, raised) if tells else ""
 
 
 def _explain_hit(
@@ -364,13 +382,7 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         first = next((t for t in tracebacks if t.frames), first)
     worker = find_worker(incident, first)
     category = classify_traceback(first, in_worker=worker is not None)
-    level = (
-        Level.TEARDOWN
-        if _TEARDOWN_TYPES.search(first.type)
-        else Level.SYMPTOM
-        if _SYMPTOM_TYPES.search(first.type) or category is Category.COMMUNICATION or is_echo(first)
-        else Level.FAILURE
-    )
+    level = _level_of(first, category)
     last = last_of_chain(incident.tracebacks, first)
     title = describe_traceback(incident, first, last, worker)
     why = None
@@ -382,7 +394,7 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
         title = why.complete(title, known=False)
         if category is Category.CODE_BUG and why.category is not None:
             category = why.category
-    ranks = sorted({r for h in hits if (r := rank_of(incident, h.line)) is not None})
+    ranks = _list_ranks(incident, hits)
     if len(ranks) > 1:
         title += f"; raised alike by {name_ranks(ranks)}"
     return Finding(
@@ -403,6 +415,13 @@ def _from_tracebacks(incident: LogIncident, tracebacks: list[Traceback]) -> Find
             "starts_at": first_place(incident, lead.line)[2],
         },
     )
+
+
+def _level_of(raised: Traceback, category: Category | None) -> Level:
+    if _TEARDOWN_TYPES.search(raised.type):
+        return Level.TEARDOWN
+    passed_on = _SYMPTOM_TYPES.search(raised.type) or category is Category.COMMUNICATION
+    return Level.SYMPTOM if passed_on or is_echo(raised) else Level.FAILURE
 
 
 def exit_findings(incident: LogIncident) -> list[Finding]:

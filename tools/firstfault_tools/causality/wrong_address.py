@@ -7,7 +7,7 @@ so that a kernel of an extension runs on GPU 0 with pointers of another GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
@@ -23,7 +23,7 @@ from firstfault_tools.findings import (
     Strength,
     Together,
 )
-from firstfault_tools.log.digest import Line
+from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
 MOST_INDEX = 2**31 - 1
@@ -86,24 +86,8 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
     for number, text in islice(digest.kept, MOST_LINES):
         if number > place.line:
             break
-        if len(text) > 1000 or not (", " in text or "=" in text):
-            continue
-        if (told := _COUNT.search(text)) is not None and int(told["count"]) > MOST_INDEX:
-            line = make_line(digest.file, number, text, digest.year)
-            best = (int(told["count"]), "", told["name"], line)
-        for match in _SHAPE.finditer(text):
-            sizes = [int(s) for s in match["sizes"].split(",")]
-            count = prod(sizes)
-            if (
-                count <= MOST_INDEX
-                or count > MOST_INDEX**2
-                or max(sizes) > MOST_INDEX
-                or 0 in sizes
-            ):
-                continue
-            name = match["name"] or ""
-            name = "" if name.lower() in _NOT_NAME else name
-            best = (count, name, " x ".join(map(str, sizes)), make_line(digest.file, number, text, digest.year))  # fmt: skip
+        for oversize in _read_oversizes(text):
+            best = (*oversize, make_line(digest.file, number, text, digest.year))
     if best is None:
         return None
     count, name, printed, line = best
@@ -117,6 +101,21 @@ def _find_oversize(incident: LogIncident, fault: Finding) -> Finding | None:
         "chunks), or use a version whose kernel has 64-bit indices",
         [line],
     )
+
+
+def _read_oversizes(text: str) -> Iterator[tuple[int, str, str]]:
+    """(elements, name, shape as printed) of what is too large for the index; of a bare count its name as printed."""
+    if len(text) > 1000 or not (", " in text or "=" in text):
+        return
+    told = _COUNT.search(text)
+    if told is not None and int(told["count"]) > MOST_INDEX:
+        yield int(told["count"]), "", told["name"]
+    for match in _SHAPE.finditer(text):
+        sizes = [int(s) for s in match["sizes"].split(",")]
+        if MOST_INDEX < prod(sizes) <= MOST_INDEX**2 and max(sizes) <= MOST_INDEX:
+            name = match["name"] or ""
+            name = "" if name.lower() in _NOT_NAME else name
+            yield prod(sizes), name, " x ".join(map(str, sizes))
 
 
 def _outcome(fault: Finding) -> str:
@@ -179,29 +178,11 @@ def _find_other_device(incident: LogIncident, fault: Finding) -> Finding | None:
 
 def _find_unset_device(incident: LogIncident, fault: Finding) -> Finding | None:
     """Source that places tensors by local rank and never calls set_device; a rank that is not on GPU 0 failed."""
-    if not fault.rank:
+    row = _placed_by_rank(incident) if fault.rank else None
+    if row is None or _in_traceback(incident, row[0].file, row[1]):
         return None
-    rows = [(d, n, t) for d, n, t in incident.lines_with(_WORDS) if _PER_RANK.search(t[:500])]
-    rows = [r for r in rows if '"' in r[2] or "'" in r[2] or "=" in r[2]]
-    if not rows or any(True for _ in incident.lines_with(_CHOOSES)):
-        return None
-    # only source that shows the set-up as well says what is not called; frames of a traceback do not
-    starts = {(d.file, n) for d, n, _ in incident.lines_with(("init_process_group(",))}
-    rows = [
-        r for r in rows if any(r[0].file == f and abs(r[1] - n) <= SOURCE_LINES for f, n in starts)
-    ]
-    if not rows or _in_traceback(incident, rows[0][0].file, rows[0][1]):
-        return None
-    digest, number, text = rows[0]
-    lines = [make_line(digest.file, number, text, digest.year)]
-    own = next(
-        (
-            make_line(d.file, n, t, d.year)
-            for d, n, t in incident.lines_with(("kernel", "ext", "riton", "used", ".ops"))
-            if _OWN_KERNEL.search(t[:500]) and 'File "' not in t
-        ),
-        None,
-    )
+    digest, number, text = row
+    own = _own_kernel(incident)
     kernel = (
         "a kernel of an extension (custom or fused)"
         if own is None
@@ -215,8 +196,36 @@ def _find_unset_device(incident: LogIncident, fault: Finding) -> Finding | None:
         f"torch.cuda.set_device(local_rank): {kernel} is launched on the current device, which is still the default cuda:0 "
         f"(GPU 0), with pointers of another GPU, hence the illegal memory access of rank {fault.rank}{more}; set the device "
         "before the first tensor and the process group, and guard the device in the extension (CUDAGuard)",
-        [*lines, *([own] if own else []), *([seen[1]] if seen else [])],
+        [
+            make_line(digest.file, number, text, digest.year),
+            *([own] if own else []),
+            *([seen[1]] if seen else []),
+        ],
     )
+
+
+def _placed_by_rank(incident: LogIncident) -> tuple[FileDigest, int, str] | None:
+    """The first line of source that places by rank, beside the set-up, where nothing chooses a device."""
+    rows = [(d, n, t) for d, n, t in incident.lines_with(_WORDS) if _PER_RANK.search(t[:500])]
+    rows = [r for r in rows if '"' in r[2] or "'" in r[2] or "=" in r[2]]
+    if not rows or any(True for _ in incident.lines_with(_CHOOSES)):
+        return None
+    # only source that shows the set-up as well says what is not called; frames of a traceback do not
+    starts = {(d.file, n) for d, n, _ in incident.lines_with(("init_process_group(",))}
+    beside = (
+        (d, n, t)
+        for d, n, t in rows
+        if any(d.file == file and abs(n - start) <= SOURCE_LINES for file, start in starts)
+    )
+    return next(beside, None)
+
+
+def _own_kernel(incident: LogIncident) -> Line | None:
+    """A line that names a kernel which is not PyTorch's."""
+    for digest, number, text in incident.lines_with(("kernel", "ext", "riton", "used", ".ops")):
+        if _OWN_KERNEL.search(text[:500]) and 'File "' not in text:
+            return make_line(digest.file, number, text, digest.year)
+    return None
 
 
 def _in_traceback(incident: LogIncident, file: str, number: int) -> bool:

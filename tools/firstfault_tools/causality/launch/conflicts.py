@@ -63,23 +63,25 @@ _TAGGED = expression(r"^\[\d+,(?:mpirank:)?\d+,(?P<place>[A-Za-z][\w.-]*)\]")
 
 def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list[Finding]:
     """What is wrong with the launch commands of a job whose nodes did not meet."""
-    if incident.trained:
-        unused = find_unused_nodes(incident)
-        return [unused] if unused is not None else []
-    crowded = find_crowded(incident)
-    if crowded is not None:
-        return [crowded]
+    found = (
+        find_unused_nodes(incident)
+        if incident.trained
+        else find_crowded(incident) or _find_conflict(incident, findings)
+    )
+    return [found] if found is not None else []
+
+
+def _find_conflict(incident: LogIncident, findings: Sequence[Finding]) -> Finding | None:
+    """A command that can never work; where nodes did not meet, commands of theirs that do not fit each other."""
     homes = find_homes(incident)
     every = [*read_commands(incident, homes), *read_configs(incident)]
     wrong = _impossible(every)
-    if wrong is not None:
-        return [wrong]
-    if not find_unmet(findings):
-        return []
+    if wrong is not None or not find_unmet(findings):
+        return wrong
     commands = [c for c in every if c.nodes > 1]
     told = read_told(incident, homes)
     exports = [c for c in read_exports(incident, homes) if c.nodes > 1]
-    found = (
+    return (
         _own_ports(incident)
         or _launched_twice(incident, homes, findings)
         or _unread_rank(exports, commands)
@@ -93,7 +95,6 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
         or _differ(exports)
         or _differ(told)
     )
-    return [found] if found is not None else []
 
 
 def _own_ports(incident: LogIncident) -> Finding | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
@@ -64,46 +66,60 @@ def find_crowded(incident: LogIncident) -> Finding | None:
         for d, n, t in islice(incident.lines_with(words), MOST_COMMANDS)
         if _ORDINAL.search(t[:1000])
     ]
-    if not failed:
+    tasks, gpus = _read_counts(incident) if failed else (None, None)
+    if tasks is None or gpus is None or not 0 < gpus.number < tasks.number:
         return None
-    tasks: tuple[int, Line] | None = None
-    gpus: tuple[int, Line] | None = None
-    marks = (
-        "per-node",
-        "per_node",
-        "-ppn",
-        "gres",
-        "VISIBLE_DEVICES",
-        "gpu",
-        "GPU",
-        "device_count",
+    over = (
+        f"{gpus.number}-{tasks.number - 1}" if tasks.number - gpus.number > 1 else f"{gpus.number}"
     )
-    for digest, number, text in islice(incident.lines_with(marks), 20 * MOST_COMMANDS):
-        line = make_line(digest.file, number, text, digest.year)
-        if (asked := _PER_NODE.search(text[:2000])) is not None and not text.lstrip().startswith(
-            "# "
-        ):
-            count = int(next(g for g in asked.groups() if g)[:4])
-            tasks = max(tasks or (0, line), (count, line), key=lambda pair: pair[0])
-        for match in _GPUS.finditer(text[:2000]):
-            value = next(g for g in match.groups() if g)
-            count = (
-                value.count(",") + 1 if match["visible"] else int(value[:4]) + bool(match["last"])
-            )
-            gpus = max(gpus or (0, line), (count, line), key=lambda pair: pair[0])
-    if tasks is None or gpus is None or not 0 < gpus[0] < tasks[0]:
-        return None
-    over = f"{gpus[0]}-{tasks[0] - 1}" if tasks[0] - gpus[0] > 1 else f"{gpus[0]}"
-    told = sorted({line.place.task for line in failed} - {None}, key=int)  # type: ignore[arg-type]
+    told = sorted({line.place.task for line in failed if line.place.task is not None})
     who = f" (tasks {', '.join(map(str, told[:12]))})" if told else ""
+    quoted = [failed[0], tasks.line, gpus.line]
     found = describe_launch(
         "commands",
-        f"{tasks[0]} processes are started on each node and it has {gpus[0]} GPUs: each takes its local rank as its device "
+        f"{tasks.number} processes are started on each node and it has {gpus.number} GPUs: each takes its local rank as its device "
         f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'; start one "
-        f"process for each GPU ({gpus[0]} tasks per node), or map local ranks to devices modulo {gpus[0]}",
-        [failed[0], tasks[1], gpus[1]],
+        f"process for each GPU ({gpus.number} tasks per node), or map local ranks to devices modulo {gpus.number}",
+        quoted,
     )
-    first = min(
-        line.number for line in (failed[0], tasks[1], gpus[1]) if line.file == failed[0].file
-    )
+    first = min(line.number for line in quoted if line.file == failed[0].file)
     return replace(found, facts={**found.facts, "starts_at": first})
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A number that a line tells."""
+
+    number: int
+    line: Line
+
+
+_MARKS = ("per-node", "per_node", "-ppn", "gres", "VISIBLE_DEVICES", "gpu", "GPU", "device_count")
+
+
+def _read_counts(incident: LogIncident) -> tuple[_Count | None, _Count | None]:
+    """Processes that are asked for on each node, and GPUs that a node has."""
+    tasks: list[_Count] = []
+    gpus: list[_Count] = []
+    for digest, number, text in islice(incident.lines_with(_MARKS), 20 * MOST_COMMANDS):
+        line = make_line(digest.file, number, text, digest.year)
+        asked = _PER_NODE.search(text[:2000])
+        if asked is not None and not text.lstrip().startswith("# "):
+            tasks.append(_Count(int(_first_group(asked)[:4]), line))
+        for told in _GPUS.finditer(text[:2000]):
+            gpus.append(_Count(_count_gpus(told), line))
+    return _highest(tasks), _highest(gpus)
+
+
+def _highest(counts: Sequence[_Count]) -> _Count | None:
+    return max(counts, key=lambda c: c.number, default=None)
+
+
+def _count_gpus(told: re.Match[str]) -> int:
+    """A list of devices has one more than commas, and counting to the last one begins at 0."""
+    value = _first_group(told)
+    return value.count(",") + 1 if told["visible"] else int(value[:4]) + bool(told["last"])
+
+
+def _first_group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group)

@@ -140,6 +140,19 @@ class _Node:
     started: Line | None = None
     last: Line | None = None
 
+    def has_started(self, by: float) -> bool:
+        """Its launcher ran before that time."""
+        return self.started is not None and (self.started.time or 0) < by
+
+    def last_work(self, by: float) -> tuple[str, Line] | None:
+        """What it was at, shortly before that time."""
+        near = [w for w in self.doing if by - LONGEST_WAIT_S < (w[1].time or 0) < by + 1]
+        return near[-1] if near else None
+
+    def works_after(self, time: float) -> bool:
+        """It goes on with such work."""
+        return any((line.time or 0) >= time for _, line in self.doing)
+
 
 def _read_nodes(
     incident: LogIncident, failed: Sequence[Finding]
@@ -177,22 +190,15 @@ def find_late(incident: LogIncident, failed: Sequence[Finding]) -> Finding | Non
         return None
     first = min(victims.values(), key=lambda v: v.time or 0.0)
     gave_up = first.time or 0.0
-    files = {digest.file for digest in incident.digests}
+    # unlabelled lines between labelled ones are anybody's
+    mixed = {v.file for v in victims.values()} & {digest.file for digest in incident.digests}
     for place, node in nodes.items():
-        # unlabelled lines between labelled ones are anybody's
-        if place in files and any(v.file == place for v in victims.values()):
+        if place in mixed or place in victims or node.has_started(gave_up):
             continue
-        if place in victims or (node.started is not None and (node.started.time or 0) < gave_up):
-            continue
-        busy = [
-            (w, b) for w, b in node.doing if gave_up - LONGEST_WAIT_S < (b.time or 0) < gave_up + 1
-        ]
-        later = [b for _, b in node.doing if (b.time or 0) >= gave_up]
-        if not busy or (
-            node.started is None and not later and len(nodes) > 2 and not _is_master(place)
-        ):
-            continue
-        return _describe_late(place, busy[-1], node, victims, first)
+        busy = node.last_work(gave_up)
+        absent = node.started is None and not node.works_after(gave_up)
+        if busy is not None and (not absent or len(nodes) == 2 or _is_master(place)):
+            return _describe_late(place, busy, node, victims, first)
     return None
 
 

@@ -136,24 +136,32 @@ def _tell_kind(digest: FileDigest, stat: Record) -> Iterator[_Told]:
 
 def _tell_group(digest: FileDigest, rows: Sequence[Record], size: float | None) -> Iterator[_Told]:
     """The process, or the processes of one name, that hold most."""
-    latest = {(r.table, r["pid"] or r["step"]): r for r in rows if r.amount("resident")}
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for row in latest.values():
-        groups[_NUMBERED.sub("", row["command"] or row["name"] or row["step"])].append(row)
+    groups = _group_processes(rows)
     held = {name: sum(r.amount("resident") or 0 for r in own) for name, own in groups.items()}
     name = max(held, key=lambda n: held[n], default="")
     if not name or held[name] < max(HOLDS * sum(held.values()), LARGE * (size or 0) / 2, GIB):
         return
     own = sorted(groups[name], key=lambda r: -(r.amount("resident") or 0))
-    who = f"{len(own)} processes {name[:60]}" if len(own) > 1 else _call(own[0])
+    who, each = _call(own[0]), ""
+    if len(own) > 1:
+        who = f"{len(own)} processes {name[:60]}"
+        each = f" ({_gib(held[name] / len(own))} each)"
     if _LOADER.search(name):
         who += " (DataLoader workers)"
-    each = f" ({_gib(held[name] / len(own))} each)" if len(own) > 1 else ""
     words = f"{who} held {_gib(held[name])}{each}{_say_kind(own[0])}"
     share = sum(r.amount("share") or 0 for r in own)
     words += f", {share:.0f}% of the host's memory" if share >= NEARLY_ALL else ""
     quoted = _quote(digest, *(r.places["resident"] for r in own[:2]))
     yield _Told(words, quoted, share >= NEARLY_ALL)
+
+
+def _group_processes(rows: Sequence[Record]) -> dict[str, list[Record]]:
+    """The last row of each process, by the name without its number."""
+    latest = {(r.table, r["pid"] or r["step"]): r for r in rows if r.amount("resident")}
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for row in latest.values():
+        groups[_NUMBERED.sub("", row["command"] or row["name"] or row["step"])].append(row)
+    return groups
 
 
 def _call(row: Record) -> str:

@@ -362,22 +362,12 @@ def name_crowd(
     if crowd is not None and str(message.gpu) != crowd.gpu:
         return finding
     guests = crowd.title if crowd is not None else _describe_guests(message)
-    if not guests:
-        return finding
-    loading = next(
-        (
-            quote_line(d.file, n, t)
-            for d in incident.digests
-            for n, t in d.kept[:HEAD_LINES]
-            if _RESTORING.search(t[:400]) and 'File "' not in t
-        ),
-        None,
-    )
     siblings = incident.has_peers or finding.evidence[0].rank is not None or len(message.others) > 2
-    if crowd is None and not siblings:
+    if not guests or (crowd is None and not siblings):
         return finding
     if finding.rank is None and len(incident.hosts_seen) < 2 and (incident.world_size or 1) <= 8:
         finding = replace(finding, rank=message.gpu)  # who owns the crowded GPU is its victim
+    loading = _find_loading(incident)
     reason = (
         f"every rank loads the checkpoint onto GPU {message.gpu} (cuda:{message.gpu}), the device it was saved from, because it is "
         "loaded without map_location: load with map_location='cpu' or the rank's own device"
@@ -395,6 +385,15 @@ def name_crowd(
         ),
         page="oom-at-checkpoint" if loading is not None else "gpu-memory-held-by-another-process",
     )
+
+
+def _find_loading(incident: LogIncident) -> Evidence | None:
+    """The line at the head of a log by which a checkpoint is loaded."""
+    for digest in incident.digests:
+        for number, text in digest.kept[:HEAD_LINES]:
+            if _RESTORING.search(text[:400]) and 'File "' not in text:
+                return quote_line(digest.file, number, text)
+    return None
 
 
 def _describe_guests(message: OomMessage) -> str:
