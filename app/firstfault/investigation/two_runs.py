@@ -316,5 +316,5 @@ def _quote_all(
 def _quote(examination: Examination, setting: Setting, artefact: Artefact) -> Evidence | None:
     """The line that states a setting; None where it stands in a structured file."""
     digest = next((d for d in examination.logs.digests if d.file == artefact.name), None)
-    text = examination.logs.text_of(digest, setting.line) if digest is not None else None
+    text = digest.text_of(setting.line) if digest is not None else None
     return Evidence(artefact.name, setting.line, text.strip()[:600]) if text else None

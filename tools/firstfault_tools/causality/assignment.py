@@ -270,7 +270,7 @@ def _rank_of_block(incident: LogIncident, finding: Finding) -> int | None:
     ranks: set[int | None] = set()
     for evidence in finding.evidence:
         digest = next((d for d in incident.digests if d.file == evidence.file), None)
-        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        text = digest.text_of(evidence.line) if digest is not None else None
         if digest is None or text is None:
             return None
         line = make_line(digest.file, evidence.line, text, digest.year)
@@ -291,7 +291,7 @@ def _rank_of_actor(incident: LogIncident, finding: Finding) -> tuple[int | None,
     """Rank and host of the actor of whose death Ray reports: its pid and address stand above the reason."""
     for evidence in finding.evidence[:1]:
         digest = next((d for d in incident.digests if d.file == evidence.file), None)
-        text = incident.text_of(digest, evidence.line) if digest is not None else None
+        text = digest.text_of(evidence.line) if digest is not None else None
         if digest is None or text is None:
             continue
         line = make_line(digest.file, evidence.line, text, digest.year)

@@ -36,14 +36,17 @@ APART_S = 0.1
 def attribute_rank(incident: LogIncident, hits: Sequence[Hit]) -> tuple[int | None, Hit]:
     """Rank to blame for a group of hits of one signature (or None), and the hit to quote."""
     ordered = sorted(hits, key=lambda h: first_place(incident, h.line))
-    of_build = any(word in h.line.text for h in hits for word in _OF_A_BUILD)
-    builders = _builders_of(incident) if of_build else set()
-    if builders:
-        built = next((h for h in ordered if rank_of(incident, h.line) in builders), ordered[0])
-        return (builders.pop() if len(builders) == 1 else None), built
+    if any(word in h.line.text for h in hits for word in _OF_A_BUILD):
+        builders = _builders_of(incident)
+        if builders:
+            built = next((h for h in ordered if rank_of(incident, h.line) in builders), ordered[0])
+            return (builders.pop() if len(builders) == 1 else None), built
     named = [h for h in ordered if h.captures.get("rank", "").isdecimal()]
-    if named:
-        return _attribute_named(incident, named)
+    return _attribute_named(incident, named) if named else _attribute_labelled(incident, ordered)
+
+
+def _attribute_labelled(incident: LogIncident, ordered: Sequence[Hit]) -> tuple[int | None, Hit]:
+    """The same by the labels of the lines: the only rank, else the one that was first."""
     labelled = [h for h in ordered if rank_of(incident, h.line) is not None]
     ranks = {rank_of(incident, h.line) for h in labelled}
     if len(ranks) < 2 and len(processes_of(ordered)) > 1:
@@ -262,10 +265,7 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     """Rank of an unlabelled failure: from the launcher's report, or 0 for a run of one process."""
     places = {(h.line.file, h.line.number) for h in hits}
     raised = [t for t in incident.tracebacks if (t.line.file, t.line.number) in places]
-    several = len({(t.line.file, t.line.number) for t in raised}) > 1
-    if several or any(raised_by_launcher(t) for t in raised):
-        return None
-    if any(WRITTEN_TWICE.search(h.line.text) for h in hits):
+    if _raised_by_several(raised) or any(WRITTEN_TWICE.search(h.line.text) for h in hits):
         return None
     if not raised and (next_rank := _rank_raising_next(incident, hits[0].line)) is not None:
         return next_rank
@@ -273,15 +273,26 @@ def _unlabelled_rank(incident: LogIncident, hits: Sequence[Hit]) -> int | None:
     if _are_of_others(failed, hits):
         return None
     failed = failed or _aborts_that_failed(incident, hits)
-    ranks = {e.rank for e in failed if e.rank is not None}
-    if len(ranks) == 1:
-        return ranks.pop()
-    local_ranks = {e.local_rank for e in failed if e.local_rank is not None}
-    if not ranks and len(local_ranks) == 1:
-        return _rank_of_local(incident, local_ranks.pop(), hits[0].line.file)
-    if failed or incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
+    if failed:
+        return _rank_of_exits(incident, failed, hits[0].line.file)
+    if incident.ranks_seen - {0} or incident.hosts_seen or incident.has_peers:
         return None
     return 0 if _raised_once(incident) else None
+
+
+def _raised_by_several(raised: Sequence[Traceback]) -> bool:
+    """More than one stack ends so, or the launcher's own, which speaks for any of its workers."""
+    several = len({(t.line.file, t.line.number) for t in raised}) > 1
+    return several or any(raised_by_launcher(t) for t in raised)
+
+
+def _rank_of_exits(incident: LogIncident, exits: Sequence[Exit], file: str) -> int | None:
+    """The one rank of processes that ended, else that of their one local rank."""
+    ranks = {e.rank for e in exits if e.rank is not None}
+    if ranks:
+        return ranks.pop() if len(ranks) == 1 else None
+    local_ranks = {e.local_rank for e in exits if e.local_rank is not None}
+    return _rank_of_local(incident, local_ranks.pop(), file) if len(local_ranks) == 1 else None
 
 
 def _are_of_others(exits: Sequence[Exit], hits: Sequence[Hit]) -> bool:

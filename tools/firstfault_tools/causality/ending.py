@@ -96,7 +96,7 @@ def _bad_lines(digest: FileDigest, floor: int) -> Iterator[Line]:
     low = max(0, len(digest.kept) - TAIL_LINES)
     rows = digest.kept[low:]
     tail = {number for number, _ in rows}
-    rows += [row for n in wanted - tail if (row := _row(digest, n)) is not None]
+    rows += [(n, text) for n in wanted - tail if (text := digest.text_of(n)) is not None]
     for number, text in sorted(rows):
         if number <= floor or len(text) > 2000 or not any(w in text for w in _WORDS):
             continue
@@ -115,11 +115,6 @@ def _is_superseded(digest: FileDigest, line: Line) -> bool:
         text.split(maxsplit=1)[:1] == [job] and _AGAIN.search(text)
         for _, text in digest.kept[at + 1 : at + 1 + TAIL_LINES]
     )
-
-
-def _row(digest: FileDigest, number: int) -> tuple[int, str] | None:
-    position = digest.position(number)
-    return digest.kept[position] if position >= 0 and digest.kept[position][0] == number else None
 
 
 def _goes_on_after(readers: Iterable[ProgressReader], time: float) -> bool:

@@ -253,7 +253,7 @@ def ignored_lines(incident: LogIncident) -> frozenset[tuple[str, int]]:
     out = set()
     for traceback in incident.tracebacks:
         digest = incident.digest_of(traceback.line.file)
-        before = [incident.text_of(digest, traceback.start - n) for n in (1, 2, 3)]
+        before = [digest.text_of(traceback.start - n) for n in (1, 2, 3)]
         if any(text is not None and _IGNORED.search(text) for text in before):
             out.add((traceback.line.file, traceback.line.number))
     return frozenset(out)
@@ -276,7 +276,7 @@ def find_worker(incident: LogIncident, traceback: Traceback) -> str | None:
     """`DataLoader worker process 3`, where the exception is the original one of such a process."""
     digest = incident.digest_of(traceback.line.file)
     for number in range(traceback.start, max(0, traceback.start - 3), -1):
-        text = incident.text_of(digest, number)
+        text = digest.text_of(number)
         told = _WORKER.search(text) if text is not None else None
         if told is not None:
             return f"{told['who'].strip()} {told['number']}"
@@ -380,7 +380,7 @@ def _code(incident: LogIncident, traceback: Traceback) -> str:
 def read_code_line(incident: LogIncident, traceback: Traceback, frame: Frame) -> str:
     """The source line under one frame, where the log shows it."""
     digest = incident.digest_of(traceback.line.file)
-    text = incident.text_of(digest, frame.number + 1)
+    text = digest.text_of(frame.number + 1)
     if text is None:
         return ""
     body = make_line(digest.file, frame.number + 1, text, digest.year).message.strip()

@@ -95,7 +95,7 @@ class LogIncident:
         sizes = [0]
         for digest in self.digests:
             for number in digest.marked.get(Mark.WORLD, ()):
-                text = self.text_of(digest, number) or ""
+                text = digest.text_of(number) or ""
                 sizes += [int(g) for m in _WORLD.finditer(text) for g in m.groups() if g]
                 sizes += [prod(map(int, m[1].split(", "))) for m in _MESH.finditer(text)]
                 nodes, each = _LAUNCH.search(text), _PER_NODE.search(text)
@@ -114,7 +114,7 @@ class LogIncident:
             return True
         for digest in self.digests:
             for number in digest.marked.get(Mark.WORLD, ()):
-                text = self.text_of(digest, number) or ""
+                text = digest.text_of(number) or ""
                 if any(int(g) > 1 for m in _MORE.finditer(text) for g in m.groups() if g):
                     return True
                 if any(int(m[1]) > 0 for m in _LOCAL.finditer(text)):
@@ -178,13 +178,6 @@ class LogIncident:
     def _by_file(self) -> Mapping[str, FileDigest]:
         # the first of a name, where two have it
         return {d.file: d for d in reversed(self.digests)}
-
-    def text_of(self, digest: FileDigest, number: int) -> str | None:
-        """Kept text of one line, or None where it was not kept."""
-        position = digest.position(number)
-        if position < 0 or digest.kept[position][0] != number:
-            return None
-        return digest.kept[position][1]
 
     @cached_property
     def own_words(self) -> frozenset[str]:
@@ -289,7 +282,7 @@ class LogIncident:
         reader = self.progress.get(file)
         if reader is not None:
             digest = self.digest_of(file)
-            text = self.text_of(digest, number)
+            text = digest.text_of(number)
             if text is not None:
                 return self.survived(make_line(file, number, text, digest.year))
             return reader.survives(number)

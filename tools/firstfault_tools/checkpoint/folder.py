@@ -18,9 +18,9 @@ from firstfault_tools.checkpoint.cut_files import (
     CUT_SIZE,
     SAME_SIZE,
     check_sizes,
-    compare_tensor_ranks,
 )
 from firstfault_tools.checkpoint.listing import Entry
+from firstfault_tools.checkpoint.rank_folders import has_rank_folders, inspect_rank_folders
 from firstfault_tools.expressions import expression
 
 
@@ -93,7 +93,6 @@ def _compiled() -> Mapping[str, re.Pattern[str]]:
         "step": rf"(?:^|/){_STEP_FOLDER}(?:/|$)",
         "orbax": r"(?:^|/)(\d{1,12}(?:\.orbax-checkpoint-tmp[^/]{0,60})?)/",
         "digits": r"(\d+)",
-        "mp": r"(?:^|/)mp_rank_(\d{2,3})(?:_(\d{3}))?(?:_(\d{3}))?/([^/]+)$",
         "shard": r"(?:^|/)__(\d+)_(\d+)\.distcp$",
         "ds_model": r"(?:^|/)mp_rank_(\d{2})_model_states\.pt$",
         "ds_zero": r"(?:^|/)(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d{2})_?optim_states\.pt$",
@@ -114,21 +113,7 @@ def inspect_folder(
     """
     contents = contents or {}
     hidden = hidden or any("/." in f"/{entry.path}" for entry in entries)
-    groups: dict[str, list[Entry]] = defaultdict(list)
-    orbax = any(entry.path.rsplit("/", 1)[-1] in ORBAX_FILES for entry in entries)
-    step = _compiled()["orbax" if orbax else "step"]
-    tracker_path = None
-    for entry in entries:
-        name = entry.path.rsplit("/", 1)[-1]
-        if name in TRACKERS:
-            if tracker_path is None or entry.path.count("/") < tracker_path.count("/"):
-                tracker_path = entry.path
-            continue
-        match = step.search(entry.path)
-        groups[entry.path[: match.end(1)] if match else ""].append(entry)
-    loose = groups.pop("", [])
-    if not groups and loose:
-        groups["."] = loose
+    groups, tracker_path = _group_entries(entries)
     checkpoints = [_inspect(name, files, contents, hidden) for name, files in groups.items()]
     checkpoints = [_compare_siblings(saved, checkpoints) for saved in checkpoints]
     checkpoints = [_compare_sizes(saved, checkpoints, groups) for saved in checkpoints]
@@ -137,25 +122,51 @@ def inspect_folder(
     sizes = {entry.path: entry.size for entry in entries}
     tracker = _inspect_tracker(tracker_path, sizes, contents, checkpoints, found_format)
     complete = [saved for saved in checkpoints if saved.state is State.COMPLETE]
-    problems = []
-    if tracker and tracker.problem:
-        problems.append(tracker.problem)
-    problems += [
-        f"{saved.name} is incomplete: {saved.problems[0]}"
-        for saved in checkpoints[:1]
-        if complete and saved.state is State.INCOMPLETE and not (tracker and tracker.problem)
-    ]
-    if not complete:
-        weights = [saved for saved in checkpoints if WEIGHTS_ONLY in saved.open_questions]
-        problems.append(
-            "only weights here: they load for inference or a new run, no run resumes from them"
-            if weights and not any(saved.problems for saved in weights)
-            else f"no checkpoint here is shown to be complete{_say_why(checkpoints)}"
-        )
     return Folder(
-        tuple(checkpoints), tracker, complete[0].name if complete else None, tuple(problems),
+        tuple(checkpoints), tracker, complete[0].name if complete else None,
+        tuple(_list_problems(checkpoints, complete, tracker)),
         MappingProxyType({"files": len(entries), "checkpoints": len(checkpoints)}),
     )  # fmt: skip
+
+
+def _group_entries(entries: Sequence[Entry]) -> tuple[dict[str, list[Entry]], str | None]:
+    """Files by the checkpoint they are of, and the path of the topmost tracker."""
+    groups: dict[str, list[Entry]] = defaultdict(list)
+    orbax = any(_file_name(entry) in ORBAX_FILES for entry in entries)
+    step = _compiled()["orbax" if orbax else "step"]
+    trackers = []
+    for entry in entries:
+        if _file_name(entry) in TRACKERS:
+            trackers.append(entry.path)
+            continue
+        match = step.search(entry.path)
+        groups[entry.path[: match.end(1)] if match else ""].append(entry)
+    loose = groups.pop("", [])
+    if not groups and loose:
+        groups["."] = loose
+    return groups, min(trackers, key=lambda path: path.count("/"), default=None)
+
+
+def _file_name(entry: Entry) -> str:
+    return entry.path.rsplit("/", 1)[-1]
+
+
+def _list_problems(
+    checkpoints: Sequence[Saved], complete: Sequence[Saved], tracker: Tracker | None
+) -> Iterator[str]:
+    """What stands in the way of a resume: of the tracker or the newest checkpoint, or that none is complete."""
+    newest = checkpoints[0] if checkpoints else None
+    if tracker is not None and tracker.problem:
+        yield tracker.problem
+    elif complete and newest is not None and newest.state is State.INCOMPLETE:
+        yield f"{newest.name} is incomplete: {newest.problems[0]}"
+    if complete:
+        return
+    weights = [saved for saved in checkpoints if WEIGHTS_ONLY in saved.open_questions]
+    if weights and not any(saved.problems for saved in weights):
+        yield "only weights here: they load for inference or a new run, no run resumes from them"
+    else:
+        yield f"no checkpoint here is shown to be complete{_say_why(checkpoints)}"
 
 
 def _say_why(checkpoints: Sequence[Saved]) -> str:
@@ -168,32 +179,24 @@ def _say_why(checkpoints: Sequence[Saved]) -> str:
 
 
 def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str], hidden: bool) -> Saved:
-    names = {entry.path.rsplit("/", 1)[-1] for entry in files}
-    patterns = _compiled()
+    names = {_file_name(entry) for entry in files}
     problems: list[str] = []
     open_questions: list[str] = []
     parallelism: dict[str, int] = {}
     resharding = ""
-    kind = Format.UNKNOWN
-    if any(patterns["mp"].search(entry.path) for entry in files):
-        kind = Format.MEGATRON_LEGACY
-        resharding = _inspect_legacy(files, problems, parallelism)
-    elif any(patterns["ds_zero"].search(e.path) or patterns["ds_zero3"].search(e.path)
-             or patterns["ds_model"].search(e.path) for e in files):  # fmt: skip
-        kind = Format.DEEPSPEED
+    kind = _recognise(files, names)
+    if kind is Format.MEGATRON_LEGACY:
+        resharding = inspect_rank_folders(files, problems, parallelism)
+    elif kind is Format.DEEPSPEED:
         resharding = _inspect_deepspeed(files, problems, open_questions, parallelism)
-    elif any(patterns["shard"].search(entry.path) for entry in files):
-        megatron = "common.pt" in names or "metadata.json" in names
-        kind = Format.MEGATRON_DIST if megatron else Format.DCP
+    elif kind in (Format.MEGATRON_DIST, Format.DCP):
         resharding = _inspect_shards(
-            files, names, megatron, hidden, problems, open_questions, parallelism
-        )
-    elif _looks_huggingface(names):
-        kind = Format.HUGGINGFACE
+            files, names, kind is Format.MEGATRON_DIST, hidden, problems, open_questions, parallelism
+        )  # fmt: skip
+    elif kind is Format.HUGGINGFACE:
         resharding = _inspect_huggingface(files, names, contents, problems, open_questions,
                                           parallelism)  # fmt: skip
-    elif names & ORBAX_FILES:
-        kind = Format.ORBAX
+    elif kind is Format.ORBAX:
         resharding = _inspect_orbax(name, names, problems)
     else:
         open_questions.append("no file name of a known layout")
@@ -205,7 +208,7 @@ def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str], hid
         state = State.INCOMPLETE
     elif open_questions:
         state = State.UNCLEAR
-    digits = patterns["digits"].search(name.rsplit("/", 1)[-1])
+    digits = _compiled()["digits"].search(name.rsplit("/", 1)[-1])
     sizes = [entry.size for entry in files if entry.size is not None]
     return Saved(
         name=name, format=kind, step=int(digits[1][:18]) if digits else None, state=state,
@@ -213,6 +216,26 @@ def _inspect(name: str, files: Sequence[Entry], contents: Mapping[str, str], hid
         parallelism=MappingProxyType(parallelism), resharding=resharding, files=len(files),
         bytes=sum(sizes) if sizes else None,
     )  # fmt: skip
+
+
+def _recognise(files: Sequence[Entry], names: set[str]) -> Format:
+    """The layout by the names of its files."""
+    if has_rank_folders(files):
+        return Format.MEGATRON_LEGACY
+    if _holds(files, "ds_zero", "ds_zero3", "ds_model"):
+        return Format.DEEPSPEED
+    if _holds(files, "shard"):
+        megatron = "common.pt" in names or "metadata.json" in names
+        return Format.MEGATRON_DIST if megatron else Format.DCP
+    if _looks_huggingface(names):
+        return Format.HUGGINGFACE
+    return Format.ORBAX if names & ORBAX_FILES else Format.UNKNOWN
+
+
+def _holds(files: Sequence[Entry], *patterns: str) -> bool:
+    """Some file has a name of one of the patterns."""
+    wanted = [_compiled()[name] for name in patterns]
+    return any(pattern.search(entry.path) for entry in files for pattern in wanted)
 
 
 def _compare_siblings(saved: Saved, others: Sequence[Saved]) -> Saved:
@@ -265,48 +288,6 @@ def _sizes_inside(name: str, groups: Mapping[str, Sequence[Entry]]) -> dict[str,
 
 def _missing(seen: set[int], count: int) -> list[int]:
     return sorted(set(range(count)) - seen)
-
-
-def _inspect_legacy(
-    files: Sequence[Entry], problems: list[str], parallelism: dict[str, int]
-) -> str:
-    """mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt, and distrib_optim.pt with a distributed optimizer."""
-    pattern = _compiled()["mp"]
-    ranks: dict[tuple[int, ...], set[str]] = defaultdict(set)
-    stages: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
-    for entry in files:
-        match = pattern.search(entry.path)
-        if match:
-            key = tuple(int(part) for part in match.groups()[:3] if part is not None)
-            ranks[key].add(match[4])
-            if entry.size:
-                stages[(*key[1:], match[4])].append(entry)
-    for members in stages.values():
-        compare_tensor_ranks(members, problems)
-    width = max(len(key) for key in ranks)
-    names = (("tensor",), ("tensor", "pipeline"), ("tensor", "pipeline", "expert"))[width - 1]
-    sizes = [1 + max(key[axis] if axis < len(key) else 0 for key in ranks) for axis in range(width)]
-    parallelism.update(zip(names, sizes, strict=True))
-    expected = 1
-    for size in sizes:
-        expected *= size
-    if len(ranks) < expected:
-        problems.append(
-            f"{len(ranks)} of {expected} mp_rank folders ({' x '.join(map(str, sizes))})"
-        )
-    kinds = {kind for found in ranks.values() for kind in found}
-    for kind in sorted(kinds & {"model_optim_rng.pt", "model_rng.pt", "distrib_optim.pt"}):
-        lacking = [key for key, found in sorted(ranks.items()) if kind not in found]
-        # distrib_optim.pt is written by data-parallel rank 0 of every model-parallel rank.
-        if lacking:
-            shown = ", ".join("_".join(map(str, key)) for key in lacking[:5])
-            problems.append(f"{kind} missing in {len(lacking)} rank folders (first: {shown})")
-    if not kinds & {"model_optim_rng.pt", "model_rng.pt"}:
-        problems.append("no model_optim_rng.pt in any rank folder")
-    return (
-        "Loads only with the same tensor, pipeline and expert parallelism; convert with Megatron's "
-        "tools/checkpoint/convert.py, or load as it is once and save with --ckpt-format torch_dist."
-    )
 
 
 def _inspect_shards(

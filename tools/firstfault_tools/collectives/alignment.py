@@ -122,20 +122,11 @@ def _align_group(
     name: str, members: Mapping[int, Group], dumps: Mapping[int, Dump]
 ) -> Iterable[Step]:
     group = next(iter(members.values()))
-    calls: dict[int, dict[int, list[Entry]]] = {}
-    for rank in members:
-        by_seq: dict[int, list[Entry]] = defaultdict(list)
-        for entry in dumps[rank].entries:
-            if entry.group == name and not entry.p2p:
-                by_seq[entry.seq].append(entry)
-        calls[rank] = by_seq
+    calls = {rank: _calls_of(dumps[rank], name) for rank in members}
     expected = [r for r in group.ranks if r in dumps]
     for rank in expected:
         calls.setdefault(rank, {})
-    floor = max(
-        (min(c) for r, c in calls.items() if c and dumps[r].wrapped),
-        default=0,
-    )
+    floor = _oldest_whole(calls, dumps)
     undumped = tuple(r for r in group.ranks if r not in dumps)
     for seq in sorted({s for c in calls.values() for s in c if s >= floor}):
         lists = {r: calls[r][seq] for r in calls if seq in calls[r]}
@@ -146,6 +137,20 @@ def _align_group(
         )
         match, odd = _judge(lists, states, undumped, len(group.ranks))
         yield Step(group, seq, entries, states, missing, undumped, match, odd)
+
+
+def _calls_of(dump: Dump, group: str) -> dict[int, list[Entry]]:
+    """Collectives of one rank in a group, by sequence number."""
+    by_seq: dict[int, list[Entry]] = defaultdict(list)
+    for entry in dump.entries:
+        if entry.group == group and not entry.p2p:
+            by_seq[entry.seq].append(entry)
+    return by_seq
+
+
+def _oldest_whole(calls: Mapping[int, Mapping[int, object]], dumps: Mapping[int, Dump]) -> int:
+    """The oldest sequence number that every ring buffer still holds."""
+    return max((min(c) for r, c in calls.items() if c and dumps[r].wrapped), default=0)
 
 
 def _passed(dump: Dump, group: str, seq: int) -> bool:
@@ -165,33 +170,21 @@ def _judge(
     undumped: tuple[int, ...],
     size: int,
 ) -> tuple[MatchState, tuple[int, ...]]:
-    ranks = list(lists)
     done = all(s is State.COMPLETED for s in states.values())
-    ops = {r: tuple(e.op for e in lists[r]) for r in ranks}
+    ops = {r: tuple(e.op for e in found) for r, found in lists.items()}
     if len(set(ops.values())) > 1:
         return MatchState.COLLECTIVE_TYPE_MISMATCH, _odd(ops)
-    first = {r: lists[r][0] for r in ranks}
+    first = {r: found[0] for r, found in lists.items()}
     op = next(iter(first.values())).op
     variable = op.endswith(_VARIABLE) or any(len(found) > 1 for found in lists.values())
     # Uneven gathers are legal: sizes that differ are a fault only where the step did not complete.
     uneven_is_legal = op not in ("all_reduce", "allreduce_coalesced")
     if not variable and not (done and uneven_is_legal):
-        sizes = {
-            r: (
-                () if op in _FREE_INPUT else e.input_sizes,
-                () if op in _FREE_OUTPUT else e.output_sizes,
-            )
-            for r, e in first.items()
-        }
-        if len(set(sizes.values())) > 1:
-            return MatchState.SIZE_OR_SYNTAX_MISMATCH, _odd(sizes)
-        dtypes = {r: _dtypes(op, e) for r, e in first.items()}
-        if len(set(dtypes.values())) > 1:
-            return MatchState.COLLECTIVE_DTYPE_MISMATCH, _odd(dtypes)
+        apart = _compare_calls(op, first)
+        if apart is not None:
+            return apart
     if op in _FREE_INPUT and op in _FREE_OUTPUT:
-        given = sum(_numel(e.input_sizes) for e in first.values())
-        taken = sum(_numel(e.output_sizes) for e in first.values())
-        if len(first) == size and given and taken and given != taken:
+        if len(first) == size and not _takes_all_given(first):
             return MatchState.SIZE_OR_SYNTAX_MISMATCH, ()
         if not done:
             return MatchState.UNDECIDED, ()
@@ -200,6 +193,32 @@ def _judge(
     if undumped and not done:
         return MatchState.UNDECIDED, ()
     return MatchState.FULLY_MATCHED, ()
+
+
+def _compare_calls(
+    op: str, first: Mapping[int, Entry]
+) -> tuple[MatchState, tuple[int, ...]] | None:
+    """Sizes, then types, that must be alike on all ranks and are not."""
+    sizes = {
+        r: (
+            () if op in _FREE_INPUT else e.input_sizes,
+            () if op in _FREE_OUTPUT else e.output_sizes,
+        )
+        for r, e in first.items()
+    }
+    if len(set(sizes.values())) > 1:
+        return MatchState.SIZE_OR_SYNTAX_MISMATCH, _odd(sizes)
+    dtypes = {r: _dtypes(op, e) for r, e in first.items()}
+    if len(set(dtypes.values())) > 1:
+        return MatchState.COLLECTIVE_DTYPE_MISMATCH, _odd(dtypes)
+    return None
+
+
+def _takes_all_given(first: Mapping[int, Entry]) -> bool:
+    """All ranks together take as much as they give, as far as both are printed."""
+    given = sum(_numel(e.input_sizes) for e in first.values())
+    taken = sum(_numel(e.output_sizes) for e in first.values())
+    return not given or not taken or given == taken
 
 
 def _dtypes(op: str, entry: Entry) -> tuple[str, ...]:
@@ -223,16 +242,36 @@ def _odd(signatures: Mapping[int, object]) -> tuple[int, ...]:
 
 def pair_transfers(dumps: Mapping[int, Dump]) -> tuple[Transfer, ...]:
     """Sends and receives that did not complete, each with the other side's half if it was posted."""
-    posted: dict[tuple[str, int, int, str], list[Entry]] = defaultdict(list)
-    groups: dict[tuple[str, int], Group] = {}
+    posted, groups = _read_posted(dumps)
     closing = {
         (rank, entry.group, entry.seq): entry.state
         for rank, dump in dumps.items()
         for entry in dump.entries
         if entry.p2p
     }
+    transfers = []
+    for (name, source, target, op), own in posted.items():
+        rank, peer = (source, target) if op == "send" else (target, source)
+        others = posted.get((name, source, target, "recv" if op == "send" else "send"), [])
+        whole = not dumps[rank].wrapped and peer in dumps and not dumps[peer].wrapped
+        if not whole:  # the buffers begin at different halves: those that are open end alike
+            own, others = ([e for e in es if not _complete(e, closing)] for es in (own, others))
+        for index, entry in enumerate(own):
+            if not _complete(entry, closing):
+                partner = others[index] if index < len(others) else None
+                group = groups[(name, rank)]
+                transfers.append(Transfer(group, entry, peer, partner, peer in dumps))
+    return tuple(sorted(transfers, key=lambda t: t.entry.created_ns))
+
+
+def _read_posted(
+    dumps: Mapping[int, Dump],
+) -> tuple[dict[tuple[str, int, int, str], list[Entry]], dict[tuple[str, int], Group]]:
+    """Halves by (group, source, target, operation) in order, and the group of each name and rank."""
+    posted: dict[tuple[str, int, int, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[str, int], Group] = {}
+    world = tuple(sorted(dumps))
     for rank, dump in dumps.items():
-        world = tuple(sorted(dumps))
         for entry in dump.entries:
             if entry.source is None or entry.target is None:
                 continue
@@ -243,22 +282,7 @@ def pair_transfers(dumps: Mapping[int, Dump]) -> tuple[Transfer, ...]:
             groups[(entry.group, rank)] = Group(group.name, group.description, ranks)
             source, target = ranks[entry.source], ranks[entry.target]
             posted[(entry.group, source, target, entry.op)].append(entry)
-    transfers = []
-    for (name, source, target, op), entries in posted.items():
-        rank, peer = (source, target) if op == "send" else (target, source)
-        other = posted.get((name, source, target, "recv" if op == "send" else "send"), [])
-        whole = not dumps[rank].wrapped and peer in dumps and not dumps[peer].wrapped
-        open_there = [e for e in other if not _complete(e, closing)]
-        position = -1
-        for index, entry in enumerate(entries):
-            if _complete(entry, closing):
-                continue
-            position += 1
-            halves = other if whole else open_there
-            at = index if whole else position
-            partner = halves[at] if at < len(halves) else None
-            transfers.append(Transfer(groups[(name, rank)], entry, peer, partner, peer in dumps))
-    return tuple(sorted(transfers, key=lambda t: t.entry.created_ns))
+    return posted, groups
 
 
 def _complete(entry: Entry, closing: Mapping[tuple[int, str, int], State]) -> bool:

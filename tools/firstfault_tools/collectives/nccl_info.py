@@ -261,39 +261,44 @@ def _versions(survey: Survey) -> list[Finding]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """A variable that must be alike on all hosts and is not. unset: hosts that do not print it."""
+
+    name: str
+    by_host: Mapping[str, Setting]
+    unset: frozenset[str]
+
+    @property
+    def conflicts(self) -> bool:
+        """Two hosts print different values."""
+        return len({s.value for s in self.by_host.values()}) > 1
+
+    def tell(self) -> str:
+        """Its values with their hosts."""
+        values = ", ".join(f"{s.value} on {h}" for h, s in sorted(self.by_host.items())[:4])
+        unset = f", not set on {', '.join(sorted(self.unset)[:4])}" if self.unset else ""
+        return f"{self.name} is {values}{unset}"
+
+
 def _differences(survey: Survey) -> list[Finding]:
     """Variables that must be alike on all hosts and are not."""
-    hosts = {h for (h, _), stage in survey.stages.items() if stage >= Stage.INIT_STARTED}
-    if len(hosts) < 2:
-        return []
-    wrong: list[tuple[str, dict[str, Setting], set[str]]] = []
-    for name, by_host in survey.settings.items():
-        variable = known_variables().get(name)
-        if variable is None or not variable.must_match:
-            continue
-        unset = hosts - by_host.keys()
-        if unset or len({s.value for s in by_host.values()}) > 1:
-            wrong.append((name, by_host, unset))
+    wrong = _read_differences(survey)
     if not wrong:
         return []
-    parts = "; ".join(
-        f"{name} is {', '.join(f'{s.value} on {h}' for h, s in sorted(by_host.items())[:4])}"
-        + (f", not set on {', '.join(sorted(unset)[:4])}" if unset else "")
-        for name, by_host, unset in wrong[:4]
-    )
     quotes = [
         Evidence(survey.file, s.line, s.text, host=h)
-        for _, by_host, _ in wrong[:4]
-        for h, s in sorted(by_host.items())[:3]
+        for difference in wrong[:4]
+        for h, s in sorted(difference.by_host.items())[:3]
     ]
     if survey.size_mismatch is not None:
         quotes.append(Evidence(survey.file, *survey.size_mismatch))
     proven = survey.size_mismatch is not None
     # A variable is printed when it is first read, which not every rank needs to do: a value that is
     # merely absent elsewhere proves nothing by itself.
-    conflict = any(len({s.value for s in by_host.values()}) > 1 for _, by_host, _ in wrong)
-    unproven = Level.FAILURE if conflict else Level.CONTEXT
-    names: list[Json] = [name for name, _, _ in wrong]
+    unproven = Level.FAILURE if any(d.conflicts for d in wrong) else Level.CONTEXT
+    parts = "; ".join(d.tell() for d in wrong[:4])
+    names: list[Json] = [d.name for d in wrong]
     return [
         Finding(
             kind="nccl.environment_differs",
@@ -305,6 +310,19 @@ def _differences(survey: Survey) -> list[Finding]:
             facts={"variables": names},
         )
     ]
+
+
+def _read_differences(survey: Survey) -> list[_Difference]:
+    hosts = {h for (h, _), stage in survey.stages.items() if stage >= Stage.INIT_STARTED}
+    if len(hosts) < 2:
+        return []
+    differences = []
+    for name, by_host in survey.settings.items():
+        variable = known_variables().get(name)
+        found = _Difference(name, by_host, frozenset(hosts - by_host.keys()))
+        if variable is not None and variable.must_match and (found.unset or found.conflicts):
+            differences.append(found)
+    return differences
 
 
 def _fallback(survey: Survey) -> list[Finding]:

@@ -7,12 +7,12 @@ same numbers (NVIDIA's page on RAS).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from firstfault_tools.collectives.ras_report import (
     Communicator,
-    Place,
     RasReport,
     looks_like_ras,
     parse_ras,
@@ -99,21 +99,15 @@ def _absent(report: RasReport) -> list[Finding]:
     processes = report.dead or report.missing
     if not missing and not processes:
         return []
-    whole = [rank for comm, rank in missing if comm.size == world]
-    rank = min(whole) if whole else None
-    place = processes[0][2] if processes else _place(missing[0][0], missing[0][1])
+    whole = {rank for comm, rank in missing if comm.size == world}
+    rank = min(whole, default=None)
+    place = processes[0][2] if processes else missing[0][0].places.get(missing[0][1])
     dead = bool(report.dead) or any(rank in comm.dead for comm, rank in missing)
     who = f"rank {rank}" if rank is not None else "a process"
     where = f" (process {place.pid} on {place.node}, GPU {place.gpu})" if place else ""
-    count = max(len(processes), len(set(whole)) if whole else len(missing))
+    count = max(len(processes), len(whole) or len(missing))
     more = f" and {count - 1} more" if count > 1 else ""
     state = "is considered dead by RAS" if dead else "does not answer RAS"
-    quotes = [Evidence(report.file, n, t, host=p.node) for n, t, p in processes]
-    for comm, _ in missing:
-        quotes.extend(Evidence(report.file, n, t) for n, t in comm.lines[:3])
-    if not quotes and missing:
-        text = f"missing rank {missing[0][1]} of communicator {missing[0][0].label}"
-        quotes.append(Evidence(report.file, 0, text))
     return [
         Finding(
             kind="collective.dead_rank" if dead else "collective.unresponsive_rank",
@@ -121,18 +115,28 @@ def _absent(report: RasReport) -> list[Finding]:
             level=Level.SYMPTOM,
             category=Category.COMMUNICATION,
             confidence=Confidence.POSSIBLE,
-            evidence=tuple(dict.fromkeys(quotes))[:MAX_QUOTES],
+            evidence=_quote_absent(report, missing),
             rank=rank,
             host=place.node if place else None,
             gpu=place.gpu if place else None,
             page="peer-exited",
-            facts={"missing_ranks": sorted(set(whole))[:64], "dead": dead},
+            facts={"missing_ranks": sorted(whole)[:64], "dead": dead},
         )
     ]
 
 
-def _place(comm: Communicator, rank: int) -> Place | None:
-    return comm.places.get(rank)
+def _quote_absent(
+    report: RasReport, missing: Sequence[tuple[Communicator, int]]
+) -> tuple[Evidence, ...]:
+    """The rows of the processes and of the communicators that miss them, else one in words."""
+    processes = report.dead or report.missing
+    quotes = [Evidence(report.file, n, t, host=p.node) for n, t, p in processes]
+    for comm, _ in missing:
+        quotes.extend(Evidence(report.file, n, t) for n, t in comm.lines[:3])
+    if not quotes and missing:
+        text = f"missing rank {missing[0][1]} of communicator {missing[0][0].label}"
+        quotes.append(Evidence(report.file, 0, text))
+    return tuple(dict.fromkeys(quotes))[:MAX_QUOTES]
 
 
 def _errors(report: RasReport) -> list[Finding]:
@@ -237,56 +241,61 @@ def _lag_finding(
 ) -> Finding:
     ranks = [r for r, _ in lag.behind]
     exact = comm.size == world or world == 0
-    rank = ranks[0] if ranks and exact and not lag.crossed else None
-    place = comm.places.get(ranks[0]) if ranks else None
-    who = (
-        f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks[:8]))}" if ranks else "some ranks"
-    )
-    where = f" (GPU {place.gpu}, process {place.pid} on {place.node})" if place else ""
-    at = (
-        f"operation {lag.behind[0][1]} of {lag.expected}" if lag.behind else f"below {lag.expected}"
-    )
-    if lag.crossed:
-        title = (
-            f"the ranks of communicator {lag.label} launched different operations: {lag.crossed}"
-        )
-    else:
-        title = f"{who}{where} launched {lag.operation} only up to {at} on communicator {lag.label}"
-    opening = title
-    if stands:
-        title += "; two queries show the same numbers, so it is stuck"
-        kind = "collective.different_operations" if lag.crossed else "collective.lagging_rank"
-        level, confidence = Level.FAILURE, Confidence.LIKELY
-        category = Category.CODE_BUG if lag.crossed else Category.COMMUNICATION
-    else:
-        reason = "the numbers moved" if queries > 1 else "one query alone proves nothing"
-        title += f"; {reason}: a job that communicates looks like this too"
-        kind, level, confidence = "collective.ras_mismatch", Level.CONTEXT, Confidence.POSSIBLE
-        category = None
+    opening = _tell_lag(comm, lag)
     quotes = [Evidence(report.file, n, t) for n, t in comm.lines[:MAX_QUOTES]]
     if not quotes:
         text = ", ".join(f"rank {r}: {lag.operation} {n}" for r, n in lag.behind[:8])
         quotes = [Evidence(report.file, 0, f"{text}, others {lag.expected}")]
-    return Finding(
-        kind=kind,
-        title=title,
+    reason = "the numbers moved" if queries > 1 else "one query alone proves nothing"
+    facts: dict[str, Json] = {
+        "behind_ranks": list(ranks[:64]),
+        "expected_operation": lag.expected,
+        "confirmed_by_second_query": stands,
+    }
+    again = "run `ncclras -v` again ten seconds later and compare"
+    explains: dict[str, Json] = {"explains": {"stalled": 0.6}} if ranks else {}
+    found = Finding(
+        kind="collective.ras_mismatch",
+        title=f"{opening}; {reason}: a job that communicates looks like this too",
         opening=opening,
-        level=level,
-        category=category,
-        confidence=confidence,
+        level=Level.CONTEXT,
+        category=None,
+        confidence=Confidence.POSSIBLE,
         evidence=tuple(quotes),
-        rank=rank,
-        host=place.node if place and stands else None,
-        gpu=place.gpu if place and stands else None,
-        page="collective-divergence" if stands else "nccl-ras",
-        facts={
-            "behind_ranks": list(ranks[:64]),
-            "expected_operation": lag.expected,
-            "confirmed_by_second_query": stands,
-            "next": "" if stands else "run `ncclras -v` again ten seconds later and compare",
-            **({} if stands or not ranks else {"explains": {"stalled": 0.6}}),
-        },
+        rank=ranks[0] if ranks and exact and not lag.crossed else None,
+        page="nccl-ras",
+        facts={**facts, "next": again, **explains},
     )
+    if not stands:
+        return found
+    place = comm.places.get(ranks[0]) if ranks else None
+    return replace(
+        found,
+        kind="collective.different_operations" if lag.crossed else "collective.lagging_rank",
+        title=f"{opening}; two queries show the same numbers, so it is stuck",
+        level=Level.FAILURE,
+        category=Category.CODE_BUG if lag.crossed else Category.COMMUNICATION,
+        confidence=Confidence.LIKELY,
+        host=place.node if place else None,
+        gpu=place.gpu if place else None,
+        page="collective-divergence",
+        facts={**facts, "next": ""},
+    )
+
+
+def _tell_lag(comm: Communicator, lag: Lag) -> str:
+    """Who launched only up to which operation, or that they launched different ones."""
+    if lag.crossed:
+        return f"the ranks of communicator {lag.label} launched different operations: {lag.crossed}"
+    launched = f"launched {lag.operation} only up to"
+    if not lag.behind:
+        return f"some ranks {launched} below {lag.expected} on communicator {lag.label}"
+    ranks = [r for r, _ in lag.behind]
+    place = comm.places.get(ranks[0])
+    who = f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks[:8]))}"
+    where = f" (GPU {place.gpu}, process {place.pid} on {place.node})" if place else ""
+    at = f"operation {lag.behind[0][1]} of {lag.expected}"
+    return f"{who}{where} {launched} {at} on communicator {lag.label}"
 
 
 SIGNS = ('"communicators"', "Job summary", "Comms")

@@ -116,12 +116,19 @@ class FileDigest:
             yield self.kept[index]
             expected += 1
 
+    def text_of(self, number: int) -> str | None:
+        """Kept text of one line, or None where it was not kept."""
+        position = self.position(number)
+        if position < 0 or self.kept[position][0] != number:
+            return None
+        return self.kept[position][1]
+
     def marked_lines(self, mark: Mark) -> Iterator[tuple[int, str]]:
         """Kept lines that carry a mark, in order."""
         for number in self.marked.get(mark, ()):
-            position = self.position(number)
-            if position >= 0 and self.kept[position][0] == number:
-                yield self.kept[position]
+            text = self.text_of(number)
+            if text is not None:
+                yield number, text
 
     def position(self, number: int) -> int:
         """Index in `kept` of line `number`, or of the last kept line before it."""

@@ -82,12 +82,9 @@ class Exit:
 def read_exits(digest: FileDigest) -> tuple[Exit, ...]:
     """Exits reported in one log, in order. Table rows carry the rank, one-line reports often do not."""
     out: list[Exit] = []
-    for number in digest.marked.get(Mark.EXIT, ()):
-        position = digest.position(number)
-        if position < 0 or digest.kept[position][0] != number:
-            continue
-        line = make_line(digest.file, number, digest.kept[position][1], digest.year)
-        found = _read_line(digest, line, position)
+    for number, text in digest.marked_lines(Mark.EXIT):
+        line = make_line(digest.file, number, text, digest.year)
+        found = _read_line(digest, line, digest.position(number))
         if found is not None:
             out.append(found)
     return tuple(out)

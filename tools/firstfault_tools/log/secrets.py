@@ -185,20 +185,23 @@ def _find_named(text: str) -> Iterator[_Found]:
             last = value or last
             if value is None or not is_secret(strength, text, value, ":" in sign or spaced):
                 continue
-            if strength is Strength.WEAK and is_told_harmless(
-                text[max(0, (at := place_of(match, f"name{more}")[0]) - 24) : at]
-            ):
+            at = place_of(match, f"name{more}")[0]
+            if strength is Strength.WEAK and is_told_harmless(text[max(0, at - 24) : at]):
                 continue
             said = text[value.start : value.end]
-            if pattern is _SPACED and not _is_made_up(said, bool(sign.strip())):
-                continue
-            if pattern is _OPTION and (
-                said.startswith("-") or (strength < Strength.STRONG and not is_random(said))
-            ):
-                continue
-            if "token" in name.lower() and strength is Strength.STRONG and said.isdigit():
-                continue
-            yield _Found(value.start, value.end, _kind_of(name))
+            if not _is_ordinary(pattern, name, sign, strength, said):
+                yield _Found(value.start, value.end, _kind_of(name))
+
+
+def _is_ordinary(pattern: str, name: str, sign: str, strength: Strength, said: str) -> bool:
+    """What may stand so behind such a name in any log: a word, another option, a count of tokens."""
+    if pattern is _SPACED and not _is_made_up(said, bool(sign.strip())):
+        return True
+    if pattern is _OPTION and (
+        said.startswith("-") or (strength < Strength.STRONG and not is_random(said))
+    ):
+        return True
+    return "token" in name.lower() and strength is Strength.STRONG and said.isdigit()
 
 
 def _find_netrc(text: str) -> Iterator[_Found]:

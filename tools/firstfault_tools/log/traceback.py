@@ -23,6 +23,8 @@ MAX_LINES = 400
 MAX_FRAMES = 80
 MAX_EXCERPT, MAX_BETWEEN_FRAMES = 2_000, 40
 """Lines of a log that may be an excerpt without the heads of its stacks; lines between two frames."""
+MOST_BEHIND = 6
+"""Lines behind an exception in which another one may be told to come of it."""
 
 _HEAD = expression(r"Traceback \(most recent call last\)")
 _SPAWNED = expression(r"^-- Process (\d+) terminated with the following error:\s*$")
@@ -152,18 +154,17 @@ def _headless(digest: FileDigest) -> list[int]:
 
 
 def _follow(digest: FileDigest, start: int) -> list[Traceback]:
-    position = digest.position(start)
-    if position < 0 or digest.kept[position][0] != start:
+    text = digest.text_of(start)
+    if text is None:
         return []
-    head = make_line(digest.file, start, digest.kept[position][1], digest.year)
+    head = make_line(digest.file, start, text, digest.year)
+    position = digest.position(start)
     indent = len(head.message) - len(head.message.lstrip())
     frames: list[Frame] = []
     _read_frame(head.message, start, frames)
     out: list[Traceback] = []
     chained = False
-    before = digest.kept[position - 1][1] if position else ""
-    told = _TOLD_RANK.search(head.text) or _SPAWNED.search(before)
-    told_rank = int(told[1]) if told is not None else None
+    told_rank = _rank_told(digest, head, position)
     ignored = _is_ignored(digest, head, position)
     ended_at: int | None = None
     box: BoxReader | None = None
@@ -192,10 +193,16 @@ def _follow(digest: FileDigest, start: int) -> list[Traceback]:
                 )
             )  # fmt: skip
             ended_at = number
-            continue
-        if ended_at is not None and number > ended_at + 6 and not chained:
+        elif ended_at is not None and number > ended_at + MOST_BEHIND and not chained:
             break
     return out
+
+
+def _rank_told(digest: FileDigest, head: Line, position: int) -> int | None:
+    """Rank that the head of a stack names, or the line above it that tells of a spawned process."""
+    before = digest.kept[position - 1][1] if position else ""
+    told = _TOLD_RANK.search(head.text) or _SPAWNED.search(before)
+    return int(told[1]) if told is not None else None
 
 
 def _lines_of(digest: FileDigest, head: Line, start: int) -> Iterator[tuple[int, Line, str]]:

@@ -53,17 +53,8 @@ class WorkReport:
 
 def read_work(digest: FileDigest) -> tuple[WorkReport, ...]:
     """Watchdog reports of one log, in order."""
-    out = []
-    for number in digest.marked.get(Mark.WORK, ()):
-        position = digest.position(number)
-        if position < 0 or digest.kept[position][0] != number:
-            continue
-        report = read_work_line(
-            make_line(digest.file, number, digest.kept[position][1], digest.year)
-        )
-        if report is not None:
-            out.append(report)
-    return tuple(out)
+    lines = (make_line(digest.file, n, t, digest.year) for n, t in digest.marked_lines(Mark.WORK))
+    return tuple(report for line in lines if (report := read_work_line(line)) is not None)
 
 
 def read_work_line(line: Line) -> WorkReport | None:
@@ -76,28 +67,29 @@ def read_work_line(line: Line) -> WorkReport | None:
     group = _GROUP.search(text)
     rank = line.place.rank
     if rank is None:
-        body = _BODY_RANK.search(text)
-        if body is None and group is None:
-            return None
-        rank = int(body["rank"] if body is not None else group["rank"])  # type: ignore[index]
-    at = _AT.search(text)
+        rank = _int(_told(_BODY_RANK.search(text), "rank") or _told(group, "rank"))
+    if rank is None:
+        return None
     ran = _RAN.search(text)
-    seq = work["seq"] if work is not None and work["seq"] else at["seq"] if at is not None else None
-    name = (group["guid"] or group["id"]) if group is not None else ""
     return WorkReport(
         rank=rank,
-        group=name.strip(),
+        group=(_told(group, "guid") or _told(group, "id") or "").strip(),
         line=line,
         timed_out=ran is not None or "caught collective operation timeout" in text,
-        seq=_int(seq),
-        op=work["op"] if work is not None else None,
-        numel_in=_numel(work["nin"] or _product(work["shape"]) if work is not None else None),
-        numel_out=_numel(work["nout"] if work is not None else None),
-        timeout_ms=_int(work["timeout"] if work is not None else None),
-        ran_ms=_int(ran["ran"] if ran is not None else None),
-        enqueued=_int(status["enq"] if status is not None else None),
-        completed=_int(status["comp"] if status is not None else None),
+        seq=_int(_told(work, "seq") or _told(_AT.search(text), "seq")),
+        op=_told(work, "op"),
+        numel_in=_numel(_told(work, "nin") or _product(_told(work, "shape"))),
+        numel_out=_numel(_told(work, "nout")),
+        timeout_ms=_int(_told(work, "timeout")),
+        ran_ms=_int(_told(ran, "ran")),
+        enqueued=_int(_told(status, "enq")),
+        completed=_int(_told(status, "comp")),
     )
+
+
+def _told(match: re.Match[str] | None, name: str) -> str | None:
+    """What a part of a line says, where the line has it."""
+    return match[name] if match is not None else None
 
 
 def _read_hccl(line: Line) -> WorkReport | None:

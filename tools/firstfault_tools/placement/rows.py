@@ -6,7 +6,7 @@ NCCL's communicator lines have rank, device and PCI address; a prefix has what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -221,12 +221,17 @@ def _read_launch(incident: PlacedLogs, table: PlacementTable) -> None:
         table.per_node = table.world // table.nodes
     if table.nodes is None and table.per_node and table.world:
         table.nodes = table.world // table.per_node
-    hosts = lists.pop().split(",") if len(lists) == 1 else []
-    each_has, rest = divmod(table.world or 0, len(hosts) or 1)
-    if hosts and each_has and not rest and table.per_node in (None, each_has):
-        table.per_node = each_has
+    if len(lists) == 1:
+        _spread_hosts(table, lists.pop().split(","))
+
+
+def _spread_hosts(table: PlacementTable, hosts: Sequence[str]) -> None:
+    """A list of hosts gives each as many ranks in turn, where the size of the job is a multiple of them."""
+    each, rest = divmod(table.world or 0, len(hosts))
+    if each and not rest and table.per_node in (None, each):
+        table.per_node = each
         for index, host in enumerate(hosts):
-            table.note_shift(index * each_has, host, "")
+            table.note_shift(index * each, host, "")
 
 
 def _note_world(text: str, table: PlacementTable) -> None:
@@ -397,24 +402,41 @@ def _add_prefix(place: Place, digest: FileDigest, table: PlacementTable) -> None
 
 def _judge_labels(incident: PlacedLogs, table: PlacementTable) -> None:
     """Whether numbers that a launcher put in front of lines are ranks of the job."""
-    places = [h.line.place for d in incident.digests for h in d.hits]
-    told = [t.line.place for t in incident.tracebacks]
-    tasks = [p for p in places if p.task is not None]
+    hits = [h.line.place for d in incident.digests for h in d.hits]
+    raised = [t.line.place for t in incident.tracebacks]
+    _judge_tasks(incident, table, hits, raised)
+    _judge_locals(table, [*hits, *raised])
+    if not incident.printed_ranks:
+        table.label_ranks = _read_pods(incident)
+
+
+def _judge_tasks(
+    incident: PlacedLogs, table: PlacementTable, hits: Sequence[Place], raised: Sequence[Place]
+) -> None:
+    """Tasks of srun are ranks where each is one process and no line says otherwise."""
+    tasks = [p for p in hits if p.task is not None]
     both = [p for p in tasks if p.rank is not None]
     labels = {p.task for p in tasks if p.task is not None}
-    table.tasks_seen = labels | {p.task for p in told if p.task is not None}
+    table.tasks_seen = labels | {p.task for p in raised if p.task is not None}
     launched = any(e.local_rank is not None for e in incident.exits)
     if not (launched or table.tasks_disagree) and all(p.task == p.rank for p in both):
         ended = any(e.task in labels for e in incident.exits if e.task)
         table.tasks_are_ranks = bool(both) or len(labels) > 1 or ended
-    on_hosts = [p for p in (*places, *told) if p.host is not None and p.local_rank is not None]
+
+
+def _judge_locals(table: PlacementTable, places: Sequence[Place]) -> None:
+    """Local ranks are ranks where they count further than a node has GPUs."""
+    on_hosts = [p for p in places if p.host is not None and p.local_rank is not None]
     agreed = all(p.rank in (None, p.local_rank) for p in on_hosts)
     table.locals_are_ranks = agreed and any((p.local_rank or 0) >= MOST_LOCAL for p in on_hosts)
-    if not incident.printed_ranks:
-        heads = (t for d in incident.digests for _, t in d.kept[:LABELLED_LINES] if "-" in t[:80])
-        names = {pod for t in heads if (pod := read_prefix(t)[0].pod) is not None}
-        ranks = {name: rank_of_ordinal(incident, name) for name in names if len(names) > 1}
-        table.label_ranks = {name: rank for name, rank in ranks.items() if rank is not None}
+
+
+def _read_pods(incident: PlacedLogs) -> dict[str, int]:
+    """Ranks of several pods whose names are in front of lines, by their ordinals."""
+    heads = (t for d in incident.digests for _, t in d.kept[:LABELLED_LINES] if "-" in t[:80])
+    names = {pod for t in heads if (pod := read_prefix(t)[0].pod) is not None}
+    ranks = {name: rank_of_ordinal(incident, name) for name in names if len(names) > 1}
+    return {name: rank for name, rank in ranks.items() if rank is not None}
 
 
 _LABEL = expression(

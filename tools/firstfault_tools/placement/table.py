@@ -283,9 +283,7 @@ class PlacementTable:
         rank = only(self._of_seat(host, index))
         if rank is not None:
             return rank
-        own = self._ranks_of_host(host)
-        seats = [r for r in self.rows if r.gpu is not None and r.host and same_host(r.host, host)]
-        shift = only((r.rank or 0) - (r.gpu or 0) for r in seats) if len(seats) > 1 else None
+        shift = self._shift_of_seats(host)
         if shift is not None:
             return index + shift
         first = self._first_of(host, gpus)
@@ -293,12 +291,23 @@ class PlacementTable:
             return first + index if index < (gpus or self.per_node or 0) else None
         if not gpus and self.world and self.world % max(1, len(self.ranks_on)) == 0:
             gpus = self.world // max(1, len(self.ranks_on))
-        if not own or not gpus or index >= gpus or gpus > MOST_LOCAL:  # else hosts are missing here
+        base = self._base_of_block(host, gpus or 0)
+        return base + index if base is not None and index < (gpus or 0) else None
+
+    def _shift_of_seats(self, host: str) -> int | None:
+        """What its rank is above its GPU, alike in all rows of a host that give both."""
+        seats = [r for r in self.rows if r.gpu is not None and r.host and same_host(r.host, host)]
+        return only((r.rank or 0) - (r.gpu or 0) for r in seats) if len(seats) > 1 else None
+
+    def _base_of_block(self, host: str, gpus: int) -> int | None:
+        """The first of the block of ranks in which all ranks of a host are, and no other host's."""
+        own = self._ranks_of_host(host)
+        if not own or not 0 < gpus <= MOST_LOCAL:  # else hosts are missing here
             return None
         base = min(own) // gpus * gpus
         block = set(range(base, base + gpus))
         others = {r for h, ranks in self.ranks_on.items() if not same_host(h, host) for r in ranks}
-        return base + index if own <= block and not others & block else None
+        return base if own <= block and not others & block else None
 
     def seat_of(self, rank: int) -> int | None:
         """Local number of a rank: its GPU or local rank, as a row gives them."""

@@ -172,19 +172,9 @@ def describe_container(container: Container, file: str) -> list[Finding]:
     """One finding for each end of the container that means something."""
     found = []
     for ended in container.ended:
-        meaning = explain_reason(ended.reason) if ended.reason else None
-        if meaning is None or ended.reason == "Error":
-            meaning = explain_exit(ended.exit_code) or meaning
+        meaning = _explain(ended)
         if meaning is None:
             continue
-        pod = container.pod or "a pod"
-        limit = f", memory limit {container.memory_limit}" if container.memory_limit else ""
-        code = f", exit code {ended.exit_code}" if ended.exit_code is not None else ""
-        when = f" at {_say_time(ended.finished)}" if ended.finished else ""
-        node = f" on {container.node}" if container.node else ""
-        title = f"Pod {pod}{node}: {meaning.reading}{when} ({ended.reason or 'terminated'}{code}{limit})"
-        if meaning.kind != "oom_killed":
-            title = title.replace(limit, "") if limit else title
         restarts = container.restarts or ""
         facts = known(
             container=container.name or None,
@@ -197,7 +187,7 @@ def describe_container(container: Container, file: str) -> list[Finding]:
         found.append(
             Finding(
                 kind=f"kubernetes.{meaning.kind}",
-                title=title,
+                title=_tell_end(container, ended, meaning),
                 level=meaning.level,
                 category=meaning.category,
                 confidence=meaning.confidence,
@@ -207,6 +197,27 @@ def describe_container(container: Container, file: str) -> list[Finding]:
             )
         )
     return found
+
+
+def _explain(ended: Ended) -> ReasonMeaning | None:
+    """By the reason, else by the exit code: `Error` says nothing that the code does not."""
+    meaning = explain_reason(ended.reason) if ended.reason else None
+    if meaning is None or ended.reason == "Error":
+        return explain_exit(ended.exit_code) or meaning
+    return meaning
+
+
+def _tell_end(container: Container, ended: Ended, meaning: ReasonMeaning) -> str:
+    """Which pod on which node ended how and when."""
+    node = f" on {container.node}" if container.node else ""
+    when = f" at {_say_time(ended.finished)}" if ended.finished else ""
+    code = f", exit code {ended.exit_code}" if ended.exit_code is not None else ""
+    of_memory = meaning.kind == "oom_killed" and container.memory_limit
+    limit = f", memory limit {container.memory_limit}" if of_memory else ""
+    return (
+        f"Pod {container.pod or 'a pod'}{node}: {meaning.reading}{when} "
+        f"({ended.reason or 'terminated'}{code}{limit})"
+    )
 
 
 def _describe_pod(

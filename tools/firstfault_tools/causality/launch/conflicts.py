@@ -8,7 +8,7 @@ differ between the nodes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -71,6 +71,10 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> list
     return [found] if found is not None else []
 
 
+def _of_several_nodes(commands: Iterable[Command]) -> list[Command]:
+    return [command for command in commands if command.nodes > 1]
+
+
 def _find_conflict(incident: LogIncident, findings: Sequence[Finding]) -> Finding | None:
     """A command that can never work; where nodes did not meet, commands of theirs that do not fit each other."""
     homes = find_homes(incident)
@@ -78,9 +82,9 @@ def _find_conflict(incident: LogIncident, findings: Sequence[Finding]) -> Findin
     wrong = _impossible(every)
     if wrong is not None or not find_unmet(findings):
         return wrong
-    commands = [c for c in every if c.nodes > 1]
+    commands = _of_several_nodes(every)
     told = read_told(incident, homes)
-    exports = [c for c in read_exports(incident, homes) if c.nodes > 1]
+    exports = _of_several_nodes(read_exports(incident, homes))
     return (
         _own_ports(incident)
         or _launched_twice(incident, homes, findings)

@@ -317,7 +317,7 @@ def _name_copy(incident: LogIncident, finding: Finding) -> Finding | None:
         return None
     digest = incident.digest_of(place.file)
     for frame in stack.frames[-COPY_FRAMES:]:
-        code = incident.text_of(digest, frame.number + 1) or ""
+        code = digest.text_of(frame.number + 1) or ""
         if _EMA.search(f"{frame.path.rpartition('/')[2]} {frame.name} {code}") and (
             _CLONE.search(code) or _EMA.search(frame.path.rpartition("/")[2])
         ):

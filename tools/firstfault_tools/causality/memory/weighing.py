@@ -282,7 +282,7 @@ def _unwrap(incident: LogIncident, evidence: Evidence) -> OomMessage | None:
     digest = next((d for d in incident.digests if d.file == evidence.file), None)
     if digest is None:
         return None
-    below = (incident.text_of(digest, evidence.line + k) for k in range(1, WRAPPED_LINES + 1))
+    below = (digest.text_of(evidence.line + k) for k in range(1, WRAPPED_LINES + 1))
     found = find_messages(" ".join([evidence.text, *(text or "" for text in below)]), 1)
     known = found and found[0].total is not None and found[0].free is not None
     return found[0] if known else None

@@ -238,7 +238,7 @@ def _describe(
     rank: int | None,
     alone: int | None = None,
 ) -> Finding:
-    texts = ((r.number, incident.text_of(digest, r.number) or r.code) for r in rows)
+    texts = ((r.number, digest.text_of(r.number) or r.code) for r in rows)
     return Finding(
         kind="ranks.guarded_call",
         title=title,
