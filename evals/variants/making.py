@@ -125,6 +125,8 @@ def _rename_hosts(case: Case, folder: Path, random: Random) -> Variant | None:
         return None
     new = {stem: f"quarry{i}{stem[-1] if stem[-1] in '-.' else 'x'}" for i, stem in enumerate(sorted(stems))}  # fmt: skip
     joined = "|".join(map(re.escape, sorted(new, key=len, reverse=True)))
+    if re.search(rf"[\w-](?:{joined})\[?\d", "\n".join([*texts, *texts.values()])):
+        return None  # part of a longer name somewhere, which would stay as it is
     pattern = re.compile(rf"(?<![\w-])(?:{joined})(?=\[?\d)")
 
     def rename(text: str) -> str:
@@ -152,6 +154,12 @@ def _shift_ranks(case: Case, folder: Path, random: Random) -> Variant | None:
         return None
     if any(re.search(r"\d", name) and not _RANK.search(name) for name in texts):
         return None
+    if not any(
+        int(m[2]) == case.expect.first_failing_rank
+        for t in texts.values()
+        for m in _RANK.finditer(t)
+    ):
+        return None  # inferred, not printed: it would not move with what is printed
 
     def shift(text: str) -> str:
         return _RANK.sub(lambda m: f"{m[1]}{int(m[2]) + RANKS_ADDED}", text)

@@ -21,6 +21,8 @@ from firstfault_tools.causality.full_mounts import join_full_mounts
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
 from firstfault_tools.causality.odd_ranks.alignment import align_ranks
+from firstfault_tools.causality.other_jobs import find_other_jobs
+from firstfault_tools.causality.passing_tests import weigh_passing_tests
 from firstfault_tools.causality.slow_saves import join_slow_saves
 from firstfault_tools.causality.state_keys import name_prefixes
 from firstfault_tools.causality.weighing import weigh_findings
@@ -48,6 +50,7 @@ from firstfault_tools.whereabouts import note_place
 
 log = logging.getLogger(__name__)
 
+OF_ANOTHER_JOB = "the log of another job, which ended well and shares nothing with the others: it says nothing of this run"
 MAX_SAMPLED_NOTES = 8
 MAX_STEP_LOGS = 48
 SAMPLED_LINES, SAMPLED_CHARS = 20_000, 3_000
@@ -89,6 +92,10 @@ def examine(
             claimed |= {artefact.name for artefact in group}
             findings += reading.findings
     logs = LogIncident(_scan(plain, signatures, workers or Workers(), skipped), signatures)
+    others = find_other_jobs(logs)
+    if others:
+        logs = logs.without(others)
+        skipped += [SkippedInput(name, OF_ANOTHER_JOB) for name in sorted(others)]
     note_place("causality.witnesses", "all logs together")
     findings += read_witnesses(logs)
     findings += align_ranks(logs)
@@ -107,7 +114,7 @@ def examine(
         decisions=tuple(trail.decisions),
         readings=readings,
         skipped=tuple(skipped),
-        files=tuple(a.name for a in artefacts),
+        files=tuple(a.name for a in artefacts if a.name not in others),
         claimed=frozenset(claimed),
     )
 
@@ -276,6 +283,7 @@ _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
     (Rule("memory-beside-its-surroundings", Relation.REFINES, "phase, holders of the memory and peers stand around the error"), lambda logs, f, _: weigh_memory(logs, f)),
     (Rule("prefix-of-keys-named", Relation.REFINES, "the names of weights differ by a prefix only"), lambda logs, f, _: name_prefixes(logs, f)),
+    (Rule("passing-test-beside-a-run", Relation.REFINES, "a test of the machines does not speak for the run"), lambda logs, f, _: weigh_passing_tests(logs, f)),
     (Rule("tested-by-experiment", Relation.REFINES, "trials with stated error rates speak for or against it"), _weigh_trials),
 )  # fmt: skip
 """Passes over all findings, in order. Each is recorded: what it changes without a rule of its own, under this one."""

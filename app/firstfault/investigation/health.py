@@ -24,10 +24,10 @@ from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.other_jobs import lies_apart, read_span
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
-from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.registry import EMPTY_FILE
@@ -156,11 +156,6 @@ def prove_health(
     return HealthProof(checks, ground, step, suspicious)
 
 
-SPAN_LINES, DAYS_APART_S = 60, 86_400.0
-"""Lines at both ends of a log in which its times are looked for; seconds between two logs that are no two ranks of one
-job, nor its launcher and its ranks."""
-
-
 @dataclass(slots=True)
 class _Ends:
     """How the logs of a run end. going: whose work goes on; hollow: whose good end only a launcher reports."""
@@ -255,24 +250,13 @@ def _silent_apart(logs: LogIncident, runs: Sequence[FileDigest]) -> list[str]:
     """Logs of ranks that neither end nor take a step, where every log that does was written days away: another job's
     good end does not speak for them."""
     shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
-    spans = [_read_span(d) for d in shown]
-    silent = [(d, _read_span(d)) for d in runs if d not in shown and d.ranks]
+    spans = [read_span(d) for d in shown]
+    silent = [(d, read_span(d)) for d in runs if d not in shown and d.ranks]
     return [
         f"{d.file}: it neither ends nor takes a step, and the log that does is of another day"
         for d, span in silent
-        if shown and span and all(s and _lies_apart(span, s) for s in spans)
+        if shown and span and all(s and lies_apart(span, s) for s in spans)
     ]
-
-
-def _read_span(digest: FileDigest) -> tuple[float, float] | None:
-    """First and last time among the first and the last lines of a log."""
-    ends = (digest.kept[:SPAN_LINES], digest.kept[-SPAN_LINES:])
-    times = [t for part in ends for _, text in part if (t := read_time(text, digest.year))]
-    return (min(times), max(times)) if times else None
-
-
-def _lies_apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return max(one[0], other[0]) - min(one[1], other[1]) > DAYS_APART_S
 
 
 def _alike(advance: Advance, counted: Sequence[tuple[FileDigest, Advance]]) -> bool:

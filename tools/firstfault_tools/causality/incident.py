@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,9 +81,9 @@ class LogIncident:
 
     @cached_property
     def conditions(self) -> frozenset[str]:
-        """Condition patterns that matched some line of the incident."""
+        """Condition patterns that matched some line of the run or beside it; a test of the machines is another program."""
         names = self.signatures.conditions
-        return frozenset(names[i] for d in self.digests for i in d.conditions)
+        return frozenset(names[i] for d in self.of_the_run.digests for i in d.conditions)
 
     @cached_property
     def world_size(self) -> int | None:
@@ -221,6 +221,10 @@ class LogIncident:
         """The logs in which what failed may stand: of the run, and not ended as planned where others did not."""
         logs = self.of_the_run
         return logs._narrow(d for d in logs.digests if self.progress[d.file].finished_at() is None)
+
+    def without(self, files: Collection[str]) -> LogIncident:
+        """The incident as it is without some of its logs."""
+        return LogIncident(tuple(d for d in self.digests if d.file not in files), self.signatures)
 
     def _narrow(self, digests: Iterable[FileDigest]) -> LogIncident:
         """Some of the logs; all where that leaves none, or where there are so many that they are one run's."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.causality.other_jobs import are_tied
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
@@ -56,7 +57,11 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
     attempts = [a for d in incident.digests if (a := _read_attempt(incident, d.file)) is not None]
     for later in anew:
         before = [
-            a for a in attempts if a.last >= max(REACHED, later.first) and _is_before(a, later)
+            a
+            for a in attempts
+            if a.last >= max(REACHED, later.first)
+            and _is_before(a, later)
+            and _is_same_job(incident, a, later)
         ]
         if before:
             return (_tell(max(before, key=lambda a: a.last), later, misses[later.file]),)
@@ -65,6 +70,10 @@ def find_in_incident(incident: LogIncident, findings: Sequence[Finding]) -> tupl
 
 def _is_before(one: _Attempt, other: _Attempt) -> bool:
     return one.began is not None and other.began is not None and one.began < other.began
+
+
+def _is_same_job(incident: LogIncident, one: _Attempt, other: _Attempt) -> bool:
+    return are_tied(incident, incident.digest_of(one.file), incident.digest_of(other.file))
 
 
 def _find_miss(digest: FileDigest) -> tuple[int, str, str] | None:

@@ -23,6 +23,7 @@ MARKERS = GATE
 
 _RANK = expression(
     r"^#\s+Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+\d{1,6}\s+)?Pid\s+\d{1,9} on\s+(?P<host>\S{1,255}) device"
+    r"(?:\s+\d{1,3}\s+\[[\w:.]{1,20}\]\s+(?P<card>\S[^\n]{0,60}?)\s*$)?"
 )
 _ROW = expression(
     r"^\s*(?P<size>\d{1,15})\s+(?P<count>\d{1,15})\s+(?P<type>\w{2,12})\s+(?P<op>\w{2,10})\s+(?:(?P<root>-?\d{1,6})\s+)?"
@@ -49,6 +50,7 @@ class NcclRun:
     file: str
     label: str = ""
     hosts: set[str] = field(default_factory=set)
+    cards: set[str] = field(default_factory=set)
     by_size: dict[int, float] = field(default_factory=dict)
     average_gbs: float | None = None
     wrong: int = 0
@@ -67,6 +69,11 @@ class NcclRun:
             self.wrong += int(wrong) if wrong and wrong.isdecimal() else 0
             if wrong and "e-" in wrong and _number(wrong) > _number(self.rounding):
                 self.rounding = wrong
+
+    @property
+    def setting(self) -> tuple[frozenset[str], bool]:
+        """Which cards, and whether within a host or between hosts: only runs that are alike in it are compared."""
+        return frozenset(self.cards), len(self.hosts) > 1
 
     @property
     def best_gbs(self) -> float | None:
@@ -101,6 +108,7 @@ class _RunReader:
         if rank := _RANK.match(line):
             run = self._open() if current is None or current.by_size else current
             run.hosts.add(rank["host"])
+            run.cards |= {rank["card"]} if rank["card"] else set()
         elif row := _ROW.match(line):
             (current or self._open(self.heading)).add_row(number, line, row)
         elif average := _AVERAGE.search(line):
@@ -155,6 +163,35 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
                     Category.HARDWARE,
                 )
             )
+    for alike in _group_by_setting(runs):
+        found += _find_slow(alike)
+    if runs:
+        best = [run.best_gbs for run in runs if run.best_gbs]
+        found.append(
+            _make(
+                runs[0],
+                "nccl_tests",
+                f"{len(runs)} nccl-tests run(s): bus bandwidth {min(best):g} to {max(best):g} GB/s, "
+                f"median {median(best):g}",
+                Level.CONTEXT,
+                None,
+            )
+        )
+        found += _find_passed(runs)
+    return tuple(found)
+
+
+def _group_by_setting(runs: Sequence[NcclRun]) -> list[list[NcclRun]]:
+    """Runs that may be compared: a pair of workstations says nothing of a node with NVSwitch."""
+    groups: dict[tuple[frozenset[str], bool], list[NcclRun]] = {}
+    for run in runs:
+        groups.setdefault(run.setting, []).append(run)
+    return list(groups.values())
+
+
+def _find_slow(runs: Sequence[NcclRun]) -> list[Finding]:
+    """The host that all slow runs share, else each run far below the others."""
+    found: list[Finding] = []
     rates = {place: run.best_gbs for place, run in enumerate(runs) if run.best_gbs}
     common = find_common_host(rates, {place: runs[place].label for place in rates})
     if common is not None:
@@ -189,20 +226,7 @@ def check_runs(runs: Sequence[NcclRun]) -> tuple[Finding, ...]:
                 reference_gbs=odd.reference,
             )
         )
-    if runs:
-        best = [run.best_gbs for run in runs if run.best_gbs]
-        found.append(
-            _make(
-                runs[0],
-                "nccl_tests",
-                f"{len(runs)} nccl-tests run(s): bus bandwidth {min(best):g} to {max(best):g} GB/s, "
-                f"median {median(best):g}",
-                Level.CONTEXT,
-                None,
-            )
-        )
-        found += _find_passed(runs)
-    return tuple(found)
+    return found
 
 
 def _find_passed(runs: Sequence[NcclRun]) -> list[Finding]:
