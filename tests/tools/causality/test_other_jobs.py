@@ -53,7 +53,10 @@ def test_nor_does_it_make_steps_that_just_stop_a_finished_run(
     "tie",
     [
         "2026-06-10 08:00:00 INFO resuming job 881204\n",
-        "2026-06-10 07:59:00 INFO step 9/240 loss 2.2 step time 4.2 s\n",
+        "".join(
+            f"2026-06-10 07:5{n}:00 INFO step {n}0/240 loss 2.{9 - n} time 4.2 s\n"
+            for n in range(1, 9)
+        ),
     ],
 )
 def test_what_shares_a_job_or_its_steps_stays(

@@ -30,6 +30,7 @@ STEPS = 40
 """Lines of progress whose form is compared."""
 
 _JOB = expression(r"(?i)\bjob(?:[_ -]?id)?[ =:#]{1,3}(\d{3,12})\b")
+_IN_NAME = expression(r"\d{4,12}")
 _PATH = expression(r"(?<![\w.:/])/[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}")
 _SETTING = expression(r"(?<![\w.])([A-Za-z][\w.-]{3,40})[=:] ?([\w./+-]{1,60})(?![\w=])")
 _DIGITS = expression(r"[-+]?\d[\d.,:]*(?:e[-+]?\d{1,3})?")
@@ -80,7 +81,14 @@ def _lies_apart_from(digest: FileDigest, spans: Sequence[tuple[float, float]]) -
 
 def are_tied(logs: LogIncident, one: FileDigest, other: FileDigest) -> bool:
     """Anything that two attempts of one job share."""
-    return bool(_marks(logs, one) & _marks(logs, other))
+    return bool(_marks(logs, one) & _marks(logs, other)) or _names(one, other) or _names(other, one)
+
+
+def _names(one: FileDigest, other: FileDigest) -> bool:
+    """The number in the name of a log, which is its job's (`slurm-55120.out`), stands in the other."""
+    numbers = set(_IN_NAME.findall(one.file))
+    lines = (text[:CHARS] for _, text in islice(other.kept, LINES)) if numbers else ()
+    return any(number in text for text in lines for number in numbers)
 
 
 def _marks(logs: LogIncident, digest: FileDigest) -> frozenset[tuple[str, str]]:
@@ -94,13 +102,10 @@ def _marks(logs: LogIncident, digest: FileDigest) -> frozenset[tuple[str, str]]:
         out |= {("job", m) for m in _JOB.findall(text)}
         out |= {("path", p) for p in _PATH.findall(text) if not p.startswith(_SYSTEM)}
         out |= {("setting", f"{k}={v}") for k, v in _SETTING.findall(text)}
-    reader = logs.progress[digest.file]
-    out |= {
-        ("form", _form(p.text)) for p in islice((p for p in reader.after(0) if p.training), STEPS)
-    }
-    advance = logs.advances[digest.file]
-    if advance is not None and advance.total:
-        out.add(("steps", str(advance.total)))
+    for progress in islice((p for p in logs.progress[digest.file].after(0) if p.training), STEPS):
+        out.add(("form", _form(progress.text)))
+        if progress.total:
+            out.add(("steps", str(progress.total)))
     return frozenset(out)
 
 
