@@ -30,9 +30,10 @@ STEPS = 40
 """Lines of progress whose form is compared."""
 
 _JOB = expression(r"(?i)\bjob(?:[_ -]?id)?[ =:#]{1,3}(\d{3,12})\b")
+_OF = expression(r"(?<![\w./-])\d{1,9} ?/ ?(\d{2,9})(?![\w./])")
 _IN_NAME = expression(r"\d{4,12}")
 _PATH = expression(r"(?<![\w.:/])/[\w.-]{1,80}(?:/[\w.-]{1,80}){1,12}")
-_SETTING = expression(r"(?<![\w.])([A-Za-z][\w.-]{3,40})[=:] ?([\w./+-]{1,60})(?![\w=])")
+_SETTING = expression(r"(?<![\w.])([A-Za-z][\w.-]{3,40})=([\w./+-]{1,60})(?![\w=])")
 _DIGITS = expression(r"[-+]?\d[\d.,:]*(?:e[-+]?\d{1,3})?")
 _SYSTEM = ("/usr", "/opt", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", "/tmp")
 """Paths that any two programs share."""
@@ -104,8 +105,7 @@ def _marks(logs: LogIncident, digest: FileDigest) -> frozenset[tuple[str, str]]:
         out |= {("setting", f"{k}={v}") for k, v in _SETTING.findall(text)}
     for progress in islice((p for p in logs.progress[digest.file].after(0) if p.training), STEPS):
         out.add(("form", _form(progress.text)))
-        if progress.total:
-            out.add(("steps", str(progress.total)))
+        out |= {("steps", total) for total in _OF.findall(progress.text[:CHARS])}
     return frozenset(out)
 
 
