@@ -243,9 +243,11 @@ def judge_rate_restart(view: View) -> list[Finding]:
     if len(rate) < 4 or not resumed:
         return []
     for i in range(2, len(rate) - 1):
-        told = view.between(resumed, int(rate.rows[i - 1]), int(rate.rows[i]))
         before = _rate_before(view, rate, i)
-        if not told or before is None or series.step[int(rate.rows[i])] in (0, 1):
+        if before is None or series.step[int(rate.rows[i])] in (0, 1):
+            continue
+        told = view.between(resumed, int(rate.rows[i - 1]), int(rate.rows[i]))
+        if not told:
             continue
         warming = _warms_up(rate, i, before)
         if warming or _starts_high(rate, i, before):

@@ -230,8 +230,10 @@ def _runs_long(view: View, loss: Curve) -> bool:
     known = _known_steps(view, loss)
     if len(known):
         return len(known) >= LONG and bool(known[-1] - known[0] >= LONG_STEPS)
-    epochs = view.curve("epoch").values if view.lead.has("epoch") else ()
-    return len(epochs) >= EPOCHS and float(max(epochs) - min(epochs)) >= EPOCHS - 1
+    if not view.lead.has("epoch"):
+        return False
+    epochs = view.curve("epoch").values
+    return len(epochs) >= EPOCHS and bool(epochs.max() - epochs.min() >= EPOCHS - 1)
 
 
 def _begins_midst(view: View, loss: Curve) -> bool:
