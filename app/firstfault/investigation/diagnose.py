@@ -64,6 +64,8 @@ from firstfault_tools.registry import Artefact
 MAX_HYPOTHESES = 5
 MAX_LINKS = 24
 SEARCH_FLOOR = 0.30
+RAISED_ALIKE = "traceback.unhandled"
+"""Kind of the findings that list every rank which raised the exception."""
 
 
 def diagnose(
@@ -295,11 +297,21 @@ def _assemble(
         local_rank=place.process.local_rank if place is not None and placed else None,
         schedulers=schedulers,
         named=named,
+        alike=_list_alike(finding) if finding is not None else (),
         straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
     return fill_commands(diagnosis)
+
+
+def _list_alike(finding: Finding) -> tuple[int, ...]:
+    """Ranks that raised one and the same exception; empty where it is one rank's."""
+    raised = finding.facts.get("ranks") if finding.kind == RAISED_ALIKE else None
+    ranks = (
+        tuple(r for r in raised if isinstance(r, int)) if isinstance(raised, (list, tuple)) else ()
+    )
+    return ranks if len(ranks) > 1 else ()
 
 
 def _wording(

@@ -222,6 +222,9 @@ class Diagnosis:
     disputed: bool = False
     """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
 
+    alike: tuple[int, ...] = ()
+    """Ranks that raised the error of the verdict alike, where there are several."""
+
     straggler: Straggler | None = None
     """By the watchdogs' reports, whether or not the verdict names a rank."""
 

@@ -29,7 +29,7 @@ def name_onset(examination: Examination, judgement: Judgement) -> Judgement:
     finding = judgement.finding
     if judgement.verdict not in (Verdict.FAULT, Verdict.WARNING) or finding is None:
         return judgement
-    if not finding.kind.startswith("metrics.") or "; what accounts for it: " in finding.title:
+    if not finding.kind.startswith("metrics.") or judgement.accounted:
         return judgement
     line = next(
         (x for d in examination.logs.digests if (x := _find_new(d, finding)) is not None), None

@@ -202,7 +202,7 @@ def _account_for(examination: Examination, judgement: Judgement, finding: Findin
         return judgement
     _, other = max(able, key=lambda pair: pair[0])
     words = f"what accounts for it: {other.title}"
-    return judgement.tell_beside(finding, words, other.evidence[:2])
+    return replace(judgement.tell_beside(finding, words, other.evidence[:2]), accounted=True)
 
 
 def _say(line: Line) -> str:

@@ -35,6 +35,8 @@ class Judgement:
     confidence: Confidence
     suspicious: tuple[Line, ...] = ()
     proof: HealthProof | None = None
+    accounted: bool = False
+    """What accounts for its numbers is told with it."""
 
     @property
     def may_be_calm(self) -> bool:

@@ -23,6 +23,7 @@ from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
 from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.prefix import read_prefix
 
 GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
@@ -37,7 +38,6 @@ _TASK = expression(r"\btask \d{1,6} on [a-zA-Z][\w.-]{1,80}")
 """As the records of Slurm are summed up."""
 
 MOST_PREFIX, MOST_SPEAKERS = 400, 6
-_ALIKE = expression(r"raised alike by (ranks [\d, -]{1,60}\d)")
 DECIDING = "Deciding line"
 """Name of the fact that the page leaves to the excerpt below the card."""
 
@@ -101,7 +101,8 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 def say_where(diagnosis: Diagnosis) -> str:
     """`rank 11 on gpu-a17, GPU 3 (local rank 3)`, as far as it is known; what is not known is said."""
     rank, host, gpu = diagnosis.first_failing_rank, diagnosis.host, call_gpu(diagnosis.gpu)
-    of_host = f" on {host}" if rank is not None else f"host {host}"
+    machine = "pod" if host and host == diagnosis.named.get("pod") else "host"
+    of_host = f" on {host}" if rank is not None else f"{machine} {host}"
     place = ("" if rank is None else f"rank {rank}") + (of_host if host else "")
     where = ", ".join(p for p in (place, gpu) if p)
     if diagnosis.verdict is Verdict.HEALTHY or (not where and diagnosis.first_line is None):
@@ -114,8 +115,8 @@ def say_where(diagnosis: Diagnosis) -> str:
 
 def _say_scope(diagnosis: Diagnosis) -> str:
     """Whom it strikes where it is no rank's or host's: all ranks alike, the whole job; else that it is not known."""
-    if alike := _ALIKE.search(diagnosis.root_cause):
-        return f"{alike[1]} alike (the same error: their common code, setting or input)"
+    if diagnosis.alike:
+        return f"{name_ranks(diagnosis.alike)} alike (the same error: their common code, setting or input)"
     if named := _TASK.search(diagnosis.root_cause):
         return named[0]
     row = _find_scope(diagnosis)

@@ -225,7 +225,6 @@ def test_what_is_not_known_of_the_place_is_said(
     [
         ("metrics.divergence", Category.NUMERICAL, "the loss left 2", "the whole job"),
         ("slurm-time-limit", Category.SCHEDULER, "it reached its limit", "the whole job"),
-        ("traceback.unhandled", Category.CODE_BUG, "ValueError: x; raised alike by ranks 0-15", "ranks 0-15 alike"),
         ("disk-full", Category.ENVIRONMENT, "disk full", "seen by rank 5 (no line"),
         ("loss-is-nan", Category.NUMERICAL, "the loss is NaN", "the whole job"),
         ("slurm.oom", Category.OOM, "step 7.0 (task 13 on c1-15) held 167 GiB", "task 13 on c1-15"),
@@ -236,6 +235,18 @@ def test_whom_a_fault_strikes_is_said_where_no_rank_is_named(
 ) -> None:
     nowhere = replace(eight, first_failing_rank=None, host=None, gpu=None, local_rank=None)
     assert say_where(replace(nowhere, signature=rule, category=category, root_cause=cause)).startswith(told)  # fmt: skip
+
+
+def test_ranks_that_raised_the_same_are_named_together(eight: Diagnosis) -> None:
+    nowhere = replace(eight, first_failing_rank=None, host=None, gpu=None, local_rank=None)
+    assert say_where(replace(nowhere, alike=tuple(range(16)))).startswith("ranks 0-15 alike")
+
+
+def test_a_pod_is_not_called_a_host(eight: Diagnosis) -> None:
+    pending = replace(
+        eight, first_failing_rank=None, gpu=None, host="sft-worker-5", named={"pod": "sft-worker-5"}
+    )
+    assert say_where(pending).startswith("pod sft-worker-5")
 
 
 @pytest.mark.parametrize(
