@@ -136,13 +136,7 @@ class _Sieve:
         if account.verdict is Verdict.HEALTHY:
             ground = replace(ground, healthy=True)
         cause = lift_ids(account.cause, account.lines, ground)
-        faults = list(check_basis(cause, ground))
-        if account.verdict is Verdict.UNKNOWN and not cause.evidence:
-            faults = [f for f in faults if f.fault is not Fault.NO_EVIDENCE]
-        place = self._place(account)
-        faults += check_words(place, ground) if place else ()
-        if account.verdict is Verdict.HEALTHY and not self.earned:
-            faults += check_words(account.cause, replace(ground, healthy=False))
+        faults = self._object(account, cause, ground)
         if not self.passes(faults):
             name = f"explanations[{number}].cause"
             self.left_out.append(LeftOut(name, tuple(faults), is_lead=number == 0))
@@ -173,6 +167,17 @@ class _Sieve:
             command_is_known=bool(command) and self.context.question.knowledge.tells_command(command),
             page=account.page if account.page in pages else "",
         )  # fmt: skip
+
+    def _object(self, account: Account, cause: Claim, ground: Ground) -> list[Objected]:
+        """What speaks against the cause, its place and, of a run that is not shown to be well, that word."""
+        faults = list(check_basis(cause, ground))
+        if account.verdict is Verdict.UNKNOWN and not cause.evidence:
+            faults = [f for f in faults if f.fault is not Fault.NO_EVIDENCE]
+        place = self._place(account)
+        faults += check_words(place, ground) if place else ()
+        if account.verdict is Verdict.HEALTHY and not self.earned:
+            faults += check_words(account.cause, replace(ground, healthy=False))
+        return faults
 
     def _place(self, account: Account) -> str:
         rank = f"rank {account.rank}. " if account.rank is not None else ""

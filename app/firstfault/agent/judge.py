@@ -111,8 +111,7 @@ def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool
                 "The tools' explanation is confirmed, and the model says the same in more detail.",
             ),
         )
-    alarm = tools.verdict is Verdict.HEALTHY and best.verdict is Verdict.FAULT
-    if sure and not agreed and not best.contradicts and not alarm:
+    if sure and not agreed and not best.contradicts and not _is_alarm(tools, best):
         return Ruling(
             tools,
             others=tuple(proposed),
@@ -122,25 +121,37 @@ def rule_on(tools: Explanation, proposed: Sequence[Explanation], *, earned: bool
     if refused:
         return Ruling(tools, disputed=True, others=tuple(proposed), why=(refused,))
     leader = replace(best, confidence=_sureness(tools, best, agreed))
-    same_place = agreed and (tools.rank is None or _same_place(tools, best))
-    if sure and agreed:
-        why = (
+    why = _say_why(tools, best, agreed)
+    return Ruling(leader, _is_disputed(tools, best, agreed), (tools, *rest), (why,))
+
+
+def _is_alarm(tools: Explanation, best: Explanation) -> bool:
+    """The model reads a fault where the tools call the run healthy."""
+    return tools.verdict is Verdict.HEALTHY and best.verdict is Verdict.FAULT
+
+
+def _say_why(tools: Explanation, best: Explanation, agreed: bool) -> str:
+    """Why the model's explanation leads."""
+    if agreed and tools.confidence is Confidence.CONFIRMED:
+        return (
             "What happened is confirmed; where, the model reads otherwise from the lines it quotes."
         )
-    elif alarm:
-        why = "The model reads a fault in lines that it quotes; a run of which that is said is not called healthy."
-    elif agreed:
-        why = "Model and tools agree; the model's sentence says it in full."
-    elif tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN):
-        why = "The tools do not decide; the model's explanation is carried by the lines it quotes."
-    else:
-        why = "Tools and model differ, and neither is confirmed; the test separates them."
+    if _is_alarm(tools, best):
+        return "The model reads a fault in lines that it quotes; a run of which that is said is not called healthy."
+    if agreed:
+        return "Model and tools agree; the model's sentence says it in full."
+    if tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN):
+        return "The tools do not decide; the model's explanation is carried by the lines it quotes."
+    return "Tools and model differ, and neither is confirmed; the test separates them."
+
+
+def _is_disputed(tools: Explanation, best: Explanation, agreed: bool) -> bool:
+    """The tools hold to another reading or place, or to a fault where code does not see the run go well."""
+    if agreed and (tools.rank is None or _same_place(tools, best)):
+        return False
     held = tools.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    unproven = best.verdict is Verdict.HEALTHY and (
-        _reads_wrong(tools) or best.sound < Sound.GOES_ON
-    )
-    disputed = not same_place and (held or unproven)
-    return Ruling(leader, disputed, (tools, *rest), (why,))
+    unproven = _reads_wrong(tools) or best.sound < Sound.GOES_ON
+    return held or (best.verdict is Verdict.HEALTHY and unproven)
 
 
 def agrees(one: Explanation, other: Explanation) -> bool:

@@ -7,7 +7,7 @@ ended as planned, after each failure has to be seen here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from firstfault.agent.context import TurnContext
 from firstfault.agent.judge import Explanation, Sound
@@ -25,6 +25,31 @@ BEYOND_THE_LOG = frozenset({Complaint.DIED, Complaint.STALLED})
 """What a person states of the run that its lines cannot refute: it is gone, it stands still."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """The lines that the tools hold against a run. held: those that are known; present: of those, what the run did not outlive."""
+
+    ids: frozenset[str]
+    held: tuple[Item, ...]
+    present: tuple[Item, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Every line is known."""
+        return len(self.held) == len(self.ids)
+
+    @property
+    def is_survived(self) -> bool:
+        """The run went on after every one."""
+        return self.is_known and not self.present
+
+    def is_of_steps(self, logs: LogIncident) -> bool:
+        """What the run did not outlive is how its numbers look."""
+        return all(_is_step(logs, i) for i in self.present) and any(
+            _is_step(logs, i) for i in self.held
+        )
+
+
 def find_soundness(
     context: TurnContext, best: Explanation, tools: Explanation, told: Collection[str]
 ) -> Sound:
@@ -32,32 +57,41 @@ def find_soundness(
     found = context.examination
     proof = prove_health(found, context.question.text)
     logs = found.logs
-    against = {x for x in tools.lines if "#" not in x}  # a page is no line of the run
-    held = [i for x in against if (i := context.book.find(x)) is not None]
-    least = Sound.QUIET if proof.quiet and not proof.suspicious else Sound.UNSEEN
+    least = _least_sound(proof)
     if not _stands(proof, logs, tools) or not _errors_are_told(proof, context, told):
         return least
+    against = _read_against(context, tools)
     reads_wrong = tools.verdict in (Verdict.FAULT, Verdict.WARNING)
     suspected = tools.confidence in (Confidence.POSSIBLE, Confidence.UNKNOWN)
-    if reads_wrong and not suspected and not against & set(told):
+    if reads_wrong and not suspected and against.ids.isdisjoint(told):
         return least
-    known = len(held) == len(against)
-    present = [i for i in held if not _outlived(logs, i)]
-    survived = known and not present
-    judged = all(_is_step(logs, i) for i in present) and any(_is_step(logs, i) for i in held)
-    if known and judged and not survived and against <= set(told):
+    all_told = against.ids <= set(told)
+    survived = against.is_survived
+    if all_told and against.is_known and not survived and against.is_of_steps(logs):
         return Sound.STEPS
     if not survived and tools.category is not Category.PERFORMANCE:
         return least
-    outlived = (
-        all(c.holds for c in proof.checks if c.condition is Condition.ANSWERED)
-        and proof.quiet
-        and survived
-        and bool(held or not reads_wrong)
-        and against <= set(told)
-        and (not reads_wrong or _cites_what_followed(logs, context, best, held))
-    )
-    return Sound.OUTLIVED if outlived else Sound.GOES_ON
+    if not (all_told and survived and proof.quiet and _answers_all(proof)):
+        return Sound.GOES_ON
+    followed = bool(against.held) and _cites_what_followed(logs, context, best, against.held)
+    return Sound.OUTLIVED if followed or not reads_wrong else Sound.GOES_ON
+
+
+def _least_sound(proof: HealthProof) -> Sound:
+    """What is seen of any run: whether no error stands in its lines."""
+    return Sound.QUIET if proof.quiet and not proof.suspicious else Sound.UNSEEN
+
+
+def _read_against(context: TurnContext, tools: Explanation) -> _Against:
+    ids = frozenset(x for x in tools.lines if "#" not in x)  # a page is no line of the run
+    held = tuple(i for x in ids if (i := context.book.find(x)) is not None)
+    logs = context.examination.logs
+    return _Against(ids, held, tuple(i for i in held if not _outlived(logs, i)))
+
+
+def _answers_all(proof: HealthProof) -> bool:
+    """What the person asks of the run was seen and is fine."""
+    return all(c.holds for c in proof.checks if c.condition is Condition.ANSWERED)
 
 
 def _stands(proof: HealthProof, logs: LogIncident, tools: Explanation) -> bool:

@@ -7,7 +7,7 @@ stand beside them. Where the model leads, it says so, is at most likely, and the
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -113,26 +113,11 @@ def apply(
         if e.proposer is LedBy.MODEL
     ]
     if ruling.leader.proposer is LedBy.RULE:
-        known = {h.root_cause for h in diagnosis.hypotheses}
-        agreed = {e.cause for e, _ in ideas if e.cause in ruling.leader.cause}
-        added = [row for e, row in ideas if e.cause not in known | agreed and e.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)]  # fmt: skip
-        first, *others = diagnosis.hypotheses
-        if ruling.disputed:
-            first = replace(first, against=_beside(first.for_, (*first.against, *book.numbers(ruling.others[0].lines))))  # fmt: skip
-        cause, host = ruling.leader.cause, diagnosis.host or ruling.leader.host or None
-        if cause != diagnosis.root_cause:
-            first = replace(first, root_cause=cause)
-        return replace(
-            diagnosis,
-            root_cause=cause,
-            host=host,
-            hypotheses=(first, *others, *added),
-            citations=tuple(book.citations),
-            disputed=ruling.disputed,
-        )
+        return _stand_beside(ruling, diagnosis, book, ideas)
     leader = ruling.leader
     sentence = f"{_OPENINGS.get(leader.verdict, '')}{leader.cause}"
     same_kind = leader.category is diagnosis.category and leader.verdict is diagnosis.verdict
+    same_place = same_kind and leader.rank == diagnosis.first_failing_rank
     lead, *beside = (row for _, row in ideas)
     tools_row = replace(diagnosis.hypotheses[0], test=diagnosis.disproof)
     if not same_kind and tools_row.confidence is Confidence.CONFIRMED:
@@ -146,8 +131,8 @@ def apply(
         signature=diagnosis.signature if same_kind else None,
         confidence=leader.confidence,
         first_failing_rank=leader.rank,
-        host=leader.host or (diagnosis.host if same_kind and leader.rank == diagnosis.first_failing_rank else None),
-        gpu=leader.gpu or (diagnosis.gpu if same_kind and leader.rank == diagnosis.first_failing_rank else None),
+        host=leader.host or (diagnosis.host if same_place else None),
+        gpu=leader.gpu or (diagnosis.gpu if same_place else None),
         first_line=_first_line(leader, context) or diagnosis.first_line,
         explanation=_explain(ruling, diagnosis, book),
         fixes=fixes,
@@ -158,7 +143,33 @@ def apply(
         disproof=leader.test or diagnosis.disproof,
         led_by=LedBy.MODEL,
         disputed=ruling.disputed,
-    )  # fmt: skip
+    )
+
+
+def _stand_beside(
+    ruling: Ruling,
+    diagnosis: Diagnosis,
+    book: Numbers,
+    ideas: Sequence[tuple[Explanation, Hypothesis]],
+) -> Diagnosis:
+    """The tools' diagnosis with the faults that the model proposes behind its own."""
+    known = {h.root_cause for h in diagnosis.hypotheses}
+    agreed = {e.cause for e, _ in ideas if e.cause in ruling.leader.cause}
+    added = [row for e, row in ideas if e.cause not in known | agreed and e.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN)]  # fmt: skip
+    first, *others = diagnosis.hypotheses
+    if ruling.disputed:
+        first = replace(first, against=_beside(first.for_, (*first.against, *book.numbers(ruling.others[0].lines))))  # fmt: skip
+    cause, host = ruling.leader.cause, diagnosis.host or ruling.leader.host or None
+    if cause != diagnosis.root_cause:
+        first = replace(first, root_cause=cause)
+    return replace(
+        diagnosis,
+        root_cause=cause,
+        host=host,
+        hypotheses=(first, *others, *added),
+        citations=tuple(book.citations),
+        disputed=ruling.disputed,
+    )
 
 
 def _hypothesis(explanation: Explanation, book: Numbers, ruling: Ruling) -> Hypothesis:
@@ -293,23 +304,32 @@ def say(
         blocks.append(REASONED if cited else OWN_KNOWLEDGE)
     if briefly and blocks:
         return "\n\n".join(blocks), tuple(book.citations)
+    blocks += [*_say_ruling(ruling, book), *_say_objections(assessment, book)]
+    return "\n\n".join(b for b in blocks if b), tuple(book.citations)
+
+
+def _say_ruling(ruling: Ruling, book: Numbers) -> Iterator[str]:
+    """What leads and what is to weigh beside it, as far as the model proposes it."""
     leader = ruling.leader
     if leader.proposer is LedBy.MODEL:
         head = "**Leads, by the model's reasoning**" + (", **disputed**" if ruling.disputed else "")
-        blocks.append(f"{head} ({leader.confidence.value}): {_say_explanation(leader, book)}")
+        yield f"{head} ({leader.confidence.value}): {_say_explanation(leader, book)}"
     ideas = [e for e in ruling.others if e.proposer is LedBy.MODEL]
     if ideas:
         rows = "\n".join(f"- {_say_idea(e, book)}" for e in ideas)
-        blocks.append(f"**Other explanations to weigh**, by the model, not checked word for word:\n\n{rows}")  # fmt: skip
+        yield f"**Other explanations to weigh**, by the model, not checked word for word:\n\n{rows}"
     if ruling.disputed and leader.proposer is LedBy.RULE:
-        blocks.append("The verdict above is **disputed** by this; the test separates the two.")
+        yield "The verdict above is **disputed** by this; the test separates the two."
+
+
+def _say_objections(assessment: Assessment, book: Numbers) -> Iterator[str]:
+    """What the model holds against the tools' reading and their fixes."""
     if assessment.doubts:
         rows = "\n".join(f"- {say_block(d, book)}" for d in assessment.doubts)
-        blocks.append(f"**Speaks against the tools' reading:**\n\n{rows}")
+        yield f"**Speaks against the tools' reading:**\n\n{rows}"
     if assessment.not_applying:
         rows = "\n".join(f"- fix {n}: {_say_claim(c, book)}" for n, c in sorted(assessment.not_applying.items()))  # fmt: skip
-        blocks.append(f"**Fixes that may not fit this run:**\n\n{rows}")
-    return "\n\n".join(b for b in blocks if b), tuple(book.citations)
+        yield f"**Fixes that may not fit this run:**\n\n{rows}"
 
 
 def _say_explanation(explanation: Explanation, book: Numbers) -> str:

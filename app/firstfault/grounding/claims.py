@@ -9,7 +9,7 @@ cited lines say it in their own words? What fails there is reasoning, and is sho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -218,45 +218,64 @@ def _as_shown(text: str) -> str:
 
 
 def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
-    known = words.numbers(ground.everything) | words.endings(ground.everything)
-    if ground.general:
-        known = known | numbers_of_lore(ground.lore)
-        known |= {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
+    known = _known_numbers(ground)
     given = {n for i in cited for n in words.numbers(i.text)}
+    placed = words.placed_numbers(text, plural=False)
     listed = words.listed_numbers(text)
     out = [
         Objected(Fault.NUMBER, f"{noun} {value}")
-        for noun, value in sorted(words.placed_numbers(text, plural=False))
-        if not _is_there(noun, value, ground)
-        and not (noun == "gpu" and _sits_there(value, text, ground))
-        and not (noun in _COUNTED and (value in known or follows(str(value), given)))
-        and not (value == 0 and 0.0 in known and noun in ground.everything.lower())
+        for noun, value in sorted(placed)
+        if not _is_placed(noun, value, text, ground, known, given)
     ]
     out += [
         Objected(Fault.NUMBER, f"{noun}s {value}")
         for noun, value in sorted(listed)
         if not (_is_there(noun, value, ground) or value in known or follows(str(value), given))
     ]
-    placed = words.placed_numbers(text, plural=False) | listed
     # what was objected to or found above by its noun is not asked again as a bare number
-    fine = {float(v) for _, v in placed} | ground.computed | counted(cited)
+    fine = {float(v) for _, v in placed | listed} | ground.computed | counted(cited)
     told = lasted(text, cited) | worked_out(text)
-    there = {v for v in words.versions(text) if v in ground.everything}
-    parts = {n for v in there for n in words.stated_numbers(v)}
-    for stated in dict.fromkeys(words.stated_numbers(words.without_names(text))):
-        if stated in parts or _is_constant(stated, ground):
-            continue
-        value = float(stated)
-        if {value, -value} & (known | fine) or stated in told:
-            continue
-        if not follows(stated, given):
-            out.append(Objected(Fault.NUMBER, stated))
+    out += [
+        Objected(Fault.NUMBER, stated)
+        for stated in _bare_numbers(text, ground)
+        if not {float(stated), -float(stated)} & (known | fine)
+        and stated not in told
+        and not follows(stated, given)
+    ]
     out += [
         Objected(Fault.NUMBER, t)
         for t in sorted(words.clock_times(text))
         if t not in ground.everything and not clock_stands(t, ground.everything)
     ]
     return out
+
+
+def _known_numbers(ground: Ground) -> set[float]:
+    """All that stand in what was shown; of an answer that needs no lines also what the pages tell, in any scale."""
+    known = words.numbers(ground.everything) | words.endings(ground.everything)
+    if ground.general:
+        known = known | numbers_of_lore(ground.lore)
+        known |= {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
+    return known
+
+
+def _is_placed(
+    noun: str, value: int, text: str, ground: Ground, known: Collection[float], given: set[float]
+) -> bool:
+    """A number behind its noun that was shown so, or that follows from what is cited."""
+    if _is_there(noun, value, ground) or (noun == "gpu" and _sits_there(value, text, ground)):
+        return True
+    if noun in _COUNTED and (value in known or follows(str(value), given)):
+        return True
+    return value == 0 and 0.0 in known and noun in ground.everything.lower()
+
+
+def _bare_numbers(text: str, ground: Ground) -> list[str]:
+    """Numbers that are neither of a name, nor of a version that was shown, nor a constant."""
+    there = {v for v in words.versions(text) if v in ground.everything}
+    parts = {n for v in there for n in words.stated_numbers(v)}
+    stated = dict.fromkeys(words.stated_numbers(words.without_names(text)))
+    return [n for n in stated if n not in parts and not _is_constant(n, ground)]
 
 
 @lru_cache(maxsize=1)

@@ -337,17 +337,16 @@ def _troubles(scheme: str) -> tuple[type[Exception], ...]:
 def _explain(url: str, error: Exception) -> OSError:
     scheme = {"gcs": "gs", "https": "http"}.get(scheme_of(url), scheme_of(url))
     kind = type(error).__name__
-    cause = error
-    if scheme == "http" and isinstance(error, FileNotFoundError) and error.__cause__ is not None:
+    cause: BaseException = error
+    if scheme == "http" and isinstance(error, FileNotFoundError):
         # fsspec's word for whatever kept it from asking for the size
-        cause = error.__cause__  # type: ignore[assignment]
+        cause = error.__cause__ or error
     status = str(getattr(cause, "status", None) or getattr(cause, "code", None) or "")
     words = getattr(cause, "strerror", None) or str(cause)
     said = show_name(_QUERY.sub(r"\1?...", str(words)))[:400] or kind
     if kind == "FileExpired" or status == "412" or isinstance(error, FileExistsError):
         return ObjectChanged(_CHANGED)
-    denied = status in ("401", "403") or said.startswith("Forbidden") or kind in _NO_CREDENTIALS
-    if denied or isinstance(cause, PermissionError):
+    if _is_denied(cause, kind, status, said):
         hint = _CREDENTIALS.get(scheme, "check the credentials")
         return PermissionError(f"access denied ({status if scheme == 'http' else said}); {hint}")
     if status in ("404", "410") or (isinstance(cause, FileNotFoundError) and not status):
@@ -355,3 +354,10 @@ def _explain(url: str, error: Exception) -> OSError:
     if status and scheme == "http":
         return OSError(f"the server answered {status}")
     return OSError(said if isinstance(cause, OSError) else f"{kind}: {said}")
+
+
+def _is_denied(cause: BaseException, kind: str, status: str, said: str) -> bool:
+    """Refused for who asks, in the words of any of the stores."""
+    if isinstance(cause, PermissionError) or kind in _NO_CREDENTIALS:
+        return True
+    return status in ("401", "403") or said.startswith("Forbidden")

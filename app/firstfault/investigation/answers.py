@@ -174,18 +174,24 @@ def _find_answer(
     if not _is_open(judgement) and not ended:
         return None
     context = examination.chain.context
-    if asks_memory(question):
-        held = next((f for f in context if f.explains(Complaint.MEMORY)), None)
-        if held is not None:
-            return replace(held, level=Level.FAILURE)
+    held = next((f for f in context if f.explains(Complaint.MEMORY)), None)
+    if held is not None and asks_memory(question):
+        return replace(held, level=Level.FAILURE)
     if complaint in _UNLEARNED:
         return _find_nothing_learned(examination, complaint)
-    if asks_sameness(question):
-        alike = _find_nothing_learned(examination, Complaint.UNLEARNED)
-        if alike is not None:
-            return alike
+    alike = (
+        _find_nothing_learned(examination, Complaint.UNLEARNED) if asks_sameness(question) else None
+    )
+    return alike or _account_for_pace(examination, judgement, complaint, question)
+
+
+def _account_for_pace(
+    examination: Examination, judgement: Judgement, complaint: Complaint | None, question: str
+) -> Finding | None:
+    """What accounts for a run that stands still or is slow."""
     if complaint is Complaint.STALLED:
-        stop = _find_stop(context, undecided=judgement.verdict is Verdict.UNKNOWN)
+        undecided = judgement.verdict is Verdict.UNKNOWN
+        stop = _find_stop(examination.chain.context, undecided=undecided)
         return stop or _find_slowness(examination, STALL_WEIGHT)
     if complaint is Complaint.SLOW:
         return _find_slowness(examination, LEAST_WEIGHT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault_tools.findings import Evidence
@@ -27,6 +27,10 @@ class CitationBook:
     @property
     def citations(self) -> tuple[Citation, ...]:
         return tuple(self._citations)
+
+    def cite_logs(self, evidence: Iterable[Evidence]) -> list[int]:
+        """Numbers of those quotes that hold."""
+        return [n for e in evidence if (n := self.cite_log(e)) is not None]
 
     def cite_log(self, evidence: Evidence) -> int | None:
         """Number of a log or artefact quote; None when it does not stand there, or is a table's heading or ruler."""

@@ -61,28 +61,30 @@ def find_concern(examination: Examination, question: str) -> Finding | None:
     """A benign finding that shows the quantity to be fine, a failure that shows it is not, or None."""
     if not question:
         return None
-    found = (
+    return (
         (_judge_bar(examination) if _STUCK.search(question) else None)
         or find_speed(examination, question)
         or find_spikes(examination, question)
         or (_judge_equal_evaluation(examination) if _ALIKE.search(question) else None)
+        or _judge_named(examination, question)
     )
-    if found is not None:
-        return found
+
+
+def _judge_named(examination: Examination, question: str) -> Finding | None:
+    """The first curve that the question names and that can be judged."""
     asked = [name for name, pattern in _ASKED.items() if re.search(pattern, question[:2000])]
     if "loss" in asked and _FLAT.search(question):
         read = read_curve(examination, "loss")
-        if read is not None and (policy := _judge_policy_loss(examination, read)) is not None:
+        policy = _judge_policy_loss(examination, read) if read is not None else None
+        if policy is not None:
             return policy
-    if not asked or not _WORRY.search(question):
+    if not _WORRY.search(question):
         return None
     for name in asked:
         if name == "loss" and "validation loss" in asked and not _says_training(question):
             continue
         read = read_curve(examination, name)
-        if read is None:
-            continue
-        found = _judge(examination, name, read, question)
+        found = _judge(examination, name, read, question) if read is not None else None
         if found is not None:
             return found
     return None

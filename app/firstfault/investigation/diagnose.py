@@ -23,13 +23,13 @@ from firstfault.investigation.diagnosis import (
     SkippedInput,
 )
 from firstfault.investigation.examination import Examination, examine
-from firstfault.investigation.fixes import choose_fixes, evidence_numbers
+from firstfault.investigation.fixes import choose_fixes
 from firstfault.investigation.headline import name_cause, name_open
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.onset import name_onset
 from firstfault.investigation.own_words import believe_alone, name_own_words
 from firstfault.investigation.phases import describe_phases
-from firstfault.investigation.place import find_place
+from firstfault.investigation.place import FaultPlace, find_place
 from firstfault.investigation.plain_words import put_plainly
 from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
@@ -56,7 +56,7 @@ from firstfault.investigation.wording import (
     name_standouts,
     state_disproof,
 )
-from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
 from firstfault_tools.log.executors import Workers
 from firstfault_tools.log.window import read_window
 from firstfault_tools.registry import Artefact
@@ -246,14 +246,8 @@ def _assemble(
     book: CitationBook,
     skipped: Sequence[SkippedInput],
 ) -> Diagnosis:
-    if judgement.finding is not None:
-        judgement = replace(judgement, finding=drop_frames(judgement.finding))
+    judgement, main = _cite_finding(judgement, book)
     finding = judgement.finding
-    main = evidence_numbers(book, finding.evidence) if finding is not None else []
-    if finding is not None and not main and finding.evidence:
-        # nothing quotable holds: the finding may not be shown as a verdict
-        judgement = Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious)
-        finding = None
     place = find_place(examination, finding) if finding is not None else None
     calculations = calculate(examination, finding)
     fault = judgement.verdict in (Verdict.FAULT, Verdict.WARNING)
@@ -264,9 +258,9 @@ def _assemble(
     if judgement.verdict is Verdict.UNKNOWN:
         text = " ".join([text, *name_standouts(examination, book)])
     text = " ".join([text, *describe_calculations(calculations)])
-    lines = read_lines(examination, finding.evidence if finding is not None else ())
+    evidence = finding.evidence if finding is not None else ()
+    lines = read_lines(examination, evidence)
     schedulers = find_schedulers("\n".join([lines, *(d.file for d in examination.logs.digests)]))
-    named = find_names(lines) if helped else {}
     fixes = (
         choose_fixes(examination, finding, knowledge, book, main, schedulers)
         if finding is not None and helped
@@ -274,34 +268,33 @@ def _assemble(
     )
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
     phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
-    links = _links(examination, judgement)
-    first = finding.evidence[0] if finding is not None and finding.evidence else None
     diagnosis = Diagnosis(
         verdict=judgement.verdict,
         category=category,
         root_cause=cause,
         signature=finding.kind.removeprefix("signature.") if finding is not None else None,
         confidence=judgement.confidence,
-        first_failing_rank=place.rank if place is not None and placed else None,
-        host=place.host if place is not None and placed else None,
-        gpu=place.gpu if place is not None and placed else None,
-        first_line=FirstLine(first.file, first.line, first.text) if first and placed else None,
+        first_failing_rank=None,
+        host=None,
+        gpu=None,
+        first_line=None,
         explanation=text,
         fixes=fixes,
         hypotheses=hypotheses,
-        cascade=links,
+        cascade=_links(examination, judgement),
         citations=book.citations,
         phases=phases,
         next_artefacts=artefacts,
         input=write_receipt(examination, skipped),
-        local_rank=place.process.local_rank if place is not None and placed else None,
         schedulers=schedulers,
-        named=named,
+        named=find_names(lines) if helped else {},
         alike=_list_alike(finding) if finding is not None else (),
         straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
+    if placed and place is not None:
+        diagnosis = _set_place(diagnosis, place, evidence)
     return fill_commands(diagnosis)
 
 
@@ -312,6 +305,31 @@ def _list_alike(finding: Finding) -> tuple[int, ...]:
         tuple(r for r in raised if isinstance(r, int)) if isinstance(raised, (list, tuple)) else ()
     )
     return ranks if len(ranks) > 1 else ()
+
+
+def _cite_finding(judgement: Judgement, book: CitationBook) -> tuple[Judgement, list[int]]:
+    """The judgement with its finding as it is shown, and the numbers of the lines that carry it."""
+    if judgement.finding is None:
+        return judgement, []
+    finding = drop_frames(judgement.finding)
+    main = book.cite_logs(finding.evidence)
+    if finding.evidence and not main:
+        # nothing quotable holds: the finding may not be shown as a verdict
+        return Judgement(Verdict.UNKNOWN, None, Confidence.UNKNOWN, judgement.suspicious), []
+    return replace(judgement, finding=finding), main
+
+
+def _set_place(diagnosis: Diagnosis, place: FaultPlace, evidence: Sequence[Evidence]) -> Diagnosis:
+    """The diagnosis with whom the fault struck, and its first line."""
+    first = evidence[0] if evidence else None
+    return replace(
+        diagnosis,
+        first_failing_rank=place.rank,
+        host=place.host,
+        gpu=place.gpu,
+        first_line=FirstLine(first.file, first.line, first.text) if first is not None else None,
+        local_rank=place.process.local_rank,
+    )
 
 
 def _wording(
@@ -353,7 +371,7 @@ def _hypotheses(
     for other in examination.chain.rivals:
         if len(out) >= MAX_HYPOTHESES:
             break
-        numbers = tuple(evidence_numbers(book, other.evidence[:2]))
+        numbers = tuple(book.cite_logs(other.evidence[:2]))
         if not numbers or numbers[0] in main or any(_same(t, other.title) for t in told):
             continue
         told.append(other.title)

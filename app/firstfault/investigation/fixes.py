@@ -16,7 +16,7 @@ from firstfault.investigation.scheduler import advised_for, keep_lines, suits
 from firstfault.investigation.stack import FrameworkTable, read_frameworks
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
-from firstfault_tools.findings import Evidence, Finding
+from firstfault_tools.findings import Finding
 from firstfault_tools.kind_pages import fix_of_kind
 from firstfault_tools.knowledge.page import Fix as PageFix
 from firstfault_tools.knowledge.page import FixKind, Page
@@ -131,16 +131,23 @@ def put_named_first(
         labelled = [f for f in now if f.text.startswith(begins)][:1]
     if labelled:
         return [*labelled, *(fix for fix in fixes if fix not in labelled)], labelled[0]
-    told = [_stems(fix.text) for fix in now]
-    found = _stems(
-        f"{finding.title} {finding.evidence[0].text[:MOST_COMPARED] if finding.evidence else ''}"
-    )
+    named = _find_shared(now, finding)
+    if named is None:
+        return list(fixes), None
+    return [named, *(fix for fix in fixes if fix is not named)], named
+
+
+def _find_shared(fixes: Sequence[PageFix], finding: Finding) -> PageFix | None:
+    """The fix whose own words the finding shares, where these are many more than those of the first."""
+    told = [_stems(fix.text) for fix in fixes]
+    quoted = finding.evidence[0].text[:MOST_COMPARED] if finding.evidence else ""
+    found = _stems(f"{finding.title} {quoted}")
     uses = Counter(word for words in told for word in words)
     shares = [sum(1 for word in words & found if uses[word] == 1) for words in told]
-    if not shares or max(shares) < LEAST_SHARED or max(shares) < MUCH_MORE * shares[0]:
-        return list(fixes), None
-    named = now[shares.index(max(shares))]
-    return [named, *(fix for fix in fixes if fix is not named)], named
+    most = max(shares, default=0)
+    if most < LEAST_SHARED or most < MUCH_MORE * shares[0]:
+        return None
+    return fixes[shares.index(most)]
 
 
 def _named_fix(examination: Examination, finding: Finding) -> str:
@@ -196,8 +203,3 @@ def _values_known(fix: PageFix, values: Mapping[str, str]) -> bool:
 def _fill(text: str, values: Mapping[str, str]) -> str:
     """{captures} in a page's fix become the incident's values."""
     return _CAPTURE.sub(lambda m: values.get(m[1], m[0]), text)
-
-
-def evidence_numbers(book: CitationBook, evidence: Sequence[Evidence]) -> list[int]:
-    """Citation numbers of those pieces of evidence whose quotes hold."""
-    return [n for e in evidence if (n := book.cite_log(e)) is not None]

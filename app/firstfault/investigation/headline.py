@@ -8,7 +8,7 @@ decide it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import Diagnosis, NextArtefact
@@ -207,34 +207,53 @@ def _part(text: str, most: int) -> tuple[str, str]:
 def _choose_cut(text: str, most: int) -> tuple[int, int] | None:
     """(end of the first part, begin of the rest), the best that there is: where a sentence or a clause ends, where
     one that has a verb goes on after a colon, a little later than wished, before a comma, at any colon."""
-    cuts = [
-        m.span()
-        for m in _BREAK.finditer(text)
-        if m.start() >= LEAST_CLAUSE and _is_whole(text[: m.start()])
-    ]
-    typed = _TYPE.search(text.split(": ")[0]) is not None
-    cuts = [c for c in cuts if c[0] <= most + STRETCH and not (typed and text[slice(*c)] == ": ")]
+    cuts = _find_breaks(text, most + STRETCH)
     strong = [c for c in cuts if text[slice(*c)] != ": "]
     colons = [c for c in cuts if text[slice(*c)] == ": "]
-    detail = [
-        m.span()
-        for m in [_DETAIL.search(text)]
-        if m and LEAST_CLAUSE <= m.start() <= most + STRETCH
-    ]
-    detail = [(at, at + (2 if text[at] == "," else 1)) for at, _ in detail]
+    detail = _find_detail(text, most + STRETCH)
     commas = [m.span() for m in _COMMA.finditer(text[:most]) if m.start() >= most // 2]
     turns = [m.span() for m in _TURN.finditer(text[:most]) if m.start() >= LEAST_CLAUSE]
     order = (
-        [c for c in reversed(strong) if c[0] <= most],
-        [c for c in detail if c[0] <= most],
-        [c for c in colons if c[0] <= most and _VERB.search(text[: c[0]])],
+        _within(reversed(strong), most),
+        _within(detail, most),
+        [c for c in _within(colons, most) if _VERB.search(text[: c[0]])],
         strong,
         detail,
-        [c for c in reversed(turns) if _is_whole(text[: c[0]])],
-        [c for c in reversed(commas) if _is_whole(text[: c[0]])],
+        _behind_whole(text, reversed(turns)),
+        _behind_whole(text, reversed(commas)),
         list(reversed(colons)),
     )
     return next((cuts[0] for cuts in order if cuts), None)
+
+
+def _find_breaks(text: str, most: int) -> list[tuple[int, int]]:
+    """Ends of sentences and clauses; the colon behind the type of an exception is none."""
+    typed = _TYPE.search(text.split(": ")[0]) is not None
+    return [
+        m.span()
+        for m in _BREAK.finditer(text)
+        if LEAST_CLAUSE <= m.start() <= most
+        and not (typed and m[0] == ": ")
+        and _is_whole(text[: m.start()])
+    ]
+
+
+def _find_detail(text: str, most: int) -> list[tuple[int, int]]:
+    """Before the words that tell where an exception was raised."""
+    detail = _DETAIL.search(text)
+    if detail is None or not LEAST_CLAUSE <= detail.start() <= most:
+        return []
+    at = detail.start()
+    return [(at, at + (2 if text[at] == "," else 1))]
+
+
+def _within(cuts: Iterable[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    return [cut for cut in cuts if cut[0] <= most]
+
+
+def _behind_whole(text: str, cuts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those in front of which something whole is said."""
+    return [cut for cut in cuts if _is_whole(text[: cut[0]])]
 
 
 def _is_whole(text: str) -> bool:

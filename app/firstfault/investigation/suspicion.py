@@ -46,9 +46,7 @@ MAX_SUSPICIOUS = 40
 
 def suspicious_lines(examination: Examination) -> list[Line]:
     """Lines that read like an error, that no finding explains and that training did not survive."""
-    explained = {(e.file, e.line) for f in examination.findings for e in f.evidence}
-    explained |= {(h.line.file, h.line.number) for d in examination.logs.digests for h in d.hits}
-    explained |= {(t.line.file, n) for t in examination.logs.tracebacks for n in range(t.start - 1, t.line.number + 1)}  # fmt: skip
+    explained = _explained_lines(examination)
     out: list[Line] = []
     for digest in examination.logs.digests:
         told = at_exit = False
@@ -69,6 +67,14 @@ def suspicious_lines(examination: Examination) -> list[Line]:
             if len(out) >= MAX_SUSPICIOUS:
                 return out
     return out
+
+
+def _explained_lines(examination: Examination) -> set[tuple[str, int]]:
+    """Lines that a finding quotes, a signature knows or a traceback holds."""
+    explained = {(e.file, e.line) for f in examination.findings for e in f.evidence}
+    explained |= {(h.line.file, h.line.number) for d in examination.logs.digests for h in d.hits}
+    explained |= {(t.line.file, n) for t in examination.logs.tracebacks for n in range(t.start - 1, t.line.number + 1)}  # fmt: skip
+    return explained
 
 
 def _corrected_records(digest: FileDigest) -> frozenset[str]:

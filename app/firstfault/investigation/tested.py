@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.diagnosis import Hypothesis
-from firstfault.investigation.fixes import evidence_numbers
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding
 
@@ -22,7 +21,7 @@ def tested_hypotheses(
         if finding.kind not in ("experiment.refuted", "experiment.supported"):
             continue
         words = finding.text(Fact.ROOT_CAUSE) or finding.text(Fact.HYPOTHESIS)
-        numbers = tuple(evidence_numbers(book, finding.evidence))
+        numbers = tuple(book.cite_logs(finding.evidence))
         refuted = finding.kind == "experiment.refuted"
         if not words or not numbers or (not refuted and _is_told(words, finding.title, told)):
             continue

@@ -82,7 +82,7 @@ def explain(
             parts.append(f"Behind it: {lower_first(sentence)} [{number}]")
     beside = []
     for other in find_companions(examination, finding):
-        numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
+        numbers = book.cite_logs(other.evidence[:1])
         if numbers:
             beside.append(f"{shorten_clause(other.title, MOST_BESIDE)} {marks(numbers)}")
     if beside:
@@ -115,7 +115,7 @@ def _say_before(examination: Examination, finding: Finding, book: CitationBook) 
             parts.append(f"A warning stood before it: «{words}» [{number}].")
     for command, shown in pasted_checks(examination):
         output = [line for line in shown if not is_heading(line.text)]
-        numbers = [n for line in output if (n := book.cite_log(line.evidence())) is not None]
+        numbers = book.cite_logs(line.evidence() for line in output)
         words = "; ".join(" ".join(line.text.split())[:MOST_SHOWN] for line in output)
         if numbers:
             parts.append(f"The pasted `{command}` shows «{words}» {marks(numbers)}.")
@@ -182,7 +182,7 @@ def explain_open(
     for other in seen:
         if len(told) > MAX_COMPANIONS:
             break
-        numbers = [n for e in other.evidence[:1] if (n := book.cite_log(e)) is not None]
+        numbers = book.cite_logs(other.evidence[:1])
         if numbers and other.title not in told:
             told.add(other.title)
             parts.append(f"Seen as well: {shorten_clause(other.title)} {marks(numbers)}.")
@@ -223,39 +223,52 @@ def explain_healthy(
     parts = ["Nothing is wrong in what was read: no failure that the run did not get over."]
     state = describe_ground(judgement.proof) if judgement.proof is not None else ""
     shown = judgement.proof.shown_by[:1] if judgement.proof is not None else ()
-    numbers = [n for e in shown if (n := book.cite_log(e)) is not None]
+    numbers = book.cite_logs(shown)
     if state:
         parts.append(f"{state[0].upper()}{state[1:]} {marks(numbers)}.".replace(" .", "."))
     noted = [f for f in examination.chain.context if f.kind.startswith("metrics.")][:2]
     for finding in (*benign, *survived, *(f for f in noted if f is not lead))[:7]:
-        numbers = [n for e in finding.evidence[:1] if (n := book.cite_log(e)) is not None]
-        sentence = ""
-        page = knowledge.pages.get(finding.page or "")
-        # the page of a fault tells what it does when it stays, which is not what happened here
-        if page is not None and page.benign and page.summary:
-            quote = _first_sentence(page.summary)
-            number = book.cite_page(page, "", quote)
-            sentence = f" {quote} [{number}]" if number is not None else ""
         how = _how_harmless(examination, finding, benign, noted)
-        parts.append(f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}")
-    for line in _looks_alarming(
-        examination, explained=any(f.kind.startswith("metrics.") for f in benign)
-    )[:3]:
+        parts.append(_tell_harmless(finding, how, knowledge, book))
+    explained = any(f.kind.startswith("metrics.") for f in benign)
+    for line in _looks_alarming(examination, explained=explained)[:3]:
         number = book.cite_log(line.evidence())
         if number is not None:
             words = " ".join(line.message.split())[:200]
             parts.append(
                 f"«{words}» [{number}]: reads like trouble, but {_how_outlived(examination, line)}."
             )
+    return " ".join(parts), _sum_up(examination, state, lead, benign, survived)
+
+
+def _tell_harmless(finding: Finding, how: str, knowledge: Knowledge, book: CitationBook) -> str:
+    """A finding that did no harm, why that is so, and what its page says of it."""
+    numbers = book.cite_logs(finding.evidence[:1])
+    sentence = ""
+    page = knowledge.pages.get(finding.page or "")
+    # the page of a fault tells what it does when it stays, which is not what happened here
+    if page is not None and page.benign and page.summary:
+        quote = _first_sentence(page.summary)
+        number = book.cite_page(page, "", quote)
+        sentence = f" {quote} [{number}]" if number is not None else ""
+    return f"{finding.title.rstrip('.')} {marks(numbers)}: {how}.{sentence}"
+
+
+def _sum_up(
+    examination: Examination,
+    state: str,
+    lead: Finding | None,
+    benign: Sequence[Finding],
+    survived: Sequence[Finding],
+) -> str:
+    """The sentence of the verdict: what the run was, and the one thing that looks like a fault."""
     if benign and (lead is None or lead not in survived):
-        cause = f"Nothing wrong (normal): {state}; {benign[0].title}"
-    elif survived and is_quotation(examination, survived[0]):
-        cause = f"Nothing wrong: {state}; what is quoted is from elsewhere: {survived[0].title}"
-    elif survived:
-        cause = f"Nothing wrong (recovered): {state}; got over: {survived[0].title}"
-    else:
-        cause = f"Nothing wrong: {state} and no failure is reported"
-    return " ".join(parts), cause
+        return f"Nothing wrong (normal): {state}; {benign[0].title}"
+    if survived and is_quotation(examination, survived[0]):
+        return f"Nothing wrong: {state}; what is quoted is from elsewhere: {survived[0].title}"
+    if survived:
+        return f"Nothing wrong (recovered): {state}; got over: {survived[0].title}"
+    return f"Nothing wrong: {state} and no failure is reported"
 
 
 def _how_harmless(
@@ -328,7 +341,7 @@ def explain_unknown(
 
 def _explain_missing(proof: HealthProof, book: CitationBook) -> str:
     """What a proof of health holds and lacks, in a sentence for each."""
-    numbers = [n for e in proof.shown_by[:1] if (n := book.cite_log(e)) is not None]
+    numbers = book.cite_logs(proof.shown_by[:1])
     state = describe_ground(proof)
     parts = [f"No fault is seen in what was read, which does not show {proof.not_shown}."]
     if state:
@@ -364,10 +377,8 @@ def describe_ground(proof: HealthProof) -> str:
 
 def _explain_complaints(examination: Examination, judgement: Judgement, book: CitationBook) -> str:
     seen = [*examination.chain.teardown]
-    numbers = [n for f in seen[:3] for e in f.evidence[:1] if (n := book.cite_log(e)) is not None]
-    numbers += [
-        n for line in judgement.suspicious[:3] if (n := book.cite_log(line.evidence())) is not None
-    ]
+    numbers = book.cite_logs(e for f in seen[:3] for e in f.evidence[:1])
+    numbers += book.cite_logs(line.evidence() for line in judgement.suspicious[:3])
     if numbers:
         said = "Something ended or complained"
         if judgement.suspicious:

@@ -14,7 +14,7 @@ from math import prod
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, StepRow, TimedLine
 from firstfault.postmortem.lost_share import read_lost_share
-from firstfault.postmortem.lost_work import RunRecord
+from firstfault.postmortem.lost_work import RunRecord, Stretch
 from firstfault.postmortem.pace import Pace, mid
 from firstfault.postmortem.report import Cited, Impact, Loss, LossKind
 from firstfault.postmortem.whys import GivenWhy
@@ -131,14 +131,12 @@ def _losses(
         return _measured(given, gpus, pace, book), []
     record = RunRecord(diagnosis, artefacts)
     idle = record.idle if _stands_still(diagnosis) else None
-    start = given.start or (idle.start if idle is not None else first_fault)
-    end = given.end or (idle.end if idle is not None else None)
     ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)
     again = _repeated(record, gpus, book) if _stands_still(diagnosis) and not given.start else []
-    if start is None or end is None or end <= start:
+    span = _lost_span(given, idle, first_fault)
+    if span is None:
         return again, []
-    if not given.end and end - start < LEAST_IDLE_S:
-        return again, []
+    start, end = span
     assumed = [] if given.end else [f"it lasted until the last line, {_clock(end)} UTC"]
     stated = read_lost_share(artefacts.lines)
     if stated is not None and not ended:
@@ -151,6 +149,17 @@ def _losses(
     assumed.append("nothing useful was done between start and end")
     stopped = _mark_lines((idle.ends,) if idle is not None and not given.end else (), book)
     return [*again, _loss(LossKind.STOPPED, start, end, 1.0, gpus, stopped)], assumed
+
+
+def _lost_span(
+    given: GivenFigures, idle: Stretch | None, first_fault: float | None
+) -> tuple[float, float] | None:
+    """From when to when, as stated, else as the lines show; None where they do not, or it was over at once."""
+    start = given.start or (idle.start if idle is not None else first_fault)
+    end = given.end or (idle.end if idle is not None else None)
+    if start is None or end is None or end <= start:
+        return None
+    return (start, end) if given.end or end - start >= LEAST_IDLE_S else None
 
 
 def _repeated(record: RunRecord, gpus: int | None, book: Book) -> list[Loss]:

@@ -195,23 +195,33 @@ def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:
     for index, part in enumerate(p for p in parts if p.attempt == last):
         _show_part(incident, part, f"t{number}p{index}", number == incident.last_turn)
     for event in events:
-        if isinstance(event.body, Failed):
-            st.error(plain(event.body.message), icon=":material/report:")
-        elif isinstance(event.body, Progress) and event.body.step in ("model", "cost"):
-            st.html(f'<p class="ff ff-foot">{icon("smart_toy")} {escape(event.body.detail)}</p>')
+        _show_notice(event)
     _jump_to(number)
-    if any(e.is_closing for e in events):
-        if st.session_state.get("jump") == f"turn-{number}":
-            del st.session_state["jump"]
-    elif events:
-        steps = [e.body for e in events if isinstance(e.body, Progress)]
-        if steps and steps[-1].step in STEPS and service().diagnosis(incident.id) is None:
-            return  # told above, with how far it is
-        st.caption(
-            plain(f"Working: {steps[-1].detail or steps[-1].step}")
-            if steps
-            else "Waiting for a worker"
-        )
+    if not any(e.is_closing for e in events):
+        _show_working(incident, events)
+    elif st.session_state.get("jump") == f"turn-{number}":
+        del st.session_state["jump"]
+
+
+def _show_notice(event: Event) -> None:
+    """A failure, or what the model says of itself and of its cost."""
+    if isinstance(event.body, Failed):
+        st.error(plain(event.body.message), icon=":material/report:")
+    elif isinstance(event.body, Progress) and event.body.step in ("model", "cost"):
+        st.html(f'<p class="ff ff-foot">{icon("smart_toy")} {escape(event.body.detail)}</p>')
+
+
+def _show_working(incident: Incident, events: Sequence[Event]) -> None:
+    """What a turn that is not answered yet is at."""
+    steps = [e.body for e in events if isinstance(e.body, Progress)]
+    if not steps:
+        if events:
+            st.caption("Waiting for a worker")
+        return
+    last = steps[-1]
+    if last.step in STEPS and service().diagnosis(incident.id) is None:
+        return  # told above, with how far it is
+    st.caption(plain(f"Working: {last.detail or last.step}"))
 
 
 def _jump_to(turn: int) -> None:

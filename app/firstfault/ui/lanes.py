@@ -6,9 +6,9 @@ or log, so that two nodes never share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -90,6 +90,71 @@ class _Written:
 _Lane = list[_Written]
 
 
+@dataclass(slots=True)
+class _Sheet:
+    """What the lines of all logs, read one after the other, put on lanes.
+
+    marked: lines of the chain. waiting: of those, the ones without a time until a line with one follows.
+    """
+
+    table: PlacementTable
+    marked: Set[tuple[str, int]]
+    lanes: dict[tuple[Place, str], _Lane] = field(default_factory=dict)
+    places: dict[tuple[str, int], tuple[Place, float]] = field(default_factory=dict)
+    known: set[tuple[Place, str]] = field(default_factory=set)
+    waiting: list[tuple[int, Place]] = field(default_factory=list)
+    file: str = ""
+    before: int = 0
+    left_out: int = 0
+    latest: float | None = None
+
+    def turn_to(self, file: str, number: int) -> None:
+        """The next line is `number` of `file`."""
+        if file != self.file:
+            self.settle()
+            self.file, self.before, self.left_out, self.latest = file, 0, 0, None
+        self.left_out += number - self.before - 1
+        self.before = number
+
+    def put(self, number: int, place: Place, at: float | None) -> None:
+        """A process wrote a line; marked lines without a time wait for one."""
+        if (place, self.file) not in self.known:
+            self.known.add((place, self.file))
+            self.table.add(place, self.file)
+        marked = (self.file, number) in self.marked
+        if at is None:
+            if marked:
+                self.waiting.append((number, place))
+            return
+        near = [w for w in self.waiting if number - w[0] <= NEAR_LINES]
+        far = [w for w in self.waiting if w not in near]
+        self._place(near, at)
+        self._place(far, self.latest)
+        self.waiting.clear()
+        self.latest = at
+        if marked:
+            self.places[self.file, number] = place, at
+        self._write(place, at)
+
+    def settle(self) -> None:
+        """What still waits stands where the last line with a time is."""
+        self._place(self.waiting, self.latest)
+        self.waiting.clear()
+
+    def _place(self, waiting: Sequence[tuple[int, Place]], at: float | None) -> None:
+        """Marked lines that print no time are put where their neighbour with a time is."""
+        if at is None:
+            return
+        for number, place in waiting:
+            self.places[self.file, number] = place, at
+            self._write(place, at)
+
+    def _write(self, place: Place, at: float) -> None:
+        if place.rank is not None or place.local_rank is not None:
+            lane = self.lanes.setdefault((place, self.file), [])
+            lane.append(_Written(at, self.file, self.left_out))
+
+
 def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | None:
     """Lanes of an incident; None where fewer than two processes are seen or nothing stopped."""
     if not diagnosis.cascade or not _several(diagnosis, artefacts.values()):
@@ -99,60 +164,15 @@ def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | N
     if not timed and len(diagnosis.input.files) > 1:
         return None
     year = int(diagnosis.input.time_range[0][:4]) if diagnosis.input.time_range else 1970
-    lanes: dict[tuple[Place, str], _Lane] = {}
-    places: dict[tuple[str, int], tuple[Place, float]] = {}
-    table = PlacementTable(world=diagnosis.input.world_size)
-    known: set[tuple[Place, str]] = set()
-    before, left_out, last = 0, 0, ""
-    untimed: list[tuple[int, Place]] = []
-    latest: float | None = None
+    sheet = _Sheet(PlacementTable(world=diagnosis.input.world_size), marked)
     for file, number, text in _lines(artefacts.items(), marked):
-        if file != last:
-            _place_untimed(untimed, last, lanes, places, latest, left_out)
-            before, left_out, last, latest = 0, 0, file, None
-        left_out += number - before - 1
-        before = number
+        sheet.turn_to(file, number)
         line = make_line(file, number, text, year)
-        at = line.time if timed else float(number)
         place = line.place.within(read_file_name(file))
         told = Place(place.rank, place.local_rank, place.node_rank, host=place.host)
-        if (told, file) not in known:
-            known.add((told, file))
-            table.add(told, file)
-        if at is None:
-            if (file, number) in marked:
-                untimed.append((number, told))
-            continue
-        near = [u for u in untimed if number - u[0] <= NEAR_LINES]
-        far = [u for u in untimed if u not in near]
-        _place_untimed(near, file, lanes, places, at, left_out)
-        _place_untimed(far, file, lanes, places, latest, left_out)
-        untimed.clear()
-        latest = at
-        if (file, number) in marked:
-            places[file, number] = told, at
-        if told.rank is not None or told.local_rank is not None:
-            lanes.setdefault((told, file), []).append(_Written(at, file, left_out))
-    _place_untimed(untimed, last, lanes, places, latest, left_out)
-    return _draw(diagnosis, timed, _merge(lanes, table), places, table)
-
-
-def _place_untimed(
-    untimed: list[tuple[int, Place]],
-    file: str,
-    lanes: dict[tuple[Place, str], _Lane],
-    places: dict[tuple[str, int], tuple[Place, float]],
-    at: float | None,
-    left_out: int,
-) -> None:
-    """Marked lines that print no time are put where their neighbour with a time is."""
-    for number, place in untimed:
-        if at is None:
-            break
-        places[file, number] = place, at
-        if place.rank is not None or place.local_rank is not None:
-            lanes.setdefault((place, file), []).append(_Written(at, file, left_out))
-    untimed.clear()
+        sheet.put(number, told, line.time if timed else float(number))
+    sheet.settle()
+    return _draw(diagnosis, timed, _merge(sheet.lanes, sheet.table), sheet.places, sheet.table)
 
 
 def _several(diagnosis: Diagnosis, files: Iterable[Path]) -> bool:
@@ -196,6 +216,26 @@ def _draw(
     places: Mapping[tuple[str, int], tuple[Place, float]],
     table: PlacementTable,
 ) -> Lanes | None:
+    stops = _read_stops(diagnosis, lanes, places, table)
+    if not stops or len(lanes) < 2:
+        return None
+    order, left_out = _choose(diagnosis, lanes, stops)
+    shown = {n: lanes[n] for n in order if n in lanes}
+    silences = _find_silences(shown, max(lane[-1].at for lane in shown.values())) if timed else ()
+    spans = tuple(s for name, lane in shown.items() for s in _split(name, lane, silences))
+    if any(s.lane == LAUNCHER for s in stops):
+        order.append(LAUNCHER)
+    kept = tuple(s for s in stops if s.lane in order)
+    return Lanes(timed, tuple(order), spans, kept, left_out, silences)
+
+
+def _read_stops(
+    diagnosis: Diagnosis,
+    lanes: Mapping[str, _Lane],
+    places: Mapping[tuple[str, int], tuple[Place, float]],
+    table: PlacementTable,
+) -> list[Stop]:
+    """The events of the chain that have a place on the axis; a rank without a line of its own stopped before the others."""
     stops = []
     times = {key: at for key, (_, at) in places.items()}
     for link in {(k.file, k.line, k.rank): k for k in reversed(diagnosis.cascade)}.values():
@@ -208,16 +248,7 @@ def _draw(
         lane = own if link.rank is not None else _name_lane(place, link.file or "", table)
         where = f"{link.file}:{link.line}" if link.line else str(link.file)
         stops.append(Stop(lane, at, link.role, where, link.text[:160]))
-    if not stops or len(lanes) < 2:
-        return None
-    order, left_out = _choose(diagnosis, lanes, stops)
-    shown = {n: lanes[n] for n in order if n in lanes}
-    silences = _find_silences(shown, max(lane[-1].at for lane in shown.values())) if timed else ()
-    spans = tuple(s for name, lane in shown.items() for s in _split(name, lane, silences))
-    if any(s.lane == LAUNCHER for s in stops):
-        order.append(LAUNCHER)
-    kept = tuple(s for s in stops if s.lane in order)
-    return Lanes(timed, tuple(order), spans, kept, left_out, silences)
+    return stops
 
 
 def _find_silences(lanes: Mapping[str, _Lane], until: float) -> tuple[Silence, ...]:

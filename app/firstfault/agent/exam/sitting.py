@@ -134,9 +134,7 @@ def _mark(incident: Incident, enriched: Enriched, knowledge: Knowledge, seconds:
     best = shown.explanations[0] if shown is not None and shown.explanations else None
     verdict = best.verdict if best is not None else Verdict.UNKNOWN
     fault = not incident.healthy and not incident.undecided
-    category = (
-        best is not None and (best.category.value if best.category else None) in incident.categories
-    )
+    category = _names_category(incident, best)
     return Grade(
         incident,
         cause=(category and _names_cause(incident, best)) if fault else None,
@@ -152,6 +150,12 @@ def _mark(incident: Incident, enriched: Enriched, knowledge: Knowledge, seconds:
         received=outcome.received_tokens if outcome is not None else 0,
         seconds=seconds,
     )  # fmt: skip
+
+
+def _names_category(incident: Incident, best: Explanation | None) -> bool:
+    if best is None:
+        return False
+    return (best.category.value if best.category else None) in incident.categories
 
 
 def _names_cause(incident: Incident, best: Explanation | None) -> bool:
