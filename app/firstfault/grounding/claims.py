@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
-from firstfault.grounding.arithmetic import SCALES, follows, worked_out
+from firstfault.grounding.arithmetic import SCALES, follows
+from firstfault.grounding.derived import Derived, derive
 from firstfault.grounding.effects import tells_to_change
 from firstfault.grounding.forms import (
     clock_stands,
@@ -27,6 +28,7 @@ from firstfault.grounding.forms import (
 )
 from firstfault.grounding.items import Ground, Item, ItemKind, spoken
 from firstfault.grounding.quotes import WRITTEN_AS, flatten
+from firstfault.grounding.sums import FUNCTIONS, is_calculation
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
 
@@ -41,10 +43,21 @@ _CAUSAL = expression(
     r"the (?:real|actual|true) (?:fault|problem|issue|failure)|triggered by|stems from|result of)\b"
 )
 _HEALTHY = expression(
-    r"(?i)\b(?:run|job|training|everything|all|it|cluster|system)\b[^.;]{0,30}\b(?:is|are|was|looks|seems)\b[^.;]{0,12}\b(?:healthy|fine|ok(?:ay)?|harmless)\b"
+    r"(?i)\b(?:run|job|training|everything|all|it|cluster|system)\b[^.;]{0,30}\b(?:is|are|was|looks|seems)\b(?P<between>[^.;]{0,12})\b(?:healthy|fine|ok(?:ay)?|harmless)\b"
     r"|\bnothing (?:is|was|went|at all is) wrong\b"
     r"|\b(?:all )?(?:lines?|messages?)\b[^.;]{0,20}\bsafe to ignore|\bsafe to (?:restart|continue)\b|\bno (?:fault|problem)s? (?:at all|in (?:the|this) run)\b"
 )
+_ASKED = expression(
+    r"(?i)\b(?:whether|if) (?:or not )?(?:(?:the|this|that|your|our|a|whole|entire|training) ){0,3}$"
+)
+"""Right before what is only asked or supposed to be well."""
+_NO_QUESTION = expression(
+    r"(?i)\b(?:no|without|beyond) (?:doubt|question)|\b(?:do(?:es)? not|n't) (?:ask|wonder)"
+)
+_DENIED = expression(
+    r"(?i)(?:\b(?:not|never|hardly|no longer|far from|neither)|n't)\b(?! (?:only|just|merely)\b)"
+)
+_NOT = expression(r"(?i)(?:\b(?:not|never|hardly|no longer)|n't)(?: all| yet)?(?: the)? $")
 _CONTRADICTS = expression(
     r"(?i)\b(?:verdict|diagnosis|conclusion|assessment)\b[^.]{0,40}\b(?:wrong|incorrect|false|mistaken|invalid|not (?:right|correct|true))\b"
     r"|\b(?:wrong|incorrect|false|mistaken) (?:\w+ )?(?:verdict|diagnosis|conclusion)\b"
@@ -113,6 +126,8 @@ class Objected:
 
     fault: Fault
     part: str
+    bare: bool = False
+    """A number without a noun that was neither found nor worked out."""
 
 
 def check_claim(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
@@ -137,16 +152,32 @@ def check_words(text: str, ground: Ground, cited: Sequence[Item] = ()) -> tuple[
         whole += "\n" + "\n".join(i.echo for i in ground.items.values() if i.echo)
     quotes = words.quotes(text)
     shown = _as_shown(whole) if quotes else ""
-    out = [Objected(Fault.QUOTE, q[:80]) for q in quotes if not _is_real(q, shown, ground)]
-    # what stands between quotation marks is checked as a whole, wherever it was cut
-    own = words.without_quotes(text)
+    strange = [q for q in quotes if not _is_real(q, shown, ground)]
+    sums = {q for q in strange if is_calculation(q)}
+    out = [Objected(Fault.QUOTE, q[:80]) for q in strange if q not in sums]
+    # what stands between quotation marks is checked as a whole, wherever it was cut; a calculation is done again
+    own = words.without_quotes(text, frozenset(sums))
     out += _check_numbers(own, ground, cited)
     out += _check_names(own, whole, ground)
-    if not ground.healthy and _HEALTHY.search(own):
+    if not ground.healthy and _says_healthy(own):
         out.append(Objected(Fault.VERDICT, "healthy"))
     out += _check_advice(text, ground)
     out += check_leak(text, ground)
     return tuple(out)
+
+
+def _says_healthy(text: str) -> bool:
+    """It says that something is well; not whether it is, or that it is not."""
+    place = 0
+    while match := _HEALTHY.search(text[place:]):
+        start = place + match.start()
+        before = text[max(0, start - 60) : start]
+        asked = _ASKED.search(before) and not _NO_QUESTION.search(before)
+        if not asked and not _DENIED.search(match["between"] or "") and not _NOT.search(before):
+            return True
+        # a match reaches over more than one `is`, so the next may begin within it
+        place = start + 1
+    return False
 
 
 def check_wording(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
@@ -218,8 +249,8 @@ def _as_shown(text: str) -> str:
 
 
 def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Objected]:
-    known = _known_numbers(ground)
-    given = {n for i in cited for n in words.numbers(i.text)}
+    known = _known(ground)
+    given = _given(cited)
     placed = words.placed_numbers(text, plural=False)
     listed = words.listed_numbers(text)
     out = [
@@ -233,34 +264,31 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
         if not (_is_there(noun, value, ground) or value in known or follows(str(value), given))
     ]
     # what was objected to or found above by its noun is not asked again as a bare number
-    fine = {float(v) for _, v in placed | listed} | ground.computed | counted(cited)
-    told = lasted(text, cited) | worked_out(text)
+    fine = {float(v) for _, v in placed | listed}
+    found = _derive(text, ground, cited)
     out += [
-        Objected(Fault.NUMBER, stated)
+        Objected(Fault.NUMBER, stated, bare=True)
         for stated in _bare_numbers(text, ground)
-        if not {float(stated), -float(stated)} & (known | fine)
-        and stated not in told
-        and not follows(stated, given)
+        if float(stated) not in fine
+        and stated.lstrip("-") not in found.numbers
+        and not _number_holds(stated, ground, cited)
     ]
+    out += [Objected(Fault.NUMBER, f"= {n}") for n in found.wrong]
     out += [
         Objected(Fault.NUMBER, t)
         for t in sorted(words.clock_times(text))
-        if t not in ground.everything and not clock_stands(t, ground.everything)
+        if not _time_holds(t, ground) and t not in found.numbers
     ]
     return out
 
 
-def _known_numbers(ground: Ground) -> set[float]:
-    """All that stand in what was shown; of an answer that needs no lines also what the pages tell, in any scale."""
-    known = words.numbers(ground.everything) | words.endings(ground.everything)
-    if ground.general:
-        known = known | numbers_of_lore(ground.lore)
-        known |= {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
-    return known
-
-
 def _is_placed(
-    noun: str, value: int, text: str, ground: Ground, known: Collection[float], given: set[float]
+    noun: str,
+    value: int,
+    text: str,
+    ground: Ground,
+    known: Collection[float],
+    given: Collection[float],
 ) -> bool:
     """A number behind its noun that was shown so, or that follows from what is cited."""
     if _is_there(noun, value, ground) or (noun == "gpu" and _sits_there(value, text, ground)):
@@ -276,6 +304,48 @@ def _bare_numbers(text: str, ground: Ground) -> list[str]:
     parts = {n for v in there for n in words.stated_numbers(v)}
     stated = dict.fromkeys(words.stated_numbers(words.without_names(text)))
     return [n for n in stated if n not in parts and not _is_constant(n, ground)]
+
+
+def results_of(claim: Claim, ground: Ground) -> frozenset[float]:
+    """Numbers that a claim works out: what is said after it may go on from them."""
+    found = _derive(words.clear_marks(claim.text), ground, _resolve(claim.evidence, ground)[0])
+    return frozenset(float(n) for n in found.numbers if ":" not in n)
+
+
+def _derive(text: str, ground: Ground, cited: Sequence[Item]) -> Derived:
+    """What follows in a text from calculations, times and durations that it writes out."""
+    asked = [i for i in ground.items.values() if i.kind is ItemKind.USER]
+    found = derive(
+        text,
+        cache(lambda written, _value: _number_holds(written, ground, cited)),
+        lambda clock: _time_holds(clock, ground),
+        [i.text for i in asked],
+        [i.text for i in cited],
+    )
+    return replace(found, numbers=found.numbers | lasted(text, cited))
+
+
+def _number_holds(stated: str, ground: Ground, cited: Sequence[Item]) -> bool:
+    """A bare number stands somewhere, was computed or counted, or follows by one step from what is cited."""
+    value = float(stated)
+    if {value, -value} & (_known(ground) | ground.computed | counted(cited)):
+        return True
+    return _is_constant(stated, ground) or follows(stated, _given(cited))
+
+
+def _time_holds(clock: str, ground: Ground) -> bool:
+    return clock in ground.everything or clock_stands(clock, ground.everything)
+
+
+def _known(ground: Ground) -> frozenset[float]:
+    if not ground.general:
+        return ground.numbers
+    known = ground.numbers | numbers_of_lore(ground.lore)
+    return known | {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
+
+
+def _given(cited: Sequence[Item]) -> frozenset[float]:
+    return frozenset(n for i in cited for n in words.numbers(i.text))
 
 
 @lru_cache(maxsize=1)
@@ -340,7 +410,7 @@ def _check_names(text: str, whole: str, ground: Ground) -> list[Objected]:
         for v in sorted(words.variables(text))
         if v not in whole and v not in ground.variables and v.lower() not in ground.lore
     ]
-    names = words.identifiers(text) - words.variables(text)
+    names = words.identifiers(text) - words.variables(text) - FUNCTIONS.keys()
     out += [
         Objected(Fault.NAME, n)
         for n in sorted(names)

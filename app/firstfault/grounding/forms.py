@@ -35,7 +35,7 @@ _CODE = expression(r"[A-Za-z_]{2,60}(?:\.[A-Za-z_]{2,60}){1,6}")
 _CLOUD = expression(r"(?i)ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.[\w.-]+)?")
 _ADDRESS = expression(r"(?:\d{1,3}\.){3}\d{1,3}")
 _DURATION = expression(
-    r"(?i)(?<![\w.])(?P<n>\d{1,6}(?:\.\d+)?)[ -]?(?P<unit>s|sec(?:ond)?s?|min(?:ute)?s?|h|hours?|d|days?)\b"
+    r"(?i)(?<![\w.])(?P<n>(?:\d{1,3}(?:,\d{3}){1,3}|\d{1,6})(?:\.\d+)?)[ -]?(?P<unit>s|sec(?:ond)?s?|min(?:ute)?s?|h|hours?|d|days?)\b"
 )
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -158,7 +158,9 @@ def _is_shortened(name: str, said: str) -> bool:
 
 def lasted(text: str, cited: Sequence[Item]) -> frozenset[str]:
     """Numbers of durations in `text` that lie between the stamps of two cited lines, as they are written."""
-    stated = [(m["n"], _SECONDS[m["unit"][0].lower()]) for m in _DURATION.finditer(text)]
+    stated = [
+        (m["n"].replace(",", ""), _SECONDS[m["unit"][0].lower()]) for m in _DURATION.finditer(text)
+    ]
     if not stated:
         return frozenset()
     lines = (make_line(i.file, i.line, i.text, ANY_YEAR) for i in cited if i.kind is ItemKind.LOG)

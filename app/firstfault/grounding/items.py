@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from firstfault.grounding import words
 from firstfault_tools.expressions import expression
 
 LEAST_CELLS = 3
@@ -74,6 +75,11 @@ class Ground:
     def cells(self) -> frozenset[tuple[str, int]]:
         """What the tables among what was shown count by: (rank, 21), (step, 400)."""
         return read_cells(self.items.values())
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """Every number of what was shown, those that names end with too."""
+        return frozenset(words.numbers(self.everything) | words.endings(self.everything))
 
     @cached_property
     def everything(self) -> str:

@@ -14,9 +14,11 @@ from firstfault_tools.expressions import expression
 _CLOCK = expression(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+|,\d{3}(?!\d))?)?Z?)?|\b\d\d:\d\d(?::\d\d(?:\.\d+|,\d{3}(?!\d))?)?\b(?![:.]\d)"
 )
-# A comma parts thousands where three digits follow each; else it parts the cells of a row.
+# A comma parts thousands where three digits follow each; else it parts the cells of a row. Letters of other
+# scripts stand right before a number, too: `約500GB`.
 _NUMBER = expression(
-    r"(?<!\w)(?<!\w\.)-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?", re.I
+    r"(?<![A-Za-z0-9_])(?<![A-Za-z0-9_]\.)-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?",
+    re.I,
 )
 _CELL = expression(r"(?<![^,;|\t ])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![^,;|\t ])", re.I)
 _VERSION = expression(r"(?<![\w.])v?\d+(?:\.\d+){2,5}(?![\w.]*\d)")
@@ -106,9 +108,11 @@ def quotes(text: str) -> list[str]:
     return [next(g for g in match if g) for match in _QUOTED.findall(text)]
 
 
-def without_quotes(text: str) -> str:
-    """`text` without what stands between quotation marks or backticks."""
-    return _QUOTED.sub(" ", text)
+def without_quotes(text: str, but: frozenset[str] = frozenset()) -> str:
+    """`text` without what stands between quotation marks or backticks; `but` what is to stay."""
+    if not but:
+        return _QUOTED.sub(" ", text)
+    return _QUOTED.sub(lambda m: m[0] if next(g for g in m.groups() if g) in but else " ", text)
 
 
 def flags(text: str) -> set[str]:
@@ -123,7 +127,7 @@ def variables(text: str) -> set[str]:
 
 def identifiers(text: str) -> set[str]:
     """Names of modules, functions, hosts, devices, addresses, paths: whatever is no plain word."""
-    return {m.rstrip("()") for m in _IDENTIFIER.findall(text) if not _PLAIN.match(m)}
+    return {m.rstrip("().-") for m in _IDENTIFIER.findall(text) if not _PLAIN.match(m)}
 
 
 def without_names(text: str) -> str:
