@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from firstfault.settings import Settings
 
 log = logging.getLogger(__name__)
+LEADS = "leads"
+"""What a model puts forward without a paragraph that answers: explanations, doubts."""
 History = Callable[[str, Diagnosis], "tuple[Related, ...]"]
 Part = AnswerPart | Progress | VerdictReached
 
@@ -110,7 +112,11 @@ class AgentAnswerer:
         """The model's answer in the place of the one by rule, which it has seen; without one the rule's."""
         answered = False
         for part in self._ask_model(question, "answer", told):
-            if isinstance(part, AnswerPart) and part.source == "model" and part.kind != PROBE:
+            if isinstance(part, AnswerPart) and part.kind == LEADS:
+                # explanations answer no question: the rule's answer stays, and they stand behind it
+                yield from () if answered else told
+                answered = True
+            elif isinstance(part, AnswerPart) and part.source == "model" and part.kind != PROBE:
                 answered = True
                 # a calculator that was read otherwise than the rule read it is not opened with its numbers
                 part = replace(
@@ -246,7 +252,7 @@ class AgentAnswerer:
             if judged != before:
                 yield VerdictReached(judged)
         if text:
-            yield AnswerPart(text, citations, source="model")
+            yield AnswerPart(text, citations, "model", kind="" if assessment.answer else LEADS)
         else:
             yield Progress("grounding", "the model said nothing that the evidence says; see above")
         yield from _ask_phase(question, assessment.question)

@@ -27,6 +27,7 @@ from firstfault.grounding.claims import (
     check_question,
     check_wording,
     check_words,
+    results_of,
 )
 from firstfault.grounding.effects import Effect, judge_command, may_propose
 from firstfault.grounding.items import Ground, Item
@@ -42,14 +43,20 @@ _INLINE = expression(
 _ONE_ID = expression(r"F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5}")
 _SPAN = expression(r"^(F\d{1,4}):(\d{1,9})-(?:F\d{1,4}:)?(\d{1,9})$")
 MOST_OF_A_SPAN = 8
+MOST_UNPROVEN = 4
+"""Numbers that a paragraph without an incident may state beyond what is found or worked out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph that holds. `said`: its lines say it in their own words; else it is reasoning."""
+    """A paragraph that holds. `said`: its lines say it in their own words; else it is reasoning.
+
+    unproven: numbers of it that were neither found nor worked out, which is said beside it.
+    """
 
     claim: Claim
     said: bool
+    unproven: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +70,12 @@ class AskedByModel:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of the reply that did not hold, by its field, and why."""
+    """A part of the reply that did not hold, by its field, and why. `shown`: all the same, with a remark."""
 
     name: str
     objections: tuple[Objected, ...]
     is_lead: bool = False
+    shown: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,31 @@ class _Sieve:
         if not self.earned:
             # who has not passed may repeat what lines say, and no more
             faults = (*faults, *beyond)
-        if not self.passes(faults):
-            self.left_out.append(LeftOut(f"answer[{number}]", tuple(faults), is_lead=number == 0))
+        unproven = self._unproven(faults)
+        if faults and self.grounded:
+            left = LeftOut(f"answer[{number}]", tuple(faults), number == 0, bool(unproven))
+            self.left_out.append(left)
+        if not self.passes(() if unproven else faults):
             return None
-        return Block(claim, not beyond)
+        self._go_on_from(claim)
+        return Block(claim, not beyond, unproven)
+
+    def _unproven(self, faults: Sequence[Objected]) -> tuple[str, ...]:
+        """Numbers with which a paragraph may be shown all the same, and a remark; none where it may not.
+
+        Only where no incident was given: there a number is the model's knowledge or assumption and is marked
+        so, while beside a log it would be read as a measurement. A calculation that comes out otherwise, a
+        name, a place, a quotation always fall.
+        """
+        general = self.earned and self.context.question.diagnosis is None
+        if not general or len(faults) > MOST_UNPROVEN or not all(f.bare for f in faults):
+            return ()
+        return tuple(f.part for f in faults)
+
+    def _go_on_from(self, claim: Claim) -> None:
+        """What one paragraph works out, the next may use."""
+        if new := results_of(claim, self.ground) - self.ground.computed:
+            self.ground = replace(self.ground, computed=self.ground.computed | new)
 
     def explanation(self, account: Account, number: int = 0) -> Explanation | None:
         """The account without the parts that do not hold; nothing where its cause does not."""

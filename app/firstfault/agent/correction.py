@@ -55,13 +55,21 @@ def correct(
         outcome.reply = first
         return
     second = outcome.reply
-    if second is not None and lost_its_lead(assess(second, context, earned=True)):
+    if second is not None and _standing(assess(second, context, earned=True)) <= _standing(
+        assessment
+    ):
         outcome.reply = first
 
 
 def lost_its_lead(assessment: Assessment) -> bool:
-    """The first explanation, or the paragraph that answers, was left out."""
+    """The first explanation, or the paragraph that answers, did not hold."""
     return any(part.is_lead for part in assessment.left_out)
+
+
+def _standing(assessment: Assessment) -> int:
+    """How much is left of what leads: it fell, is shown with a remark, or holds."""
+    fell = [part for part in assessment.left_out if part.is_lead]
+    return 2 if not fell else int(all(part.shown for part in fell))
 
 
 def write_correction(assessment: Assessment, context: TurnContext) -> str:

@@ -290,6 +290,7 @@ def _next(leader: Explanation, diagnosis: Diagnosis) -> tuple[NextArtefact, ...]
 
 
 REASONED = "*Reasoned from the cited lines, not word for word in them.*"
+UNPROVEN = "Neither found in what was read nor recomputed"
 OWN_KNOWLEDGE = "*The model's own knowledge, on no page of the knowledge base.*"
 
 
@@ -353,8 +354,9 @@ def _say_idea(explanation: Explanation, book: Numbers) -> str:
 
 
 def say_block(block: Block, book: Numbers) -> str:
-    """One paragraph with its marks."""
-    return _say_claim(block.claim, book)
+    """One paragraph with its marks, and a remark on what could not be proven of it."""
+    told = _say_claim(block.claim, book)
+    return f"{told} *{UNPROVEN}: {', '.join(block.unproven)}.*" if block.unproven else told
 
 
 def _say_claim(claim: Claim, book: Numbers) -> str:

@@ -109,15 +109,15 @@ class _Work:
     results: list[Quantity] = field(default_factory=list)
     """Those of `found` that are written there."""
     told: set[str] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
+    done: set[Side] = field(default_factory=set)
     """Sides that have been worked out."""
     spans: set[tuple[str, str]] = field(default_factory=set)
-    operands: frozenset[int] = frozenset()
-    """Numbers that stand in a calculation, by identity."""
+    operands: frozenset[Token] = frozenset()
+    """Numbers that stand in a calculation."""
 
     def __post_init__(self) -> None:
         self.operands = frozenset(
-            id(t) for e in self.written.equations for s in e if s.is_sum for t in s.numbers
+            t for e in self.written.equations for s in e if s.is_sum for t in s.numbers
         )
 
     def round(self) -> bool:
@@ -132,7 +132,7 @@ class _Work:
                 self._take_over(other, one)
         for number in self.written.numbers:
             if number.written not in self.told and (
-                any(_says(number, q, id(number) in self.operands) for q in self.found)
+                any(_says(number, q, number in self.operands) for q in self.found)
                 or self._is_share(number)
             ):
                 self._tell(number)
@@ -160,7 +160,7 @@ class _Work:
             for pair in pairwise(equation):
                 for one, other in (pair, pair[::-1]):
                     number = _alone(other)
-                    if number is None or id(one) not in self.done or not one.plain or one.clocks:
+                    if number is None or one not in self.done or not one.plain or one.clocks:
                         continue
                     if number.kind is Kind.NUMBER and number.value and one.value > 0 and not _nearly(one.value, number.value):  # fmt: skip
                         yield number.written
@@ -177,9 +177,9 @@ class _Work:
                     self.found.append(Quantity(apart + DAY, _SECOND))
 
     def _work_out(self, side: Side) -> None:
-        if not side.is_sum or id(side) in self.done or not self._is_given(side):
+        if not side.is_sum or side in self.done or not self._is_given(side):
             return
-        self.done.add(id(side))
+        self.done.add(side)
         if side.clocks != 1:
             timed = any(t.kind is Kind.CLOCK for t in side.numbers)
             unit = _SECOND if timed and len(side.numbers) == 2 else None
@@ -197,7 +197,7 @@ class _Work:
     def _take_over(self, one: Side, other: Side) -> None:
         """The number behind a calculation that holds, where it is what comes out."""
         number = _alone(other)
-        if number is None or id(one) not in self.done or number.written in self.told:
+        if number is None or one not in self.done or number.written in self.told:
             return
         if number.kind is Kind.CLOCK:
             if one.clocks == 1 and _same_time(one.value, number):

@@ -16,7 +16,7 @@ from firstfault.agent.answerer import AgentAnswerer
 from firstfault.agent.endpoint import Endpoint, Limits
 from firstfault.agent.exam.standing import Standing
 from firstfault.agent.store import open_store
-from firstfault.agent.verdict import OWN_KNOWLEDGE
+from firstfault.agent.verdict import OWN_KNOWLEDGE, UNPROVEN
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.errors import ModelUnavailable
@@ -113,3 +113,57 @@ def test_the_rules_words_prove_nothing(ask: MakeQuestion, settings: Settings, ea
     question = replace(ask("Which rank is it?"), incident="a", turn=2)
     parts, _ = answer(settings, question, reply(answer=[{"text": SAYS, "lines": ["R"]}]))
     assert parts[0].text == only(question).text
+
+
+def test_where_no_paragraph_is_left_the_rules_answer_and_the_explanations_stand_behind(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(ask("Which rank is it?"), incident="a", turn=2)
+    leads = {"verdict": "fault", "category": "oom", "rank": 1, "lines": ["F1:8"], "cause": SAYS}
+    said = reply(answer=[{"text": "Rank 977 did it.", "lines": ["F1:8"]}], explanations=[leads])
+    parts, _ = answer(settings, question, said)
+    texts = [p.text for p in parts]
+    assert texts[0] == only(question).text
+    assert texts.count(texts[0]) == 1
+    assert SAYS.rstrip(".") in texts[1]
+    assert parts[1].source == "model"
+    assert "977" not in "".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("says", "remark"),
+    [
+        pytest.param("A link of that kind gives 47.3 GB/s.", "47.3", id="a number of its own"),
+        pytest.param("Rank 977 gives 47.3 GB/s.", "", id="a place"),
+        pytest.param("The node sirius-0815 gives 47.3 GB/s.", "", id="a name"),
+        pytest.param('It prints "gives 47.3 GB/s".', "", id="a quotation"),
+        pytest.param("With --turbo it gives 47.3 GB/s.", "", id="a flag"),
+        pytest.param("8 stages of 4 = 47.3.", "47.3", id="no calculation that could be done again"),
+        pytest.param("It is 8 x 4 = 47.3.", "", id="a calculation that comes out otherwise"),
+        pytest.param("It is 47.3, 47.4, 47.5, 47.6 or 47.7 GB/s.", "", id="numbers upon numbers"),
+    ],
+)
+def test_a_number_that_is_only_not_found_is_remarked_where_no_incident_is(
+    ask: MakeQuestion, settings: Settings, earned: bool, says: str, remark: str
+) -> None:
+    beside = replace(ask(BUBBLE), incident="a", turn=2)
+    alone = replace(beside, diagnosis=None, artefacts={}, incident="b")
+    said = reply(answer=[{"text": says, "lines": []}])
+    parts, model = answer(settings, alone, said)
+    text = "\n".join(p.text for p in parts)
+    assert (says.rstrip(".") in text) is (earned and bool(remark))
+    assert (f"*{UNPROVEN}: {remark}.*" in text) is (earned and bool(remark))
+    assert len(model.seen) == (2 if earned else 1), "one that passed is asked for it once more"
+    # beside a log a number is read as a measurement
+    cites = reply(answer=[{"text": says, "lines": ["F1:8"]}])
+    assert "47.3" not in "\n".join(p.text for p in answer(settings, beside, cites)[0])
+
+
+def test_what_holds_is_taken_instead_of_what_would_be_remarked(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(ask(TERM), diagnosis=None, artefacts={}, incident="a", turn=1)
+    first, second = (reply(answer=[{"text": t, "lines": []}]) for t in ("It bounds the norm to 47.3.", "It bounds the norm."))  # fmt: skip
+    text = "\n".join(p.text for p in answer(settings, question, first, second)[0])
+    assert ("It bounds the norm" in text) is earned
+    assert "47.3" not in text
