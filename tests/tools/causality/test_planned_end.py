@@ -28,3 +28,14 @@ def test_end(tmp_path: Path, after: tuple[str, ...], well: bool) -> None:
     signatures = build_set(())
     incident = LogIncident((scan_file(path, "log.txt", signatures),), signatures)
     assert incident.ended_well is well
+
+
+def test_a_folder_called_run_is_not_done_when_its_save_is(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    saved = (
+        "[2026-11-28 14:00:17] [rank0] saving checkpoint global_step5 -> /lustre/run done in 41.8s"
+    )
+    path.write_text("\n".join([STEP.format(step=5), saved]) + "\n", encoding="utf-8")
+    signatures = build_set(())
+    incident = LogIncident((scan_file(path, "log.txt", signatures),), signatures)
+    assert not incident.ended_well

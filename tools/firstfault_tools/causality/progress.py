@@ -76,6 +76,8 @@ _FINISH_WORDS = (
     "complete", "done", "finished", "exit", "train_runtime", "stopped: `max_", "final ", "max_", "max ",
     "success", "signaling", "succeeded",
 )  # fmt: skip
+_PATH = expression(r"(?:^|(?<=[\s'\"=:(]))/[\w.+/-]{2,200}")
+"""A folder called "run" is none that is done when its save is."""
 FINISH_LINES = 2_000
 """Lines from the end in which a run that ended as planned says so."""
 
@@ -180,7 +182,11 @@ class ProgressReader:
         kept = self._digest.kept
         rows = kept[max(0, len(kept) - FINISH_LINES) :]
         lows = (text[:1000].lower() for _, text in rows)
-        own = (_WRAPPED.sub(" ", low) for low in lows if any(w in low for w in _FINISH_WORDS))
+        own = (
+            _WRAPPED.sub(" ", _PATH.sub(" ", low))
+            for low in lows
+            if any(w in low for w in _FINISH_WORDS)
+        )
         return any(
             _FINISHED.search(low) and not _UNDONE.search(_NO_FAILURE.sub("", low)) for low in own
         )
@@ -195,7 +201,9 @@ class ProgressReader:
             if number <= floor:
                 break
             low = text[:1000].lower()
-            if not any(word in low for word in _FINISH_WORDS) or not _FINISHED.search(low):
+            if not any(word in low for word in _FINISH_WORDS):
+                continue
+            if not _FINISHED.search(low := _PATH.sub(" ", low)):
                 continue
             if _UNDONE.search(_NO_FAILURE.sub("", low)):
                 continue
