@@ -23,6 +23,7 @@ ROWS = [
     ("[rank0] checkpoint step 200 saved: 8/8 shards + .metadata, 96.4 GB, 42.6 s", SaveState.SAVED, 200),
     ("[rank0] checkpoint step 12000 complete (async flush finished)", SaveState.SAVED, 12000),
     ("[rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/step_018000/.metadata'", SaveState.REFUSED, 18000),
+    ("[rank0] CheckpointingException: /lus/moe/iter_0043000 is not a distributed checkpoint: metadata.json not found", SaveState.REFUSED, 43000),
     ("Configuration saved in out/checkpoint-500/config.json", SaveState.BEGUN, 500),
 ]  # fmt: skip
 
@@ -37,6 +38,7 @@ def test_a_line_about_a_checkpoint(text: str, state: SaveState, step: int) -> No
 @pytest.mark.parametrize(
     "text",
     [
+        "supervisor: job sft-32b FAILED, auto_restart=off, checkpoint latest=global_step100",
         "Loading checkpoint shards: 100%|##########| 4/4 [00:11<00:00,  2.81s/it]",
         '  File "/opt/trainer.py", line 12, in save_checkpoint',
         "[rank0]:     trainer.train(resume_from_checkpoint=True)",

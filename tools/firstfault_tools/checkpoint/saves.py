@@ -22,7 +22,8 @@ _STEP = expression(
 _PATH = expression(r"(?<!\d)(?P<path>(?:[a-z0-9]{2,5}:/)?/[\w.@%+=/-]{2,200})")
 _REFUSED = expression(
     r"(?i)\bhas no \.?metadata\b|\bno such file or directory\b|"
-    r"\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|\bnot a (?:valid|complete) checkpoint|\bskipping\b"
+    r"\b(?:is |looks )?(?:incomplete|corrupt(?:ed)?|truncated|unreadable)\b|"
+    r"\bnot a (?:(?:valid|complete|distributed) )+checkpoint|\bmetadata(?:\.json)? (?:not found|is missing|missing)|\bskipping\b"
 )
 _FAILED = expression(
     r"(?i)\b(?:fail(?:ed|ure)?|cancelled|canceled|aborted|error)\b|\bcould not (?:be )?(?:save|written)"
@@ -41,6 +42,8 @@ _RECALLED = expression(
     r"(?i)\b(?:last|latest|newest) (?:known )?(?:good|complete|valid|usable) (?:checkpoint|ckpt)\b"
 )
 """What a launcher or a person says of a checkpoint that was saved before: neither a save nor its failure."""
+_OF_JOB = expression(r"(?i)\bjob\b(?: [\w.-]{1,40})? fail(?:ed|ure)\b")
+"""The job failed, not the save that is named beside it."""
 _WHOLE = expression(
     r"(?i)\.metadata (?:was )?written\b|\+ \.metadata\b|\b(?:checkpoint|ckpt)\b[^:;]{0,40}\bsaved\b"
 )
@@ -110,7 +113,7 @@ def read_event(file: str, line: int, text: str, time: float | None = None) -> Sa
 
 def _state_of(body: str) -> SaveState | None:
     loads = _LOADED.search(body) is not None
-    if _RECALLED.search(body):
+    if _RECALLED.search(body) or _OF_JOB.search(body):
         return None
     if _REFUSED.search(body):
         return SaveState.REFUSED
