@@ -58,7 +58,8 @@ def tell_manager(t: Telling) -> str:
     }
     if d.verdict is Verdict.HEALTHY:
         return f"The training run is fine; what looked alarming is harmless. {t.cause} {t.main}."
-    part = next((_PLAINLY_BY_PART[x.id] for x in topics_in(d.root_cause) if x.id in _PLAINLY_BY_PART and d.category in x.categories and x.named_in_causes), "")  # fmt: skip
+    parts = [x for x in topics_in(d.root_cause) if d.category in x.categories and x.named_in_causes]
+    part = next((_PLAINLY_BY_PART[x.id] for x in parts if x.id in _PLAINLY_BY_PART and x.seen.search(d.root_cause)), "")  # fmt: skip
     what = part or kind.get(d.category, "its cause is still being looked for") if d.category else "its cause is still being looked for"  # fmt: skip
     if d.verdict is Verdict.FAULT:
         rows = _three_sentences(t, what)
@@ -74,7 +75,7 @@ def _three_sentences(t: Telling, what: str) -> list[str]:
     """What happened, what it cost, what is done next; without a word of the field."""
     d = t.diagnosis
     at = f" at {clock(t.record.fault_time)} UTC" if t.record.fault_time is not None else ""
-    where = f" on the machine {d.host}" if d.host else ""
+    where = f" on the machine {t.host}" if t.host else ""
     first = f"The training run stopped{at} because {what}{where}."
     size = f" of {d.input.world_size} processes" if d.input.world_size else ""
     lost, saved = t.record.repeated, t.record.resume_from

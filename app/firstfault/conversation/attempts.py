@@ -63,8 +63,9 @@ def tell_attempts(f: Facts) -> str:
             f"- Restart {number}, {_when(f, attempt.begins)}{f.at(attempt.begins)}: `{attempt.begins.text.strip()[:200]}`\n"
             f"  ended by {_when(f, line)}{f.at(line)}: `{line.text.strip()[:200]}`"
         )
-    head = f"Because what stopped the run was still there: a restart removes no cause. {same}:"
-    return f"{head}\n\n" + "\n".join(rows) + f"\n\n{_what_stayed(f)}The first fault: {f.cause}{f.where if f.place not in f.cause else ''} {f.main}."  # fmt: skip
+    stayed = _what_stayed(f)
+    head = f"{stayed or 'Because what stopped the run was still there: a restart removes no cause. '}{same}:"
+    return f"{head}\n\n" + "\n".join(rows) + f"\n\nThe first fault: {f.cause}{f.where if f.place not in f.cause else ''} {f.main}."  # fmt: skip
 
 
 def _when(f: Facts, line: Line) -> str:
@@ -78,14 +79,14 @@ def _what_stayed(f: Facts) -> str:
     refused = next((e for e in events if e.state is SaveState.REFUSED), None)
     if refused is not None and best is not None:
         return (
-            f"They read the checkpoint of {refused.name}, which is not whole ({at_event(f, refused)}); the newest whole one is {best.name} "
+            f"Because they read the checkpoint of {refused.name}, which is not whole ({at_event(f, refused)}); the newest whole one is {best.name} "
             f"({at_event(f, best)}): point the resume at it and move {refused.name} away.{_pointer(f, refused.step)} "
         )
-    host = f.diagnosis.host
+    host = f.host
     if host and f.diagnosis.category is Category.HARDWARE:
         again = next((a.begins for a in find_attempts(f.evidence.lines) if host in a.begins.text), None)  # fmt: skip
         mark = f" ({f.at(again)})" if again is not None else ""
-        return f"They were placed on {host} again{mark}, where the hardware had failed: leave that node out before the next start. "
+        return f"Because they were placed on {host} again{mark}, where the hardware had failed: leave that node out before the next start. "
     return ""
 
 

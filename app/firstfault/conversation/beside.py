@@ -92,8 +92,8 @@ MOST_HARDWARE_LINES = 10
 def say_hardware_lines(t: Telling) -> list[str]:
     """Lines of the host at fault that name the part: serial number, UUID, Xids, earlier errors of its link; [] for other faults."""
     d, first = t.diagnosis, t.diagnosis.first_line
-    if d.category is not Category.HARDWARE or not d.host:
+    if d.category is not Category.HARDWARE or not t.host:
         return []
-    own = [x for x in t.evidence.lines if d.host in x.text and _MARKS_OF_HARDWARE.search(x.text)]
+    own = [x for x in t.evidence.lines if t.host in x.text and _MARKS_OF_HARDWARE.search(x.text)]
     shown = [x for x in own if first is None or (x.file, x.number) != (first.file, first.line)]
-    return [f"Also of {d.host}: {x.file}:{x.number}: {x.text.strip()[:200]}" for x in shown[:MOST_HARDWARE_LINES]]  # fmt: skip
+    return [f"Also of {t.host}: {x.file}:{x.number}: {x.text.strip()[:200]}" for x in shown[:MOST_HARDWARE_LINES]]  # fmt: skip

@@ -71,13 +71,34 @@ def _whole_cost(t: Telling) -> str:
     hours = (end - begin) / 3600
     span = f"{(end - begin) / 60:.0f} min, from {clock(begin)} to {clock(end)} UTC"
     if impact.gpus is None:
-        return f"Nothing was lost to a fault; the log spans {span}, which is {hours:.2f} GPU-hours for each GPU: no line gives the number of GPUs."
+        lost = (
+            "Nothing was lost to a fault"
+            if t.diagnosis.verdict is Verdict.HEALTHY
+            else "What was lost is not told by what was read"
+        )
+        return f"{lost}; the log spans {span}, which is {hours:.2f} GPU-hours for each GPU: no line gives the number of GPUs."
     money = f", {impact.currency}{hours * impact.gpus * impact.price:,.0f}" if impact.price is not None else ""  # fmt: skip
     price = "" if impact.price is not None else " No line gives a price: GPU-hours times the price of one is the money."  # fmt: skip
+    if t.diagnosis.verdict is not Verdict.HEALTHY:
+        return (
+            f"About {hours * impact.gpus:,.1f} GPU-hours{money} for the whole log: {impact.gpus} GPUs for {span}; how much of it was lost is not "
+            f"told by what was read.{_since_first_line(t, impact.gpus, end)} {t.cause} {t.main}.{price}"
+        )
     return (
         f"About {hours * impact.gpus:,.1f} GPU-hours{money} for the whole log: {impact.gpus} GPUs for {span}. Nothing of it was lost to a fault: "
         f"{t.cause} {t.main}.{price}"
     )
+
+
+def _since_first_line(t: Telling, gpus: int, end: float) -> str:
+    """GPU-hours from the line that the verdict stands on to the end; '' where it has no time."""
+    wanted = t.diagnosis.hypotheses[0].for_ if t.diagnosis.hypotheses else ()
+    lines = [c for c in t.diagnosis.citations if c.n in wanted and c.file and c.line]
+    times = [t.record.artefacts.time_at(c.file, c.line, c.quote)[0] for c in lines if c.file and c.line]  # fmt: skip
+    at = max((x for x in times if x is not None), default=None)
+    if at is None or at >= end:
+        return ""
+    return f" From {clock(at)} UTC, where the verdict begins, to the end are {(end - at) / 60:.0f} min, {(end - at) / 3600 * gpus:,.1f} GPU-hours."
 
 
 _ASKS_IDLE = expression(

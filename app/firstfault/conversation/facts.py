@@ -19,7 +19,7 @@ class Facts(Telling):
 
     @property
     def where(self) -> str:
-        return f" at {self.diagnosis.place}" if self.diagnosis.place else ""
+        return f" at {self.place}" if self.place else ""
 
     @property
     def year(self) -> int:

@@ -128,10 +128,10 @@ def tell_leave_alone(f: Facts) -> str:
     if d.verdict is not Verdict.FAULT:
         return f"Not shown: the cause is open. {f.cause} {f.main}."
     fix = f" First: {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
-    if d.category is Category.HARDWARE and steps_after(f) and d.host and not _names_again(f):
+    if d.category is Category.HARDWARE and steps_after(f) and f.host and not _names_again(f):
         return (
-            f"Yes, as far as the log goes: it runs without {d.host}, where the fault lay: {f.cause} {f.main}. "
-            f"Watch the first saves, and keep {d.host} out until it has passed a test."
+            f"Yes, as far as the log goes: it runs without {f.host}, where the fault lay: {f.cause} {f.main}. "
+            f"Watch the first saves, and keep {f.host} out until it has passed a test."
         )
     return f"No, not before the cause is removed: nothing that was read says that it is. {f.cause} {f.main}.{_next_time(f)}{fix}"
 
@@ -157,7 +157,7 @@ def tell_stop_now(f: Facts) -> str:
 
 def _names_again(f: Facts) -> bool:
     """The host at fault is among those of the run that started again."""
-    steps, host = steps_after(f), f.diagnosis.host
+    steps, host = steps_after(f), f.host
     return any(host and host in x.text and x.number >= steps[0].line for x in f.evidence.lines if x.file == steps[0].file)  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from firstfault.conversation.particulars import (
 )
 from firstfault.conversation.places import say_straggler, tell_host
 from firstfault.conversation.proofs import tell_proof
+from firstfault.conversation.recovery import find_recovery, say_recovery
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.run_answers import (
     at_event,
@@ -123,7 +124,7 @@ def _rank(t: Telling) -> str:
 
 
 _RELATED = re.compile(
-    r"(?i)\brelated|\binnocent|\b(?:the|a|is that|is it) (?:cause|reason|culprit)|\bcaused?\b|\bharmless|\bmatter"
+    r"(?i)\brelated|\binnocent|\b(?:the|a|is that|is it) (?:cause|reason|culprit)|\bcaused?\b|\bharmless|\bmatter|\bhardware\W*$|\bbad gpu"
 )
 _CLAIMS = re.compile(r"(?i)torchrun|launcher|agent|elastic|first observed|root cause")
 
@@ -302,8 +303,8 @@ def _affected(t: Telling) -> str:
         else ""
     )
     shared = ""
-    if d.host and d.category is Category.HARDWARE:
-        shared = f" Other jobs on {d.host} are at risk: tell the {team_of(d.category, d.root_cause).removeprefix('the ')}."
+    if t.host and d.category is Category.HARDWARE:
+        shared = f" Other jobs on {t.host} are at risk: tell the {team_of(d.category, d.root_cause).removeprefix('the ')}."
     elif (path := _MOUNT.search(d.root_cause)) is not None and d.category in _STORED:
         shared = f" Whoever else uses {path[0]} may meet it too: tell the storage team; what was read tells nothing of other jobs."  # fmt: skip
     others = find_other_victims(Facts(t.question, d, t.sources, t.asked))
@@ -389,6 +390,20 @@ def _onset(t: Telling) -> str:
     return tell_onset(t) or _timeline(t)
 
 
+def _restart(t: Telling) -> str:
+    """Whether to start again, and what the lines say of the thing that was away."""
+    told, back = tell_restart(t), find_recovery(t) if t.waited or t.host else None
+    if back is None or t.diagnosis.category not in _COMES_BACK:
+        return told
+    said = say_recovery(t, back)
+    if back.up is not None and t.waited:
+        return f"What it waited for is back by its own word, so a restart can go on; check it on every node first: {said}.\n\n{told}"
+    return f"{told}\n\nBy the lines read {said}."
+
+
+_COMES_BACK = frozenset({Category.HARDWARE, Category.ENVIRONMENT, Category.COMMUNICATION})
+
+
 def _steps(t: Telling) -> str:
     return tell_steps(t) or _next(t)
 
@@ -400,7 +415,7 @@ def _lose_less(t: Telling) -> str:
 _TELL: Mapping[str, Callable[[Telling], str]] = {
     "rank": _rank, "why_not_rank": _rank, "suspect": _suspect, "line": _line, "host": tell_host, "first_line": _first_line,
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
-    "other_causes": _others, "cost": tell_cost, "restart": tell_restart, "checkpoint": tell_checkpoint,
+    "other_causes": _others, "cost": tell_cost, "restart": _restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
     "collect": _collect, "verify": tell_verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
     "summary": tell_summary, "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,

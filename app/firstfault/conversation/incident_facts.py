@@ -25,6 +25,7 @@ from firstfault.conversation.going_on import (
     tell_well_again,
 )
 from firstfault.conversation.growth import tell_last_long
+from firstfault.conversation.holders import tell_holder
 from firstfault.conversation.last_words import FAILED, tell_doing
 from firstfault.conversation.line_facts import (
     tell_allocator_books,
@@ -45,7 +46,14 @@ from firstfault.conversation.odd_steps import asks_odd_steps, tell_odd_steps
 from firstfault.conversation.records import tell_at_step, tell_record
 from firstfault.conversation.repeats import tell_count, tell_repeats
 from firstfault.conversation.run_answers import at_event, tell_last_save
-from firstfault.conversation.searches import tell_changes, tell_either, tell_lines, tell_log_says
+from firstfault.conversation.searches import (
+    asks_of_people,
+    tell_absent,
+    tell_changes,
+    tell_either,
+    tell_lines,
+    tell_log_says,
+)
 from firstfault.conversation.shares import tell_save_more, tell_save_pace, tell_share
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.suspects import tell_suspect
@@ -111,6 +119,8 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
     """(id of the fact, answer) where the question asks for one of the table; None where it does not."""
     values, kinds = _table()
     facts, text = Facts(question, diagnosis, sources, asked), asked.text
+    if asks_of_people(text):
+        return "absent", tell_absent(facts)
     for name, tell in _BY_CURVES:
         if said := tell(facts):
             return name, said
@@ -135,24 +145,9 @@ def answer_fact(question: Question, diagnosis: Diagnosis, asked: Asked, sources:
 _BY_CURVES = (("odd_steps", tell_odd_steps), ("figure", tell_figure), ("value", tell_at_step))
 """What the step series tell comes before any wording that a single fact shares."""
 _FIRST = frozenset(
-    [
-        "stop_now",
-        "started",
-        "by_itself",
-        "attempts",
-        "last_long",
-        "save_more",
-        "share",
-        "leave_alone",
-        "back",
-        "only",
-        "repeats",
-        "count",
-        "well_again",
-        "guilty",
-        "keep_using",
-    ]
-)
+    ["holder", "stop_now", "started", "by_itself", "attempts", "last_long", "save_more", "share", "leave_alone",
+     "back", "only", "repeats", "count", "well_again", "guilty", "keep_using"]
+)  # fmt: skip
 """Facts whose wording is plain enough to come before what the rest of the sentence could mean."""
 
 
@@ -190,7 +185,7 @@ def _value(f: Facts, value: _Value) -> str:
         if match is not None:
             found.append((line, match[1].strip()))
     if not found and value.ask and _ASKS_VALUE.search(f.text):
-        where = f" on {f.diagnosis.host}" if f.diagnosis.host and f.diagnosis.host in f.text else ""
+        where = f" on {f.host}" if f.host and f.host in f.text else ""
         past = f" What it was then only {value.kept} can tell; this tells the value of now{where}:" if value.kept else f" This tells it{where}:"  # fmt: skip
         return f"The evidence does not say: no line that was read gives the {value.name}.{past}\n\n```bash\n{value.ask}\n```"
     if not found:
@@ -370,7 +365,7 @@ def _quoted(f: Facts, citation: Citation) -> str:
 def _told(f: Facts) -> str:
     d = f.diagnosis
     team = team_of(d.category, d.root_cause)
-    lead = f"Tell them this: {f.cause}{f.where if d.place not in f.cause else ''} {f.main}."
+    lead = f"Tell them this: {f.cause}{f.where if f.place not in f.cause else ''} {f.main}."
     ask = f" Ask for: {d.fixes[0].text}" if d.fixes else ""
     sure = f" It is {d.confidence.value}."
     whose = f" The team for it: {team}." if team else ""
@@ -447,6 +442,7 @@ _FRAGMENTS = expression(r"(?i)expandable|fragment|max_split|empty_cache|alloc_co
 
 
 _TELL: Mapping[str, Callable[[Facts], str]] = {
+    "holder": tell_holder,
     "stop_now": tell_stop_now,
     "started": tell_started,
     "by_itself": tell_by_itself,

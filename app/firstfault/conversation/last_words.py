@@ -70,7 +70,7 @@ def tell_doing(f: Facts) -> str:
 
 def _last_before(f: Facts, first: Line) -> str:
     """What the run as a whole wrote last before the fault, the fault, and what its place had written before."""
-    d, at = f.diagnosis, f.record.fault_time
+    at = f.record.fault_time
     last = f.record.last_step
     who, own = _whose(f)
     parts = []
@@ -82,7 +82,7 @@ def _last_before(f: Facts, first: Line) -> str:
     if quiet and (last is None or quiet[-1].number != last.line):
         parts.append(f"{who[:1].upper()}{who[1:]} wrote this last before it, {f.at(quiet[-1])}:\n\n```text\n{quiet[-1].text[:300].replace('```', '` ` `')}\n```\n\n")  # fmt: skip
     when = f" at {say_moment(at)}" if at is not None else ""
-    parts.append(f"Then{when} the fault{f.where if d.place not in f.cause else ''}, {f.at(first)}: {f.cause}.")  # fmt: skip
+    parts.append(f"Then{when} the fault{f.where if f.place not in f.cause else ''}, {f.at(first)}: {f.cause}.")  # fmt: skip
     return " ".join(parts)
 
 

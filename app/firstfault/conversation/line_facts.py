@@ -20,6 +20,12 @@ _OF_FAULT = frozenset(
     tokenize("problem problems issue issues trouble fault error errors it this that thing")
 )
 
+_OF_STOPPING = frozenset(
+    tokenize(
+        "stuck hang hung hanging first last stopped died dead crashed failed killed slow late lost behind"
+    )
+) | {"first", "last"}
+
 
 def tell_who_saw(f: Facts) -> str:
     """Ranks whose lines hold the words in question."""
@@ -29,6 +35,8 @@ def tell_who_saw(f: Facts) -> str:
     words = set(tokenize(found["what"] or found["also"])) - plain_words() - {"too", "also", "same"}
     if words <= _OF_FAULT:
         return tell_others_ok(f)
+    if words <= _OF_FAULT | _OF_STOPPING:
+        return ""  # where it began is asked
     lines = [x for x in f.evidence.lines if words and words <= set(tokenize(x.text))]
     ranks = sorted({x.place.rank for x in lines if x.place.rank is not None})
     said = (found["what"] or found["also"]).strip()

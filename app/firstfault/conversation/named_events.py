@@ -16,7 +16,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 
 TROUBLE = expression(
-    r"(?i)warn|error|exception|fail|fatal|killed|abort|timed? ?out|watchdog|out of memory|\bdown\b|\blost\b|corrupt|xid|refused|"
+    r"(?i)warn|error|exception|fail|fatal|killed|abort|timed? ?out|watchdog|out of memory|\bdown\b|\blost\b|corrupt|xid|\becc\b|refused|"
     r"unreachable|closed|slow|skew|pause|retry|took \d|remote|status=[1-9]"
 )
 _RECOVERED = expression(
@@ -43,7 +43,8 @@ def relate(t: Telling, evidence: Evidence, line: Line) -> Relation:
     here, then = t.record.artefacts.time_at(line.file, line.number, line.text), t.record.fault_time
     if here[0] is not None and then is not None and not here[1]:
         seconds = here[0] - then
-        return Relation(line, seconds, seconds < 0, (line.file, line.number) in own)
+        before = seconds < 0 if abs(seconds) >= 1 else None
+        return Relation(line, seconds, before, (line.file, line.number) in own)
     same = first is not None and first.file == line.file
     before = line.number < first.line if same and first is not None else None
     return Relation(line, None, before, (line.file, line.number) in own)
@@ -116,7 +117,7 @@ def _lines_with(evidence: Evidence, names: list[str]) -> list[Line]:
 
 def _other_host(t: Telling, line: Line) -> str:
     host = line.place.host
-    own = t.diagnosis.host
+    own = t.host
     return f", on {host} and not on {own}" if host and own and host.split(".")[0] != own.split(".")[0] else ""  # fmt: skip
 
 

@@ -132,8 +132,12 @@ def is_of_another_field(text: str) -> bool:
 @cache
 def words_of(page: Page) -> frozenset[str]:
     """Every word of a page."""
-    whole = " ".join([page.title, *page.tags, page.summary, *(s.text for s in page.sections)])
-    return frozenset(tokenize(whole))
+    return frozenset(tokenize(whole_text(page)))
+
+
+def whole_text(page: Page) -> str:
+    """All that a page says."""
+    return " ".join([page.title, *page.tags, page.summary, *(s.text for s in page.sections)])
 
 
 def cover(text: str, page: Page) -> float:

@@ -9,8 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.conditions import conditions_of
 from firstfault.conversation.glossary import define_each, load_glossary
-from firstfault.conversation.page_search import LEAST_SHARE, Nearest, PageSearch, PassageSearch
+from firstfault.conversation.page_search import (
+    LEAST_SHARE,
+    Nearest,
+    PageSearch,
+    PassageSearch,
+    whole_text,
+)
 from firstfault.conversation.page_writer import CONFIRM, WHY, PageWriter, say_xids
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import find_ruling, find_rulings, say_in_form
@@ -105,10 +112,14 @@ def _answer_page(
     found: Sequence[Nearest], asked: Asked, knowledge: Knowledge, search: PageSearch, sources: Sources
 ) -> Reply:  # fmt: skip
     near = search.near_statements(asked.text)
-    first = _lead_page(found, near) if asked.intent in _OF_STATEMENTS else found[0]
+    wanted = conditions_of(asked.text)
+    lacks = {f.page: len(wanted - conditions_of(whole_text(knowledge.pages[f.page]))) for f in found}  # fmt: skip
+    least = min(lacks.values())
+    fitting = [f for f in found if lacks[f.page] == least]
+    first = _lead_page(fitting, near) if asked.intent in _OF_STATEMENTS else fitting[0]
     page = knowledge.pages[first.page]
     others = [knowledge.pages[f.page] for f in found if f is not first][:2]
-    text = PageWriter(page, asked, sources, near, first.is_weak).write()
+    text = PageWriter(page, asked, sources, near, first.is_weak or least > 0).write()
     return Reply(text, f"knowledge.{asked.intent}", _suggest(page, others, asked))
 
 

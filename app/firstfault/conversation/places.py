@@ -17,7 +17,7 @@ from firstfault_tools.log.window import read_window
 def tell_host(t: Telling) -> str:
     """Where the first fault lies: rank, host, GPU, when, and what shows it."""
     d = t.diagnosis
-    known = {"rank": d.first_failing_rank is not None, "host": bool(d.host), "GPU": bool(d.gpu)}
+    known = {"rank": d.first_failing_rank is not None, "host": bool(t.host), "GPU": bool(d.gpu)}
     if t.place:
         known["rank"] |= t.straggler is not None
         known["GPU"] |= d.category is Category.HARDWARE and "local" in t.place
@@ -64,7 +64,7 @@ def _identifiers(t: Telling) -> str:
         for x in t.evidence.lines
         if x.file == first.file and abs(x.number - first.line) <= NEAR_LINES
     ]
-    found = [f"{m[0].strip()} ({x.file}:{x.number} {t.sources.add(x.cited)})" for x in near if (m := _IDENTIFIER.search(x.text)) and (not d.host or d.host in x.text)]  # fmt: skip
+    found = [f"{m[0].strip()} ({x.file}:{x.number} {t.sources.add(x.cited)})" for x in near if (m := _IDENTIFIER.search(x.text)) and (not t.host or t.host in x.text)]  # fmt: skip
     return " For a ticket: " + ", ".join(found[:4]) + "." if found else ""
 
 

@@ -11,11 +11,15 @@ from firstfault.conversation.telling import Telling
 from firstfault.conversation.words import plain_words
 from firstfault.investigation.next_action import choose_action, write_action
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("proofs.yaml")
 LEAST_LETTERS = 3
+_NETWORK_PART = expression(
+    r"(?i)\b(?:a|its|the) link\b|\bport\b|\bcable\b|\btransceiver\b|\bnic\b|\bhca\b"
+)
 
 
 def _check(t: Telling) -> str:
@@ -50,7 +54,8 @@ def _proofs() -> dict[str, dict[str, str]]:
 def tell_proof(t: Telling) -> str:
     """The test and its outcomes; '' where the cause has no kind."""
     d = t.diagnosis
-    row = _proofs().get(d.category.value) if d.category is not None else None
+    kind = d.category.value if d.category is not None else ""
+    row = _proofs().get("network_part" if kind == "hardware" and _NETWORK_PART.search(d.root_cause) else kind)  # fmt: skip
     if d.verdict is not Verdict.FAULT or row is None:
         return ""
     grown = say_growth(t) if d.category is Category.OOM else ""

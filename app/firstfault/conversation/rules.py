@@ -37,7 +37,13 @@ from firstfault.conversation.reply import Reply
 from firstfault.conversation.rulings import is_told_plainly, nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
-from firstfault.conversation.searches import is_of_incident, tell_absent, tell_lines, tell_normal
+from firstfault.conversation.searches import (
+    asks_of_people,
+    is_of_incident,
+    tell_absent,
+    tell_lines,
+    tell_normal,
+)
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.speech import find_speech, say_in
 from firstfault.conversation.statements import Moved, reply_to_statement
@@ -121,6 +127,8 @@ class RuleAnswerer:
         if any(r.kind.startswith("incident.") for _, r in told_by):
             told_by = [(a, r) for a, r in told_by if not (r.kind.startswith("knowledge.") and _is_fragment(a))]  # fmt: skip
             told_by = [(a, r) for a, r in told_by if r.kind not in ("walk.fixed", "walk.came_back")]
+        once = {r.kind: a for a, r in reversed(told_by)}
+        told_by = [(a, r) for a, r in told_by if r.kind not in _ONCE or once[r.kind] is a]
         if len({r.text for _, r in told_by}) < 2 and (
             len(told_by) != 1 or whole.family is Family.INCIDENT
         ):
@@ -237,6 +245,8 @@ class RuleAnswerer:
         return _say_what_is_known(question, question.diagnosis, asked, sources)
 
 
+_ONCE = frozenset({"incident.restart", "incident.why", "incident.next"})
+"""Answers to the incident as a whole: a second one to another half of the message says the same with other words."""
 _ASKS_GENERALLY = re.compile(r"(?i)\b(?:what|which|why|how|when|who|where|should|can|does|do)\b")
 FRAGMENT = 4
 """Words of a part of a question up to which, without a word that asks, it only adds to the part about the run."""
@@ -368,6 +378,8 @@ def _may_be_fact(asked: Asked) -> bool:
     """A question that one fact of the incident could answer."""
     if asked.intent == "answer" or (not asked.is_question and asked.family is Family.WALK):
         return False
+    if asks_of_people(asked.text):
+        return True
     if asked.intent not in _ACCOUNTS and asks_first(asked.text):
         return True
     if asked.intent in ("suspect", "rank") and _EITHER_OR.search(asked.text) is not None:

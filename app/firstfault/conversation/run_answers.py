@@ -210,7 +210,7 @@ _AGAIN = expression(
 def _say_again(t: Telling) -> str:
     """Whether an unchanged restart meets the same fault, and what has to change first."""
     d, best = t.diagnosis, t.record.resume_from
-    fix = f" First: {d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""
+    fix = f" First: {d.fixes[0].text} {t.sources.marks(d.fixes[0].citations, d)}" if d.fixes and not t.waited else ""  # fmt: skip
     start = f" Then resume from {best.name} ({at_event(t, best)})." if best is not None else ""
     last = t.record.last_trained
     where = f", at about the same place (the last logged step is {last.step}, {at_line(t, last.file, last.line, last.text)})" if last is not None else ""  # fmt: skip
@@ -218,8 +218,10 @@ def _say_again(t: Telling) -> str:
         return _advise_restart(t)
     if d.category in STAYS:
         head = f"Yes, most likely{where}: nothing of it lies in a node or a moment, and a restart changes nothing of it"
+    elif t.waited:
+        head = "Only if what it waited for goes away again: a restart on a node that reaches it goes on"
     elif d.category is Category.HARDWARE:
-        head = f"Yes on {d.host or 'the same node'}, whose hardware is at fault; not on other nodes"
+        head = f"Yes on {t.host or 'the same node'}, whose hardware is at fault; not on other nodes"
     elif d.category in ALONE_SOLVES:
         head = "Not by itself: the scheduler ended it, and it comes back only if the scheduler does that again"
     else:
@@ -267,8 +269,8 @@ def _advise_restart(t: Telling) -> str:
         return f"Yes: nothing is wrong in what was read. {t.cause} {t.main}."
     if d.verdict is Verdict.UNKNOWN:
         return f"Only after the evidence is saved: the cause is open, and a restart may meet it again. {t.cause} {t.main}.{start}"
-    if d.category is Category.HARDWARE:
-        host = d.host or "the node that failed"
+    if d.category is Category.HARDWARE and not t.waited:
+        host = t.host or "the node that failed"
         return (
             f"No, not with {host}: its hardware failed and a restart there meets the same fault. Take it out, start on the "
             f"other nodes and a spare.{start} Save its logs before it is rebooted. The fault: {t.cause} {t.main}.{_leave_out(t)}"
@@ -277,6 +279,8 @@ def _advise_restart(t: Telling) -> str:
         return (
             f"Yes: the scheduler ended it, not a fault of the run. {t.cause} {t.main}.{start}{fix}"
         )
+    if t.waited:
+        return f"Only once what it waited for answers again; look at it on every node first. {t.cause} {t.main}.{start}"
     again = next((f for f in d.fixes[:2] if starts_again(f)), None)
     if again is not None:
         return f"Yes, that is the first thing to do: {again.text} {t.sources.marks(again.citations, d)}{start} The fault: {t.cause} {t.main}."
@@ -285,7 +289,7 @@ def _advise_restart(t: Telling) -> str:
 
 def _leave_out(t: Telling) -> str:
     """The command that keeps the next job off the host, by the scheduler that the lines name."""
-    host = t.diagnosis.host
+    host = t.host
     if not host:
         return ""
     if any(_KUBERNETES.search(x.text) for x in t.evidence.lines):
@@ -367,13 +371,13 @@ _EARLY = expression(
 def _early_signs(t: Telling) -> str:
     """Lines of trouble at the place of the fault before it; '' where its time or place is not known or none is there."""
     d, fault = t.diagnosis, t.record.fault_time
-    if fault is None or not (d.host or d.first_failing_rank is not None):
+    if fault is None or not (t.host or d.first_failing_rank is not None):
         return ""
     own = [
         x
         for x in t.evidence.lines
         if _EARLY.search(x.text)
-        and ((d.host and (x.place.host == d.host or f" {d.host} " in x.text)) or (x.place.rank is not None and x.place.rank == d.first_failing_rank))
+        and ((t.host and (x.place.host == t.host or f" {t.host} " in x.text)) or (x.place.rank is not None and x.place.rank == d.first_failing_rank))
     ]  # fmt: skip
     timed = [(at, x) for x in own if (at := t.record.artefacts.time_at(x.file, x.number, x.text)[0]) is not None and at < fault - 1]  # fmt: skip
     if not timed:

@@ -63,7 +63,7 @@ def tell_log_says(f: Facts) -> str:
         return f"Yes: {many} it, first {f.at(lines[0])}.\n\n{quote_lines(f, lines[:MOST])}\n\nThe verdict: {f.cause} {f.main}."
     count, files = len(f.evidence.lines), len(f.question.artefacts)
     shown = next((x.check for x in topics_in(what) if x.check), "")
-    then = f" This would show it{f' on {f.diagnosis.host}' if f.diagnosis.host else ''}:\n\n```bash\n{shown}\n```" if shown else ""  # fmt: skip
+    then = f" This would show it{f' on {f.host}' if f.host else ''}:\n\n```bash\n{shown}\n```" if shown else ""  # fmt: skip
     return f"No: none of the {count:,} lines read ({files} file{'s' if files != 1 else ''}) holds {what!r}.{then}"
 
 
@@ -71,6 +71,11 @@ def tell_log_says(f: Facts) -> str:
 def _absent() -> tuple[tuple[re.Pattern[str], str, str], ...]:
     rows = read_yaml(TABLE.read_text(encoding="utf-8"))["absent"]
     return tuple((re.compile(r["say"], re.I), r["what"], r["where"]) for r in rows)
+
+
+def asks_of_people(text: str) -> bool:
+    """Whether somebody did it by hand: no log tells."""
+    return _absent()[0][0].search(text) is not None
 
 
 def is_of_incident(f: Facts) -> bool:

@@ -209,7 +209,7 @@ def which_memory(f: Facts) -> str:
 def named_hosts(f: Facts) -> list[str]:
     """Hosts of the evidence, by prefix or by name in a line, that the question names."""
     text = f.text.lower()
-    known = dict.fromkeys((*f.evidence.hosts, *((f.diagnosis.host,) if f.diagnosis.host else ())))
+    known = dict.fromkeys((*f.evidence.hosts, *((f.host,) if f.host else ())))
     found = [
         h for h in known if h and re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)
     ]
@@ -236,7 +236,7 @@ def _of_place(f: Facts, hardware: bool) -> str:
     if ranks:
         here, name = ranks[0] == first, f"rank {ranks[0]}"
     elif hosts:
-        here, name = hosts[0] in (d.host, own, *f.known_names) or hosts[0] in d.root_cause.lower(), hosts[0]  # fmt: skip
+        here, name = hosts[0] in (f.host, own, *f.known_names) or hosts[0] in d.root_cause.lower(), hosts[0]  # fmt: skip
     else:
         return ""
     if here and (not hardware or d.category is Category.HARDWARE):
@@ -245,7 +245,7 @@ def _of_place(f: Facts, hardware: bool) -> str:
         return f"No, not its hardware: it stopped at {name}, but for this reason: {_first_fault(f)}{_no_hardware(f)}"
     if hardware and d.category is not Category.HARDWARE:
         return f"No, not by this evidence: {_first_fault(f)}{_no_hardware(f)}{_own_trouble(f, name, ranks)}"
-    known = first is not None or d.host
+    known = first is not None or f.host
     head = "No" if known else "Not shown"
     where = f"the first fault lies at {f.place}" if f.place else "no single rank is where it began"
     return f"{head}, by this evidence it is not {name}: {where}: {f.cause} {f.main}.{_own_trouble(f, name, ranks)}"

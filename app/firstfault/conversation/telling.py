@@ -19,8 +19,9 @@ from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.report import Cited, Report
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Confidence, Verdict
+from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu
+from firstfault_tools.log.prefix import read_prefix
 
 SURE = {
     Confidence.CONFIRMED: "This is confirmed",
@@ -88,7 +89,7 @@ class Telling(Answering):
         """'rank 11 (local 3, gpu-a17), GPU 3', as far as known."""
         d = self.diagnosis
         gpu = call_gpu(d.gpu)
-        named = f"host {d.host}" if d.host and d.first_failing_rank is None else d.place
+        named = f"host {self.host}" if self.host and d.first_failing_rank is None else d.place
         late = self.straggler
         if late is not None:
             host = self.rank_hosts.get(late.rank) or d.host
@@ -98,6 +99,24 @@ class Telling(Answering):
             return f"host {found['host']}"
         node = next((n for n in self.known_names if n not in told), "")
         return f"{told} on node {node}" if node else told
+
+    @cached_property
+    def host(self) -> str | None:
+        """The host of the fault: as the verdict says, else that which wrote its first line."""
+        d = self.diagnosis
+        if d.host or d.verdict is not Verdict.FAULT or d.first_line is None:
+            return d.host
+        if (told := read_prefix(d.first_line.text)[0].host) is not None:
+            return told
+        wanted = d.hypotheses[0].for_ if d.hypotheses else ()
+        others = {read_prefix(c.quote)[0].host for c in d.citations if c.n in wanted} - {None}
+        return others.pop() if len(others) == 1 and d.category is Category.HARDWARE else None
+
+    @property
+    def waited(self) -> bool:
+        """The fault is that something did not answer, not that a part of the node broke."""
+        d = self.diagnosis
+        return d.verdict is Verdict.FAULT and _WAITED.search(d.root_cause) is not None
 
     @property
     def straggler(self) -> Straggler | None:
@@ -116,7 +135,7 @@ class Telling(Answering):
     @cached_property
     def known_names(self) -> tuple[str, ...]:
         """Other names of the host at fault: the node of its pod, as a listing of pods prints it."""
-        host = self.diagnosis.host
+        host = self.host
         return (node,) if host and (node := node_of_pod(self.evidence.lines, host)) else ()
 
     def cited(self, cited: Cited) -> str:
@@ -127,6 +146,7 @@ class Telling(Answering):
         return f"{text} {marks}".strip() + (" (assumed)" if cited.assumed else "")
 
 
+_WAITED = expression(r"(?i)\bstuck in the kernel\b|\b(?:does|did) not (?:answer|respond)\b")
 _IN_CAUSE = expression(r"\bon (?P<host>\d{1,3}(?:\.\d{1,3}){3}|[a-z][\w-]*\d[\w.-]*)\b")
 
 

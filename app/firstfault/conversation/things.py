@@ -61,7 +61,34 @@ def tell_thing(f: Facts) -> str:
     if not out:
         return ""
     where = f", at {f.place}" if f.place else ""
-    return f"{'; '.join(dict.fromkeys(out))}{where}. The fault: {f.cause} {f.main}."
+    told = "; ".join(dict.fromkeys(out))
+    return f"{told}{where}. The fault: {f.cause} {f.main}.{_named_beside(f, told)}"
+
+
+_NAMES_OF_PART = re.compile(
+    r"\b(?:(?:mlx5|bnxt_re|efa|irdma|hfi1|en[ops]|eth|ib)\w*\d\w*|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b"
+)
+MOST_BESIDE = 3
+
+
+def _named_beside(f: Facts, told: str) -> str:
+    """Lines of trouble that name the same part together with something else: its other names, the other end of its cable."""
+    first = f.first_line
+    names = set(_NAMES_OF_PART.findall(f"{told} {first.text if first is not None else ''}"))
+    if not names:
+        return ""
+    found = [
+        x
+        for x in f.evidence.lines
+        if (first is None or (x.file, x.number) != (first.file, first.number))
+        and any(n in x.text for n in names)
+        and TROUBLE.search(x.text)
+    ]  # fmt: skip
+    once: dict[str, Line] = {}
+    for x in found:
+        once.setdefault(re.sub(r"\d+", "#", x.text)[:400], x)
+    rows = "\n".join(f"- {f.at(x)}: `{x.text.strip()[:220]}`" for x in list(once.values())[:MOST_BESIDE])  # fmt: skip
+    return f"\n\nWhat else names it:\n\n{rows}" if rows else ""
 
 
 def _of_fault(f: Facts) -> Iterator[Line]:

@@ -22,12 +22,16 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 
 MAX_REPORTED = 5
+LEAST_GPUS = 2
 LEAST_IDLE_S = 60.0
 """Time below which the log ended with the fault: it does not tell when useful work went on."""
 
 _PRICE = expression(r"(?i)([$€£])\s?(\d{1,4}(?:\.\d{1,4})?)\s*(?:/|per|an?)\s*(?:GPU[- ]?)?h(?:ou)?rs?\b")  # fmt: skip
 _GPUS = expression(
     r"(?i)\b(\d{1,5}) ?x ?(?:NVIDIA |AMD )?(?:G?[ABH]\d00|GB\d00|MI\d{3}X?|V100|L40S?|A10G?|L4|T4)\b"
+)
+_GPUS_NAMED = expression(
+    r"(?i)\b(?:gpus|ntasks|world_size)[=:] ?(\d{1,6})\b|\b(\d{1,6}) GPUs\b(?! ?(?:per|each|/|a )\b)"
 )
 _MESH = expression(r"\b(dp_replicate|dp_shard|dp|tp|pp|cp)\s?[=:]\s?(\d{1,5})\b")
 """Sizes whose product is the number of ranks, as torchtitan prints them; experts share these ranks."""
@@ -112,6 +116,10 @@ def _gpus(
         told = _GPUS.search(line.text[:1_000])
         if told is not None and int(told[1]) >= least:
             return int(told[1]), [f"{told[1]} GPUs: as {line.file}, line {line.line} says"]
+        named = _GPUS_NAMED.search(line.text[:1_000])
+        count = int(named[1] or named[2]) if named is not None else 0
+        if count >= max(least, LEAST_GPUS):
+            return count, [f"{count} GPUs: as {line.file}, line {line.line} says"]
     if seen > 1 and least == seen:
         return seen, [f"{seen} GPUs: one for each rank that wrote to the logs"]
     return None, []
@@ -132,7 +140,8 @@ def _losses(
     record = RunRecord(diagnosis, artefacts)
     idle = record.idle if _stands_still(diagnosis) else None
     ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)
-    again = _repeated(record, gpus, book) if _stands_still(diagnosis) and not given.start else []
+    stopped_short = _stands_still(diagnosis) or _is_spoiled(diagnosis, record)
+    again = _repeated(record, gpus, book) if stopped_short and not given.start else []
     span = _lost_span(given, idle, first_fault)
     if span is None:
         return again, []
@@ -191,6 +200,11 @@ def _stands_still(diagnosis: Diagnosis) -> bool:
     return diagnosis.verdict is Verdict.FAULT and any(
         x.role is not ChainRole.INITIATING for x in diagnosis.cascade
     )
+
+
+def _is_spoiled(diagnosis: Diagnosis, record: RunRecord) -> bool:
+    """What was trained since the numbers went wrong has to be done again, whoever ended the run."""
+    return diagnosis.verdict is Verdict.FAULT and record.onset is not None
 
 
 def _clock(at: float) -> str:

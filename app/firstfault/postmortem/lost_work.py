@@ -5,6 +5,7 @@ One reading for the post-mortem's cost and for questions such as "which checkpoi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +22,11 @@ from firstfault_tools.metrics.series import MISSING, NO_STEP
 
 FAR_OUT = 4.0
 """Standard deviations, estimated from the median absolute deviation, that noise of a curve does not reach for several rows."""
+LONG_BEFORE_S = 1_800.0
+"""Time between a step and its save from which the step's line has no time of its own, only that of a line far above."""
 LEAST_ROWS = 8
+LEAST_SPREAD = 0.25
+"""Least spread of the first rows, as a share of their value: a curve that rises from its start on is held against them."""
 AWAY_S = 60.0
 """Seconds without a line, after a run ended and before it began again, that count as away."""
 NEAR_LINES = 60
@@ -32,7 +37,8 @@ _CURVES = ("grad_norm", "loss")
 _ENDS = expression(
     r"(?i)\bclosing signal SIG|\bfailed \(exitcode: |\bChildFailedError\b|\bCANCELLED AT\b|\bExited with exit code \d|"
     r"\b\d+ (?:GPUs|nodes) released\b|\breleasing \d+ (?:nodes|GPUs)\b|\bSTEPD TERMINATED ON\b|\bjob \d+ state=[A-Z]+\b|"
-    r"\bTerminating StepId=|\bprocess group watchdog thread terminated\b|\bjob (?:is )?(?:terminated|killed|cancelled)\b"
+    r"\bTerminating StepId=|\bprocess group watchdog thread terminated\b|\bjob (?:is )?(?:terminated|killed|cancelled)\b|"
+    r"\b(?:attempt|try) \d{1,3} (?:exited|failed|ended)\b|\bgiving up\b"
 )
 """What a launcher or scheduler prints when it ends the processes: from then on the GPUs are free."""
 
@@ -177,8 +183,12 @@ class RunRecord:
         rows = [int(r) for r in series.rows_with(metric) if series.line[int(r)] <= first.line]
         if len(rows) < LEAST_ROWS:
             return None
-        usual = median(float(values[r]) for r in rows[: max(LEAST_ROWS, len(rows) - LEAST_ROWS)])
-        spread = 1.4826 * median(abs(float(values[r]) - usual) for r in rows[: max(LEAST_ROWS, len(rows) - LEAST_ROWS)])  # fmt: skip
+        usual, spread = _spread(
+            [float(values[r]) for r in rows[: max(LEAST_ROWS, len(rows) - LEAST_ROWS)]]
+        )
+        begins, narrow = _spread([float(values[r]) for r in rows[:LEAST_ROWS]])
+        if usual + FAR_OUT * spread > begins + FAR_OUT * max(narrow, LEAST_SPREAD * begins) > 0:
+            usual, spread = begins, max(narrow, LEAST_SPREAD * begins)
         away = None
         for r in reversed(rows):
             value = float(values[r])
@@ -365,7 +375,9 @@ class RunRecord:
         begun = [
             e.time for e in self.checkpoints.events if e.name == saved.name and e.time is not None
         ]
-        told = own if own is not None else min(begun, default=saved.time)
+        first = min(begun, default=saved.time)
+        apart = own is not None and first is not None and first - own > LONG_BEFORE_S
+        told = own if own is not None and not apart else first
         if told is None and saved.state is SaveState.LOADED:  # trained from there on
             later = (x.time for x in self.artefacts.lines if x.file == saved.file and x.line > saved.line and x.time)  # fmt: skip
             told = next(later, None)
@@ -378,3 +390,9 @@ class RunRecord:
         if start is None or end is None or end - start < 1:
             return None
         return Stretch(start, end, None, self._last)
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """Median of some values, and their spread about it."""
+    usual = median(values)
+    return usual, 1.4826 * median(abs(v - usual) for v in values)

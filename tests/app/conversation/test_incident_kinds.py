@@ -53,7 +53,7 @@ def _ask(folder: Path, log: str, text: str) -> str:
 @pytest.mark.parametrize(
     ("log", "question", "said"),
     [
-        (BAD_NODE, "why did both restarts fail too", r"All 2 ended the same way(?s:.*)gpu-p3-12 again"),
+        (BAD_NODE, "why did both restarts fail too", r"gpu-p3-12 again(?s:.*)All 2 ended the same way"),
         (BAD_NODE, "how many gpu hours did it cost", r"since the checkpoint of step 250"),
         (BAD_NODE, "how do I verify the fix before i burn another hour", r"^It is fixed when(?s:.*)Must not come again"),
         (FILLS, "is this a gpu oom?", r"^No\. It is the memory of the host(?s:.*)58\.3 of 79\.1"),
