@@ -22,8 +22,6 @@ from firstfault_tools.metrics.series import MISSING, NO_STEP
 
 FAR_OUT = 4.0
 """Standard deviations, estimated from the median absolute deviation, that noise of a curve does not reach for several rows."""
-LONG_BEFORE_S = 1_800.0
-"""Time between a step and its save from which the step's line has no time of its own, only that of a line far above."""
 LEAST_ROWS = 8
 LEAST_SPREAD = 0.25
 """Least spread of the first rows, as a share of their value: a curve that rises from its start on is held against them."""
@@ -375,9 +373,7 @@ class RunRecord:
         begun = [
             e.time for e in self.checkpoints.events if e.name == saved.name and e.time is not None
         ]
-        first = min(begun, default=saved.time)
-        apart = own is not None and first is not None and first - own > LONG_BEFORE_S
-        told = own if own is not None and not apart else first
+        told = own if own is not None else min(begun, default=saved.time)
         if told is None and saved.state is SaveState.LOADED:  # trained from there on
             later = (x.time for x in self.artefacts.lines if x.file == saved.file and x.line > saved.line and x.time)  # fmt: skip
             told = next(later, None)
