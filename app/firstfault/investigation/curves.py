@@ -21,6 +21,7 @@ _NAMES = {
     "validation loss": r"(?i)(?:\w+[/_ ])?(?:val|valid|validation|eval|dev|test)\w*[_/ ]?(?:total_)?loss",
     "loss": r"(?i)(?:train(?:ing)?[_/ ]|total_|avg_|avr_|running |step_|lm |local_)?loss(?:/total|/train)?",
     "memory": r"(?i)(?:cpu_|host_|gpu_|max_|peak_|used_)?(?:rss|ram|mem(?:ory)?)(?:_used|_alloc\w*|_reserved)?",
+    "host memory": r"(?i)(?:cpu_|host_|used_|max_)?(?:rss|ram)(?:_used)?|(?:cpu|host|sys\w*)[_ /]mem(?:ory)?",
     "peak memory": r"(?i)(?:\w+/)?(?:max_|peak_)?mem(?:ory)?_(?:peak|alloc\w*|reserved\w*)|allocated|reserved",
     "entropy": r"(?i)(?:\w+/)?(?:policy_)?entropy(?:_loss|/mean)?",
     "KL": r"(?i)(?:\w+/)?(?:ppo_|approx_)?kl(?:_loss|_div)?(?:/mean)?",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from firstfault.investigation.clauses import is_against_another
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.stated import (
@@ -345,7 +346,7 @@ def _check_answered(
         fine = complaint is None or _is_fine(examination, complaint, said, ground, answer)
         reason = "" if fine else "what is complained of was not seen to be fine"
         yield Check(Condition.ANSWERED, fine, reason=reason, complaint=complaint)
-    left = find_unexplained(examination, said, answer)
+    left = find_unexplained(examination, said, answer, ground is Ground.FINISHED)
     if left:
         reason = "nothing that was read explains what the question states"
         yield Check(Condition.ANSWERED, False, reason=reason, words="; ".join(left[:2]))
@@ -387,6 +388,8 @@ def _is_fine(
     classes = OF_CLASS.get(complaint, ())
     if answer is not None and _answers(answer, classes):
         return True
+    if complaint is Complaint.SLOW and is_against_another(said.text):
+        return False  # a pace that is steady may still be slower than it was
     if complaint is Complaint.WRONG:
         return False  # scores and outputs that were not read; a level loss says nothing of them
     if complaint is Complaint.STALLED:
@@ -409,5 +412,7 @@ def accounts_for(finding: Finding, complaint: Complaint) -> bool:
     """A harmless or outlived finding shows that what is complained of is fine."""
     if complaint is Complaint.UNLEARNED and finding.kind.startswith(_SPIKE):
         return False
-    measured = complaint in _MEASURED and finding.kind.startswith("metrics.")
-    return measured or finding.category in OF_CLASS.get(complaint, ())
+    judged = finding.kind.startswith("metrics.")
+    if complaint is Complaint.UNLEARNED:
+        return judged and finding.category in OF_CLASS[complaint]
+    return (complaint in _MEASURED and judged) or finding.category in OF_CLASS.get(complaint, ())

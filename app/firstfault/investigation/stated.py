@@ -1,41 +1,44 @@
 """What does a person state about a run that nothing which was read explains? All of it speaks against `healthy`.
 
-A list of complaints does not end; what speaks against nothing is closed and small: grammar, the parts of a job, what
-one asks, and the words of what is known to be harmless here. A clause is understood where nothing else is in it, or
-where what is known outweighs it. A quantity that it names must have been read and be fine. The words are data:
-harmless_words.json; one that is missing there costs a healthy run its verdict, and never the other way round.
+Context and open questions need no answer (clauses.py). A quantity must have been read and be fine, a told number must
+stand in what was read, and what is not understood is explained only by one line, or one finding with its lines, that
+the run is known to have got over.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice, pairwise
-from pathlib import Path
+from itertools import accumulate, islice, pairwise
 
-from firstfault.investigation.complaint import tells_of_start
-from firstfault.investigation.examination import Examination
+from firstfault.investigation.clauses import (
+    Clause,
+    ClauseKind,
+    Figure,
+    read_clauses,
+    read_quantities,
+    read_words,
+    split_word,
+    without_stops,
+)
+from firstfault.investigation.curves import Curve, read_curve
+from firstfault.investigation.examination import Examination, sample_lines
 from firstfault.investigation.steadiness import is_steady
-from firstfault.investigation.vetoes import Claim, Statement, is_complaint
+from firstfault.investigation.vetoes import Statement, is_complaint
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
+from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.scan import make_line
-
-TABLE = Path(__file__).with_name("harmless_words.json")
 
 TOLD_WAIT = 0.5
 """Share of the told duration that a pause in the log must have to be the one that is spoken of."""
 
-TIMES_READ, LINES_ASKED, MOST_CHARS = 20_000, 400, 600
-LEAST_STEM, LEAST_FOREIGN, LEAST_WAIT_S = 4, 2, 30.0
+TIMES_READ, LINES_ASKED, MOST_CHARS = 20_000, 60, 600
+LEAST_STEM, LONG_STEM, LEAST_WAIT_S = 4, 6, 30.0
+LEAST_SHARED = 2
+"""Words of a clause that one line must hold before it is what the clause speaks of."""
 
-_WORD = expression(r"[^\W\d_][\w'’-]*(?:\.\w[\w.-]*)?|[\d_]\w*")
-_UNSPACED = expression(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]+")
-_DIGITS = expression(r"\d+")
-_PARTS = expression(r"[^\W\d_]{2,}")
 _NAME = expression(r"[A-Za-z]+_\w+|[A-Z]?[a-z]+[A-Z]\w*|[A-Z]{3,}\w*|\w+\.\w+")
 """A name of the log, written so as nobody writes a word: `find_unused_parameters`, `recvValue`, `SIGTERM`."""
 
@@ -43,135 +46,187 @@ _ENDINGS = ("ing", "edly", "ed", "es", "s", "ly")
 _DOUBLED = expression(r"([bdgmnprt])\1$")
 """`skipped`, `running`."""
 
-_TO_DO = expression(
-    r"(?i)\b(?:to|must|should|shall) (?:stop|kill|restart|roll back|abort|act|fix|drain|wait)\b"
-)
-"""What one might do."""
-
 _SIZE = expression(r"(?i)\d ?[GM]i?B\b")
 _DURATION = expression(
     r"(?i)(?<![\w.])(?P<n>\d{1,6}(?:\.\d{1,6})?) ?(?P<unit>m?s|sec(?:onds)?|min(?:utes)?)\b|\((?P<before>m?s|sec(?:onds)?|min(?:utes)?)\): ?(?P<after>\d{1,6}(?:\.\d{1,6})?)"
 )
 _VALUE = expression(
-    r"(?i)(?<![\w.,-])(?:nan|inf|\d{1,6}\.\d{3,8}|\d{2,4}\.\d{2}|\d{2,7}[1-9]\d|\d{3,8}[1-9])(?![\w.,-]*\w)(?! ?(?:s|sec|seconds|ms|min\w*|h|hours?|[kmgt]i?b)\b)"
+    r"(?i)(?<![\w.,-])(?:nan|inf|0\.0{1,8}|\d{1,6}\.\d{3,8}|\d{2,4}\.\d{2}|\d{2,7}[1-9]\d|\d{3,8}[1-9])(?![\w.,-]*\w)(?! ?(?:s|sec|seconds|ms|min\w*|h|hours?|[kmgt]i?b)\b)"
 )
 """A value that is told exactly: it stands in the log that it was read in. Durations and sizes are rounded."""
 
-_MEMORY = "memory"
-SAME = 0.25
-"""Share by which a told and a printed duration may differ: people round."""
+_EXPECTED = expression(
+    r"(?i)\b(?:instead of|expect\w*|usual\w*|should be|rather than) (?:about |only )?[\d.,]+"
+)
+"""What is not in this log."""
 
+_HOST = expression(r"(?<![\w.-])[a-z]{2,12}\d{0,4}-[a-z]{0,3}\d{1,4}(?![\w.-]*\w)")
+"""A machine or worker by its name."""
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    plain: frozenset[str]
-    languages: tuple[frozenset[str], ...]
-    asked: frozenset[str]
-    quantities: dict[str, str]
-    """Word, and the name of its curve."""
-    start: frozenset[str]
-    denied: re.Pattern[str]
-    requests: re.Pattern[str]
-    characters: re.Pattern[str]
+_PAST = expression(r"(?i)\b(?:had|got|used to|last|before|expect\w*|should)\b")
+_DENIAL = expression(r"(?i)no|not|never|none|nothing|nobody|neither|nowhere|\w+n['’]t")
+_PRINTED = expression(r"(?<![\w.])\d{1,12}(?:\.\d{1,9})?(?:[eE][-+]?\d{1,2})?")
 
+_MEMORY, _PACE = "memory", ""
+_SELDOM = frozenset({"reward", "accuracy", "entropy", "KL", "host memory", "validation loss"})
+"""Quantities that many runs do not print."""
 
-@cache
-def _words() -> _Words:
-    table = json.loads(TABLE.read_text(encoding="utf-8"))
-    plain = frozenset(table["english"].split()) | frozenset(table["field"].split())
-    languages = [frozenset(row.split()) for row in table["languages"].values()]
-    plain |= {word for row in languages for word in row if not word.isascii()}
-    trouble = "|".join(table["trouble"].split())
-    return _Words(
-        plain=plain,
-        languages=tuple(row - plain for row in languages),
-        asked=frozenset(table["asked"].split()),
-        quantities={w: curve for curve, row in table["quantities"].items() for w in row.split()},
-        start=frozenset(table["start"].split()),
-        denied=re.compile(rf"(?i)\b(?:no|without|never an?y?|not an?y?) (?:\w+ )?(?:{trouble})\b"),
-        requests=re.compile(rf"(?i)^\W*(?:{'|'.join(table['requests'].split())})\b"),
-        characters=re.compile(table["characters"]),
-    )
+_ROSE = frozenset({"loss", "gradient norm"})
+_CHANGE = expression(
+    r"(?<![\w.])(?P<a>\d{1,4}(?:\.\d{1,5})?) ?(?:->|→|to) ?(?:about |over |around )?(?P<b>\d{1,4}(?:\.\d{1,5})?)(?![\w%]|\.\d)"
+)
+"""A change of a value, which those of a healthy log show or do not."""
+
+SAME, AS_FAST = 0.25, 0.1
+"""Share by which a told and a printed duration or speed may differ: people round."""
 
 
 def find_unexplained(
-    examination: Examination, said: Statement, answer: Finding | None
+    examination: Examination, said: Statement, answer: Finding | None, ended: bool = False
 ) -> list[str]:
-    """Words of every claim of what is said that what was read does not explain. answer: the finding that answers the question."""
-    language = _read_language(said.text)
-    claims = [(claim, w) for claim in said.claims if (w := _state(claim, language))]
-    if not claims:
-        return []
-    known = _known_words(examination, answer)
+    """Words of every clause that what was read does not answer. answer: the finding that answers the question;
+    ended: the run came to its own end, so what is said of its stop is no trouble."""
     out = []
     before = (-1, False)
-    for claim, stating in claims:
-        goes_on = before == (claim.sentence, True) and not set(stating) - set(_quantities(stating))
-        understood = goes_on or _is_understood(examination, claim, stating, known, answer)
-        before = (claim.sentence, understood)
-        if not understood:
-            out.append(" ".join(claim.text.split()).strip(" .,;:!(\"'"))
+    clauses = read_clauses(said)
+    referring = {clause.sentence for clause in clauses if clause.refers}
+    contents = {c.sentence: {w for o in clauses if o.sentence == c.sentence for w in o.contents} for c in clauses}  # fmt: skip
+    for clause in clauses:
+        words = without_stops(clause.words) if ended else list(clause.words)
+        unread = not _is_read(examination, clause, answer)
+        if not unread and (clause.kind in (ClauseKind.CONTEXT, ClauseKind.QUESTION) or not words):
+            continue
+        goes_on = before == (clause.sentence, True) and clause.kind is ClauseKind.FIGURE
+        beside = frozenset(contents[clause.sentence])
+        told = _Told(clause, tuple(words), beside, answer, goes_on, clause.sentence in referring)
+        answered = not unread and _is_answered(examination, told)
+        before = (clause.sentence, answered)
+        if not answered:
+            out.append(clause.said)
     return out
 
 
-def _read_language(text: str) -> frozenset[str]:
-    """Plain words of the languages other than English in which something is put."""
-    low = {w.lower() for w in _read_words(text)}
-    spoken = [w for w in _words().languages if len(low & w) >= LEAST_FOREIGN]
-    return frozenset().union(*spoken)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A clause beside what else is known. words: what of it needs an answer; beside: all words of its sentence but grammar; answer: the finding that answers the
+    question; goes_on: it adds to a clause that was answered; refers: its sentence speaks of what was printed."""
+
+    clause: Clause
+    words: tuple[str, ...]
+    beside: frozenset[str]
+    answer: Finding | None
+    goes_on: bool
+    refers: bool
 
 
-def _state(claim: Claim, language: frozenset[str]) -> list[str]:
-    """Words of the claim that may state something: all but the harmless ones, names with digits and numbers."""
-    words = _words()
-    text = _TO_DO.sub(" ", words.denied.sub(" ", claim.rest))
-    free = words.plain | language
-    if claim.asks or words.requests.match(text):
-        free |= words.asked
-    if tells_of_start(claim.text):
-        free |= words.start  # the first steps are never like the others
-    return [w for w in _read_words(text) if not _is_free(w, free)]
-
-
-def _is_free(word: str, free: frozenset[str]) -> bool:
-    if any(c.isdigit() for c in word):
+def _is_answered(examination: Examination, told: _Told) -> bool:
+    """What the clause tells was read, and is fine or was got over."""
+    clause = told.clause
+    text = _EXPECTED.sub(" ", clause.text)
+    exact = (*_VALUE.findall(text), *_HOST.findall(text))
+    if any(not _is_printed(examination, v) for v in exact):
+        return False
+    rates = [f for f in clause.figures if f.rate]
+    if rates or (clause.against_another and clause.quantities):
+        # another run was not read, but what it printed may be told
+        past = clause.against_another or _PAST.search(clause.text) is not None
+        return bool(rates) and all(_runs_at(examination, f, past) for f in rates)
+    if told.goes_on or _is_measured(examination, clause, told.answer):
         return True
-    return word.lower() in free or set(_split(word)) <= free
+    rest = [w for w in told.words if not (_NAME.fullmatch(w) and _is_printed(examination, w))]
+    named = len(told.words) - len(rest)
+    shown = [w for w in told.beside if w not in rest]
+    explained = 0
+    for thing in _list_outlived(examination, rest, told.answer):
+        count = thing.count(rest)
+        if told.refers or thing.names(rest) or count + named + thing.count(shown) >= LEAST_SHARED:
+            explained = max(explained, count)
+    left = len(rest) - explained
+    return not left or explained + named >= left
 
 
-def _split(word: str) -> list[str]:
-    """Parts of `grad_norm`, `cache-flush`, `reducer.cpp`."""
-    return _PARTS.findall(word.replace("_", " ").lower())
+def _is_read(examination: Examination, clause: Clause, answer: Finding | None) -> bool:
+    """The logs hold the quantity that is complained of, and the rise that is told of it."""
+    if answer is not None and _answers(answer):
+        return True
+    curves = {n: read_curve(examination, n) for n in clause.quantities & (_SELDOM | _ROSE)}
+    if clause.judged and any(curves[n] is None for n in clause.quantities & _SELDOM):
+        return False
+    rises = [(float(m["a"]), float(m["b"])) for m in _CHANGE.finditer(clause.text)]
+    read = [c for n, c in curves.items() if n in _ROSE and c is not None]
+    return all(b <= a or any(_rose(c, a, b) for c in read) for a, b in rises if read)
 
 
-def _quantities(stating: Sequence[str]) -> dict[str, str]:
-    """Words that name a quantity, with the curve that shows it, empty for one that is not read as such."""
-    table = _words().quantities
-    return {w: c for w in stating for c in [next((table[p] for p in _split(w) if p in table), None)] if c is not None}  # fmt: skip
+def _rose(curve: Curve, low: float, high: float) -> bool:
+    """It went up from about the one value to about the other."""
+    least = list(accumulate(curve.values, min))
+    told = (v >= high * (1 - AS_FAST) and m <= low * (1 + AS_FAST) for v, m in zip(curve.values, least, strict=True))  # fmt: skip
+    return any(told)
 
 
-def _read_words(text: str) -> Iterator[str]:
-    for match in _WORD.finditer(text):
-        word = match[0].strip("._-'’")
-        if _UNSPACED.search(word):
-            if left := _words().characters.sub("", _DIGITS.sub("", word)):
-                yield left
-        elif len(word) > 1:
-            yield word
+@dataclass(frozen=True, slots=True)
+class _Outlived:
+    """What one thing is told with that the run got over. kind: of a finding, empty for a line that is none."""
+
+    text: str
+    kind: str = ""
+
+    def count(self, words: Sequence[str]) -> int:
+        """Words that it holds. What complains by itself is explained by a finding only."""
+        stems = set(_stems(self.text))
+        return sum(
+            (bool(self.kind) or not is_complaint(w)) and all(_is_among(s, stems) for s in _stems(w))
+            for w in words
+        )
+
+    def names(self, words: Sequence[str]) -> bool:
+        """The finding is called by one of the words."""
+        stems = set(_stems(self.kind))
+        return any(set(_stems(w)) <= stems for w in words if not _DENIAL.fullmatch(w))
 
 
-def _known_words(examination: Examination, answer: Finding | None) -> frozenset[str]:
-    """Stems of the words of what is known to be harmless here, was got over, or answers the question."""
+def _is_among(stem: str, stems: Set[str]) -> bool:
+    """It, or a longer form of it: `tokenizing`, `tokenizer`."""
+    return stem in stems or (len(stem) >= LONG_STEM and any(s.startswith(stem) for s in stems))
+
+
+def _list_outlived(
+    examination: Examination, words: Sequence[str], answer: Finding | None
+) -> Iterator[_Outlived]:
+    """Findings that are harmless or were got over, and lines with one of the words after which the run went on."""
     chain = examination.chain
-    found = (*chain.benign, *chain.survived, *chain.context, *([answer] if answer else ()))
-    texts = [
-        text for f in found for text in (f.kind, f.title, *(e.text[:600] for e in f.evidence[:6]))
-    ]
-    return frozenset(s for text in texts for s in _stems(text))
+    for f in (*chain.benign, *chain.survived, *chain.context, *([answer] if answer else ())):
+        texts = (f.kind, f.title, *(e.text[:MOST_CHARS] for e in f.evidence[:6]))
+        yield _Outlived(" ".join(texts), f.kind)
+    if not words:
+        return
+    parts = {_stem(p) for w in words for p in split_word(w)[:1]}
+    forms = tuple(form for p in parts for form in (p, p.upper(), p.capitalize()))
+    for digest, number, text in islice(examination.logs.lines_with(forms), LINES_ASKED):
+        if _is_outlived(examination, digest, number, text):
+            yield _Outlived(text[:MOST_CHARS])
+
+
+def _is_outlived(examination: Examination, digest: FileDigest, number: int, text: str) -> bool:
+    """Steps follow the line, or it stands among them or behind the run's own end."""
+    if examination.logs.survived(make_line(digest.file, number, text, digest.year)):
+        return True
+    advance = examination.logs.advances[digest.file]
+    if advance is not None and advance.first.number < number <= advance.last.number:
+        return True
+    finish = examination.logs.progress[digest.file].finished_at()
+    return finish is not None and number > finish
+
+
+def _is_printed(examination: Examination, word: str) -> bool:
+    """The name or value stands in some line of the logs."""
+    whole = re.compile(rf"(?i)(?<![^\W\d_]){re.escape(word)}")
+    lines = examination.logs.lines_with((word, word.lower(), word.upper(), word.capitalize()))
+    return any(whole.search(text) for _, _, text in islice(lines, TIMES_READ))
 
 
 def _stems(text: str) -> Iterator[str]:
-    yield from map(_stem, _split(text))
+    yield from map(_stem, split_word(text) or [text.lower()])
 
 
 def _stem(word: str) -> str:
@@ -180,50 +235,38 @@ def _stem(word: str) -> str:
     return stem[:-1] if end and _DOUBLED.search(stem) else stem
 
 
-def _is_understood(
-    examination: Examination,
-    claim: Claim,
-    stating: Sequence[str],
-    known: frozenset[str],
-    answer: Finding | None,
-) -> bool:
-    curves = _quantities(list(_read_words(claim.text)))
-    foreign = [v for v in _VALUE.findall(claim.text) if not _is_logged(examination, v)]
-    if not foreign and _is_measured(examination, claim, set(curves.values()), answer):
-        return True
-    explained = {w for w in stating if all(s in known for s in _stems(w))}
-    rest = [w for w in stating if w not in explained]
-    named = {w for w in rest if _NAME.fullmatch(w) and _is_logged(examination, w)}
-    left = foreign + [
-        w
-        for place, w in enumerate(rest)
-        if w not in named
-        and (
-            is_complaint(w)
-            or not _is_logged(examination, *(rest[place : place + 2] if w in curves else [w]))
-        )
-    ]
-    return not left or len(explained) + len(named) >= len(left)
-
-
-def _is_measured(
-    examination: Examination, claim: Claim, curves: set[str], answer: Finding | None
-) -> bool:
-    """What the claim tells of a quantity or a pause was read in just this run, and is fine."""
+def _is_measured(examination: Examination, clause: Clause, answer: Finding | None) -> bool:
+    """What the clause tells of a quantity or a pause was read in just this run, and is fine."""
+    curves = clause.quantities
     if curves and answer is not None and _answers(answer):
         return True
-    if claim.wait_s >= LEAST_WAIT_S and _is_over(examination, claim.wait_s):
+    if clause.wait_s >= LEAST_WAIT_S and _is_over(examination, clause.wait_s):
         return True
-    paced = "" in curves or claim.wait_s > 0
+    paced = _PACE in curves or clause.wait_s > 0
     if paced and any(map(_measures_pace, examination.chain.benign)):
         return True
-    names = (curves - {""}) | ({_MEMORY} if _SIZE.search(claim.text) else set())
+    names = (curves - {_PACE}) | ({_MEMORY} if _SIZE.search(clause.text) else set())
     return any(is_steady(examination, name) for name in names)
+
+
+def _runs_at(examination: Examination, told: Figure, mostly: bool) -> bool:
+    """The run prints about the told speed, in its unit. mostly: in most of its lines, as where it is what one expects."""
+    unit = re.compile(rf"(?i){re.escape(told.unit.partition('/')[0].replace('flops', 'flop'))}")
+    rows = [text for _, _, text in sample_lines(examination) if unit.search(text)]
+    value = told.value or 0.0
+    good = sum(
+        any(
+            abs(float(n) - value) <= AS_FAST * value
+            for n in _PRINTED.findall(text.replace(",", ""))
+        )
+        for text in rows
+    )
+    return good * 2 > len(rows) if mostly else good > 0
 
 
 def is_quantity_steady(examination: Examination, text: str) -> bool:
     """Each quantity that the text names was read and ends as it should."""
-    names = set(_quantities(list(_read_words(text))).values())
+    names = set(read_quantities(list(read_words(text))).values())
     return bool(names) and all(name and is_steady(examination, name) for name in names)
 
 
@@ -233,21 +276,6 @@ def _answers(finding: Finding) -> bool:
 
 def _measures_pace(finding: Finding) -> bool:
     return finding.kind.startswith("metrics.") and finding.category is Category.PERFORMANCE
-
-
-def _is_logged(examination: Examination, *words: str) -> bool:
-    """The words stand beside each other in some line of the logs, in whatever form: they name what was got over.
-
-    A quantity is named by every log, so it is asked for with the word that follows it.
-    """
-    stems = [_stem(part) for word in words for part in _split(word) or [word]]
-    if len(words) == 1 and _quantities(words):
-        return False
-    whole = re.compile(r"(?i)(?<![^\W\d_])" + r"\w{0,6}[\W_]{1,3}".join(map(re.escape, stems)))
-    first = next(iter(_PARTS.findall(words[0].replace("_", " "))), words[0])
-    forms = (first, stems[0], stems[0].upper(), stems[0].capitalize())
-    lines = islice(examination.logs.lines_with(forms), LINES_ASKED)
-    return any(whole.search(text) for _, _, text in lines)
 
 
 def _is_over(examination: Examination, wait_s: float) -> bool:

@@ -53,7 +53,7 @@ def is_steady(examination: Examination, quantity: str) -> bool:
     """The quantity was read and ends as it does in a run that is well; False where it was not read."""
     names = [quantity, "peak memory"] if quantity == "memory" else [quantity]
     curves = [c for name in names if (c := read_curve(examination, name)) is not None]
-    moving = [c for c in curves if len(set(c.values)) > 1]
+    moving = [c for c in curves if len(set(c.values)) > 1 or "memory" in quantity]
     return bool(moving) and all(ends_well(quantity, c) for c in moving)
 
 

@@ -31,7 +31,9 @@ _OF_STEADY = (Complaint.SLOW, Complaint.STALLED)
 _QUOTED = expression(
     r"\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|„[^“”\n]{1,300}[“”]|«[^»\n]{1,300}»|「[^」\n]{1,300}」|`[^`\n]{1,300}`|(?<!\w)'[^'\n]{2,300}'(?!\w)"
 )
-_SENTENCE = expression(r"(?<=[.!;?])[\"'”»)]?\s+(?=\S)|(?<=[。！；？])\s*(?=\S)|\n+|\s[–—-]\s")
+_SENTENCE = expression(
+    r"(?<=[.!;?])[\"'”»)]?\s+(?=\S)|(?<=[。！；？])\s*(?=\S)|(?<=[?!])(?=[^\W\d_a-zA-Z])|\n+|\s[–—-]\s"
+)
 _CLAUSE = expression(
     r"[,:，：、]\s*|\s\(|\)\s|\s(?:but|and then|yet|aber|sondern|mais|pero|mas|ma|но)\s"
 )
@@ -51,7 +53,7 @@ _AT_END = expression(
     r"结束后|終了後|最后"
 )
 _TOLD_WAIT = expression(
-    r"(?i)\b(?<![\d.])(?!\d{4}s\b)(?P<n>\d{1,4}(?:\.\d{1,3})?|an?|une?|una|eine|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?"
+    r"(?i)\b(?<![\d.])(?!\d{4}s\b|[ap]m\b)(?P<n>\d{1,4}(?:\.\d{1,3})?|an?|une?|una|eine|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)\+? ?"
     r"(?P<unit>s|sec|seconds?|m|min|minut\w{1,2}|h|hours?|stunden?|heures?|ore|horas?)\b"
     r"|(?P<count>\d{1,4}|半|一|两|二|三|四|五|十)\s?个?(?P<unspaced>秒|分钟|分間|分|小时|時間|분|시간)"
 )
@@ -187,7 +189,7 @@ def _stating_clauses(text: str, border: re.Pattern[str] = _CLAUSE) -> list[tuple
     """Clauses that state something, whether they ask with a question word, which presumes, and their sentence."""
     out = []
     for number, sentence in enumerate(_SENTENCE.split(text)):
-        asks = sentence.rstrip().endswith(("?", "？"))
+        asks = sentence.rstrip(" 。").endswith(("?", "？", "か", "吗", "呢"))
         clauses = [c for c in border.split(sentence) if c.strip()]
         for place, clause in enumerate(clauses):
             assumes = _words().why.search(clause) is not None
