@@ -47,7 +47,7 @@ def find_other_jobs(logs: LogIncident) -> frozenset[str]:
     left = [
         d for d in logs.digests if d not in done and logs.role_of(d.file) is not Role.EXPERIMENT
     ]
-    if not done or not any(logs.role_of(d.file) is Role.RUN for d in left):
+    if not done or not any(_speaks(logs, d) for d in left):
         return frozenset()
     spans = [span for d in left if (span := read_span(d)) is not None]
     return frozenset(
@@ -67,6 +67,13 @@ def read_span(digest: FileDigest) -> tuple[float, float] | None:
 def lies_apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
     """A day and more lies between them."""
     return max(one[0], other[0]) - min(one[1], other[1]) > DAYS_APART_S
+
+
+def _speaks(logs: LogIncident, digest: FileDigest) -> bool:
+    """A log that processes wrote: its lines carry times, ranks or a count of work. A listing of a scheduler, of GPUs or of
+    a folder has none of them and is no run of its own."""
+    told = bool(digest.ranks) or logs.advances[digest.file] is not None
+    return logs.role_of(digest.file) is Role.RUN and (told or read_span(digest) is not None)
 
 
 def _came_to_its_end(logs: LogIncident, digest: FileDigest) -> bool:
