@@ -107,6 +107,9 @@ def _cut(case: Case, folder: Path, random: Random) -> Variant | None:
 _STEM = re.compile(r"([A-Za-z][A-Za-z.-]*?)\d")
 _WORDS_NOT_NAMES = frozenset({"gpu", "rank", "cuda", "step", "task", "worker", "epoch", "pid", "mlx", "eth"})  # fmt: skip
 
+_PART = re.compile(r"(?:^|[-.])(?:master|worker|launcher|leader|head|ps|chief)(?:[-.]|$)")
+"""A pod's part in its job, which its name tells: other letters tell something else."""
+
 
 def _rename_hosts(case: Case, folder: Path, random: Random) -> Variant | None:
     """Other stems of host names, wherever they stand: `node-03` and `node-[03-05]` become `quarry-03`, `quarry-[03-05]`."""
@@ -121,7 +124,7 @@ def _rename_hosts(case: Case, folder: Path, random: Random) -> Variant | None:
     }
     stems = {found[1] for host in hosts if (found := _STEM.match(str(host)))}
     words = {stem.strip("-.").lower() for stem in stems}
-    if not stems or words & _WORDS_NOT_NAMES:
+    if not stems or words & _WORDS_NOT_NAMES or any(_PART.search(word) for word in words):
         return None
     new = {stem: f"quarry{i}{stem[-1] if stem[-1] in '-.' else 'x'}" for i, stem in enumerate(sorted(stems))}  # fmt: skip
     joined = "|".join(map(re.escape, sorted(new, key=len, reverse=True)))

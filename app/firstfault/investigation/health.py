@@ -25,7 +25,7 @@ from firstfault.investigation.suspicion import suspicious_lines
 from firstfault.investigation.vetoes import Statement, not_shown, read_statement
 from firstfault_tools.causality.advance import Advance
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.other_jobs import lies_apart, read_span
+from firstfault_tools.causality.other_jobs import are_tied, lies_apart, read_span
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
@@ -201,7 +201,7 @@ def _check_end(
     ]
     ends = _read_ends(logs, runs)
     halted = ends.halted if ends.finished else [*ends.halted, *_lagging(ends.going)]
-    halted = [*halted, *_silent_apart(logs, runs)]
+    halted = [*halted, *_silent_apart(logs, runs), *_untied_faults(examination, runs)]
     last = max((a for _, a in ends.going), key=lambda a: a.counter or 0, default=None)
     step = last.counter if last is not None else None
     if halted:
@@ -257,6 +257,25 @@ def _silent_apart(logs: LogIncident, runs: Sequence[FileDigest]) -> list[str]:
         f"{d.file}: it neither ends nor takes a step, and the log that does is of another day"
         for d, span in silent
         if shown and span and all(s and lies_apart(span, s) for s in spans)
+    ]
+
+
+def _untied_faults(examination: Examination, runs: Sequence[FileDigest]) -> list[str]:
+    """Causes told without a time in a file that nothing ties to a log that shows the run's end: it may be another's."""
+    logs = examination.logs
+    shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
+    read = {d.file: d for d in logs.digests}
+    told = {
+        e.file: f.title
+        for f in examination.chain.survived
+        if f.level is Level.CAUSE
+        for e in f.evidence[:1]
+        if e.time is None and e.file in read and read[e.file] not in shown
+    }
+    return [
+        f"{file}: nothing ties it to the log that goes on: {title[:120]}"
+        for file, title in told.items()
+        if shown and not any(are_tied(logs, read[file], d) for d in shown)
     ]
 
 

@@ -64,6 +64,9 @@ _HOST = expression(r"(?<![\w.-])[a-z]{2,12}\d{0,4}-[a-z]{0,3}\d{1,4}(?![\w.-]*\w
 """A machine or worker by its name."""
 
 _PAST = expression(r"(?i)\b(?:had|got|used to|last|before|expect\w*|should)\b")
+_STANDS = expression(r"(?i)nowhere|nothing|never")
+"""Of a quantity: it does not do what it should, and a level curve does not show that this is fine."""
+
 _DENIAL = expression(r"(?i)no|not|never|none|nothing|nobody|neither|nowhere|\w+n['’]t")
 _PRINTED = expression(r"(?<![\w.])\d{1,12}(?:\.\d{1,9})?(?:[eE][-+]?\d{1,2})?")
 
@@ -131,7 +134,8 @@ def _is_answered(examination: Examination, told: _Told) -> bool:
         # another run was not read, but what it printed may be told
         past = clause.against_another or _PAST.search(clause.text) is not None
         return bool(rates) and all(_runs_at(examination, f, past) for f in rates)
-    if told.goes_on or _is_measured(examination, clause, told.answer):
+    denied = bool(clause.quantities) and any(_STANDS.fullmatch(w) for w in told.words)
+    if told.goes_on or (not denied and _is_measured(examination, clause, told.answer)):
         return True
     rest = [w for w in told.words if not (_NAME.fullmatch(w) and _is_printed(examination, w))]
     named = len(told.words) - len(rest)
@@ -142,7 +146,7 @@ def _is_answered(examination: Examination, told: _Told) -> bool:
         if told.refers or thing.names(rest) or count + named + thing.count(shown) >= LEAST_SHARED:
             explained = max(explained, count)
     left = len(rest) - explained
-    return not left or explained + named >= left
+    return not left or (not denied and explained + named >= left)
 
 
 def _is_read(examination: Examination, clause: Clause, answer: Finding | None) -> bool:
