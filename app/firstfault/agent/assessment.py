@@ -43,8 +43,8 @@ _INLINE = expression(
 _ONE_ID = expression(r"F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5}")
 _SPAN = expression(r"^(F\d{1,4}):(\d{1,9})-(?:F\d{1,4}:)?(\d{1,9})$")
 MOST_OF_A_SPAN = 8
-MOST_UNPROVEN = 4
-"""Numbers that a paragraph without an incident may state beyond what is found or worked out."""
+MOST_UNPROVEN, MOST_TERMS = 4, 10
+"""Numbers that a paragraph without an incident may state beyond what is found or worked out, and names that no page holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,9 @@ class _Sieve:
             faults = (*faults, *beyond)
         unproven = self._unproven(faults)
         if faults and self.grounded:
-            left = LeftOut(f"answer[{number}]", tuple(faults), number == 0, bool(unproven))
+            # a name that no page holds is the model's knowledge: asked once more it would only leave it out
+            again = number == 0 and not (unproven and all(f.term for f in faults))
+            left = LeftOut(f"answer[{number}]", tuple(faults), again, bool(unproven))
             self.left_out.append(left)
         if not self.passes(() if unproven else faults):
             return None
@@ -143,14 +145,18 @@ class _Sieve:
         return Block(claim, not beyond, unproven)
 
     def _unproven(self, faults: Sequence[Objected]) -> tuple[str, ...]:
-        """Numbers with which a paragraph may be shown all the same, and a remark; none where it may not.
+        """Numbers and names with which a paragraph may be shown all the same, and a remark; none where it may not.
 
-        Only where no incident was given: there a number is the model's knowledge or assumption and is marked
-        so, while beside a log it would be read as a measurement. A calculation that comes out otherwise, a
-        name, a place, a quotation always fall.
+        Only where no incident was given: there they are the model's knowledge or assumption and marked so,
+        while beside a log they would be read as measured or printed. A calculation that comes out otherwise, a
+        place, a quoted sentence, a harmful command always fall.
         """
         general = self.earned and self.context.question.diagnosis is None
-        if not general or len(faults) > MOST_UNPROVEN or not all(f.bare for f in faults):
+        numbers = sum(f.bare for f in faults)
+        terms = sum(f.term for f in faults)
+        if not general or numbers + terms < len(faults):
+            return ()
+        if numbers > MOST_UNPROVEN or terms > MOST_TERMS:
             return ()
         return tuple(f.part for f in faults)
 

@@ -290,7 +290,7 @@ def _next(leader: Explanation, diagnosis: Diagnosis) -> tuple[NextArtefact, ...]
 
 
 REASONED = "*Reasoned from the cited lines, not word for word in them.*"
-UNPROVEN = "Neither found in what was read nor recomputed"
+UNPROVEN = "Neither found in what was read, on a page nor recomputed; check before use"
 OWN_KNOWLEDGE = "*The model's own knowledge, on no page of the knowledge base.*"
 
 

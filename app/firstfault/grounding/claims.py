@@ -129,6 +129,14 @@ class Objected:
     bare: bool = False
     """A number without a noun that was neither found nor worked out."""
 
+    @property
+    def term(self) -> bool:
+        """A name of a setting, a flag or a thing that neither evidence nor knowledge holds, and no quoted sentence."""
+        if self.part.startswith("<") or re.search(r"\d{2,}$", self.part):
+            return False  # a hidden name that was made up, a host, a version
+        quoted = self.fault is Fault.QUOTE and not re.search(r"\s", self.part)
+        return quoted or self.fault in (Fault.NAME, Fault.VARIABLE, Fault.FLAG)
+
 
 def check_claim(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
     """Everything that speaks against showing a claim as a fact; empty when it holds."""

@@ -137,7 +137,7 @@ def test_where_no_paragraph_is_left_the_rules_answer_and_the_explanations_stand_
         pytest.param("Rank 977 gives 47.3 GB/s.", "", id="a place"),
         pytest.param("The node sirius-0815 gives 47.3 GB/s.", "", id="a name"),
         pytest.param('It prints "gives 47.3 GB/s".', "", id="a quotation"),
-        pytest.param("With --turbo it gives 47.3 GB/s.", "", id="a flag"),
+        pytest.param("With --turbo it gives 47.3 GB/s.", "47.3, --turbo", id="a flag"),
         pytest.param("8 stages of 4 = 47.3.", "47.3", id="no calculation that could be done again"),
         pytest.param("It is 8 x 4 = 47.3.", "", id="a calculation that comes out otherwise"),
         pytest.param("It is 47.3, 47.4, 47.5, 47.6 or 47.7 GB/s.", "", id="numbers upon numbers"),
@@ -167,3 +167,16 @@ def test_what_holds_is_taken_instead_of_what_would_be_remarked(
     text = "\n".join(p.text for p in answer(settings, question, first, second)[0])
     assert ("It bounds the norm" in text) is earned
     assert "47.3" not in text
+
+
+def test_a_name_that_no_page_holds_is_shown_as_such_and_not_asked_for_again(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    says = "Set `XLA_TURBO_FRACTION` to the share that jax may take"
+    alone = replace(ask(TERM), diagnosis=None, artefacts={}, incident="a", turn=1)
+    parts, model = answer(settings, alone, reply(answer=[{"text": says, "lines": []}]))
+    assert (f"*{UNPROVEN}: XLA_TURBO_FRACTION.*" in "\n".join(p.text for p in parts)) is earned
+    assert len(model.seen) == 1
+    beside = replace(alone, diagnosis=ask(TERM).diagnosis, artefacts=ask(TERM).artefacts)
+    cites = reply(answer=[{"text": says, "lines": ["F1:8"]}])
+    assert "XLA_TURBO" not in "\n".join(p.text for p in answer(settings, beside, cites)[0])
