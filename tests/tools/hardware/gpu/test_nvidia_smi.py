@@ -298,3 +298,20 @@ COLUMNS = "index, name, pci.bus_id, temperature.gpu, clocks_throttle_reasons.hw_
 def test_a_column_of_hosts_before_the_rows(head: str) -> None:
     found = [f for f in find(f"{head}\n{HOST_COLUMN}") if f.level is Level.CAUSE]
     assert {(f.host, f.facts["gpu_index"]) for f in found} == {("gpu-w07", 1)}
+
+
+def test_a_column_of_hosts_anywhere_before_the_rows() -> None:
+    """A collector writes the time first; GPU 2 of one host is not that of the next, and the row stays as printed."""
+    heading = "timestamp, host, index, temperature.gpu, clocks.sm [MHz], clocks_event_reasons.hw_thermal_slowdown"
+    rows = [
+        f"2026-06-11 13:05:0{minute}, n{host}, {gpu}, {90 if hot else 70}, {800 if hot else 1750}, {'Active' if hot else 'Not Active'}"
+        for minute in range(2)
+        for host in (1, 2, 3)
+        for gpu in range(4)
+        for hot in [(host, gpu) == (2, 1) and minute == 1]
+    ]
+    text = "\n".join([heading, *rows])
+    assert nvidia_smi.recognise_nvidia_smi("gpu.csv", text.encode())
+    hot = next(f for f in find(text) if f.kind == "hardware.throttled")
+    assert (hot.host, hot.facts["gpu_index"]) == ("n2", 1)
+    assert hot.evidence[0].text in text.split("\n")

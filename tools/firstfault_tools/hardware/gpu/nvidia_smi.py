@@ -95,15 +95,34 @@ def _cut_hosts(
 def _cut_column(
     lines: Sequence[NumberedLine],
 ) -> list[tuple[str | None, Sequence[NumberedLine]]]:
-    """Rows of CSV by the host in their first column, which a loop over nodes put there; none without one."""
+    """Rows of CSV by the host in their first column, which a loop over nodes put there, or in the one that is headed so;
+    none without one."""
     rows: dict[str | None, list[NumberedLine]] = {}
     head: list[NumberedLine] = []
+    for place, (number, line) in enumerate(lines[:HEADING_LINES]):
+        cells = [cell.strip().lower() for cell in line.split(",")]
+        column = next((i for i, cell in enumerate(cells) if cell in _HOSTS), 0)
+        if column and any(cell.startswith(_GPU_COLUMNS) for cell in cells):
+            return _cut_headed(lines[place + 1 :], (number, line), column)
     for number, line in lines:
         if (row := _HOST_ROW.match(line)) is not None:
             rows.setdefault(row["host"], []).append((number, line[row.end() :]))
         elif not rows:
             head.append((number, _HOST_HEAD.sub("", line)))
     return [(host, [*head, *own]) for host, own in rows.items()]
+
+
+def _cut_headed(
+    lines: Sequence[NumberedLine], heading: NumberedLine, column: int
+) -> list[tuple[str | None, Sequence[NumberedLine]]]:
+    """Rows below a heading by the host in one of its columns; a host is no value of a GPU and is passed over there."""
+    rows: dict[str | None, list[NumberedLine]] = {}
+    width = heading[1].count(",")
+    for number, line in lines:
+        if line.count(",") == width:
+            host = line.split(",")[column].strip()
+            rows.setdefault(host or None, []).append((number, line))
+    return [(host, [heading, *own]) for host, own in rows.items()]
 
 
 def _header(lines: Sequence[NumberedLine], section: Section) -> list[NumberedLine]:
@@ -186,7 +205,11 @@ def _heads_topology(first: str) -> bool:
     return clean.startswith("GPU0\t") or (clean.startswith("GPU0 ") and "Affinity" in clean)
 
 
-_PLAIN_COLUMNS = ("name", "index", "uuid")
+_HOSTS = ("host", "hostname", "node", "nodename", "server")
+HEADING_LINES = 5
+"""Lines at the top among which a heading stands."""
+
+_PLAIN_COLUMNS = ("name", "index", "uuid", "timestamp", *_HOSTS)
 _GPU_COLUMNS = ("pci.", "memory.", "utilization.", "temperature.", "ecc.", "clocks")
 
 
