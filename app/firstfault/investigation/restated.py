@@ -22,6 +22,7 @@ _EFFECTS = {
     "metrics.throughput_drop": Complaint.SLOW,
     "metrics.throughput_drift": Complaint.SLOW,
     "metrics.divergence": Complaint.DIVERGED,
+    "metrics.nan_loss": Complaint.DIVERGED,
 }
 """Kinds that measure what a complaint states, and not what made it so."""
 
