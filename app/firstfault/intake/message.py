@@ -66,6 +66,10 @@ def split_message(text: str) -> Split:
     return Split("", text) if looks_like_log(text) else Split(text.strip(), "")
 
 
+_ASKED_WITHIN = expression(r"[^\W\d_]\?\s+[^\W\d_]")
+_HEAD_OF_LOG = expression(r"\s*(?:[\[({<|]|\d{2,4}[-/:.]\d|[A-Z]{4,8}[:\s]|\S{1,60}:\d)")
+
+
 def is_statement(text: str) -> bool:
     """A line or two that ask nothing: perhaps one message of a log, without its marks."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -73,7 +77,10 @@ def is_statement(text: str) -> bool:
 
 
 def _is_asking(text: str) -> bool:
-    return text.rstrip().endswith("?") or _ASKS.match(text.lstrip()) is not None
+    """It ends as a question, begins as one, or asks in its midst and has no mark of a log before it."""
+    if text.rstrip().endswith("?") or _ASKS.match(text.lstrip()) is not None:
+        return True
+    return _ASKED_WITHIN.search(text) is not None and _HEAD_OF_LOG.match(text) is None
 
 
 def looks_like_log(text: str) -> bool:

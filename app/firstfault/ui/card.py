@@ -213,9 +213,13 @@ def say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
     known = diagnosis.input.world_size is not None
     several = "s" if gpus > 1 else ""
     assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
+    least = "" if known else "at least "
     if not LEAST_IDLE_S <= seconds < 30 * 86_400:
-        return "Idle costs", f"{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
-    return idle, f"{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
+        return (
+            "Idle costs",
+            f"{least}{gpus} GPU-hour{several} an hour (while it stays down; {assumed})",
+        )
+    return idle, f"{least}{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
 
 
 def count_gpus(diagnosis: Diagnosis) -> int | None:

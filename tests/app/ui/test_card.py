@@ -107,7 +107,7 @@ def receipt(eight: Diagnosis, **changes: object) -> InputReceipt:
     ("world", "until", "category", "said"),
     [
         (16, "2026-06-08T20:40:06Z", Category.COMMUNICATION, "16.0 GPU-hours to the last line (16 GPUs, one a rank)"),
-        (None, "2026-06-08T19:50:06Z", Category.COMMUNICATION, "1.3 GPU-hours to the last line (8 GPUs, one a rank seen)"),
+        (None, "2026-06-08T19:50:06Z", Category.COMMUNICATION, "at least 1.3 GPU-hours to the last line (8 GPUs, one a rank seen)"),
         (16, "2026-06-08T19:40:07Z", Category.OOM, "16 GPU-hours an hour (while it stays down; 16 GPUs, one a rank)"),
         (16, "2026-06-08T20:40:06Z", Category.PERFORMANCE, ""),
     ],
