@@ -17,6 +17,7 @@ from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.finders import choose_finders
 from firstfault_tools.causality.assignment import assign_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
+from firstfault_tools.causality.cut_files import join_cut_files
 from firstfault_tools.causality.full_mounts import join_full_mounts
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
@@ -278,6 +279,7 @@ _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
     (Rule("write-refused-by-a-full-target", Relation.EXPLAINS, "the write met the one storage target that has no room"), lambda _, f, __: join_full_target(f)),
     (Rule("write-beside-a-full-file-system", Relation.EXPLAINS, "a listing shows which file systems are full"), join_full_mounts),
+    (Rule("read-met-a-file-that-is-cut-off", Relation.EXPLAINS, "a listing shows its size beside its copies"), join_cut_files),
     (Rule("missing-beside-a-slow-save", Relation.EXPLAINS, "sizes and seconds of what the missing rank wrote"), join_slow_saves),
     (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),
