@@ -13,6 +13,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.verdict import Judgement
 from firstfault.investigation.vetoes import read_statement
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Complaint, Confidence, Finding, Verdict
 
 _UNTOLD = frozenset(f"question.{complaint.value}" for complaint in Complaint)
@@ -47,6 +48,8 @@ def _is_stated_effect(examination: Examination, finding: Finding, question: str)
     first = examination.chain.first
     if effect is None or finding.rank is not None or first is None or finding.title != first.title:
         return False
+    if finding.text(Fact.SETTING):
+        return False  # a setting that accounts for it was found
     if effect is Complaint.DIVERGED and not _is_bare_curve(finding):
         return False
     return effect in read_statement(question).complaints
