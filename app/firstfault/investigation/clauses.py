@@ -195,7 +195,7 @@ def _read_clause(claim: Claim, language: frozenset[str]) -> Clause:
     words = tuple(_state(claim, language))
     shown = _IN_MEMORY.sub(" ", _OPEN.sub(" ", text) if claim.asks else text)
     # a language without spaces shows its nouns only once the words of the complaint are gone
-    named = read_quantities([*read_words(shown), *words])
+    named = read_quantities([*read_words(shown), *(w for w in words if not w.isascii())])
     contents = tuple(w for w in read_words(text) if not _is_free(w, _words().grammar))
     figures = tuple(_read_figures(text))
     if words and set(words) <= set(named):
