@@ -1,6 +1,6 @@
 """What did the management controller (BMC) of a host log: power, heat, memory, CPU or bus?
 
-Reads `ipmitool sel list|elist` and `racadm getsel`. Only the last day before the newest entry counts: event logs are seldom
+Reads `ipmitool sel list|elist`, FreeIPMI's `ipmi-sel` and `racadm getsel`. Only the last day before the newest entry counts: event logs are seldom
 cleared, and what happened months ago explains nothing today.
 """
 
@@ -23,7 +23,16 @@ from firstfault_tools.hardware.excerpt import (
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.kind_pages import page_of_kind
 
-GATE = ("| Asserted", "| Deasserted", "Description:")
+GATE = (
+    "| Asserted",
+    "| Deasserted",
+    "Description:",
+    "| Power Supply ",
+    "| Critical Interrupt ",
+    "| Processor ",
+    "| Memory ",
+    "| Power Unit ",
+)
 MARKERS = GATE
 RECENT_S = 86_400.0
 MOST_WORDS = 5
@@ -32,6 +41,11 @@ _ROW = expression(
     r"^\s*[0-9a-fA-F]{1,6}\s*\|\s*(?P<date>[\d/-]{8,10}|[A-Za-z-]+)\s*\|\s*(?P<clock>[\d:]{5,8})(?: [A-Z]{2,5})?\s*\|\s*"
     r"(?P<sensor>[^|]{1,80}?)\s*\|\s*(?P<what>[^|]{1,120}?)\s*(?:\|\s*(?P<state>Asserted|Deasserted)\s*)?(?:\|.*)?$"
 )
+_FREE_ROW = expression(
+    r"^\s*\d{1,6}\s*\|\s*(?P<date>[A-Z][a-z]{2}-\d{2}-\d{4})\s*\|\s*(?P<clock>\d\d:\d\d:\d\d)\s*\|\s*(?P<name>[^|]{1,60}?)\s*\|\s*"
+    r"(?P<type>[^|]{1,60}?)\s*\|\s*(?:(?:Critical|Warning|Nominal|N/A)\s*\|\s*)?(?P<what>[^|]{1,160}?)\s*$"
+)
+"""FreeIPMI: name and type of the sensor, perhaps a state, then the event in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +63,10 @@ class Event:
 
 _KINDS: tuple[tuple[str, str, str, bool], ...] = (
     # (kind, sensor, event, stops the machine by itself)
-    ("power", r"Power Unit|Pwr_?Unit|PwrUnit", r"Power off/down|AC lost|Soft-power control failure|Failure detected|240VA", True),
+    ("power", r"Power Unit|Pwr_?Unit|PwrUnit", r"Power off/down|Power Off/Power Down|AC lost|Soft-power control failure|Failure detected|240VA", True),
+    ("power", r"System Power", r"Power Off", True),
     ("power", r"Power Supply|PSU?\d|PS_", r"Failure detected|AC lost|input lost|input out-of-range|Predictive failure|Config Error", False),
-    ("power", r"Power Supply|Power Unit|Redundan", r"Redundancy Lost|Non-Redundant: (?:Insufficient|Sufficient)", False),
+    ("power", r"Power Supply|Power Unit|Redundan", r"Redundancy Lost|Non-[Rr]edundant: ?(?:Insufficient|Sufficient)", False),
     ("power", r"Voltage|VRM|VDD|VCORE|12V|P12V|5V", r"(?:Lower|Upper) (?:Critical|Non-recoverable) going|State Asserted|Limit Exceeded", True),
     ("heat", r"Temperature|Temp", r"Upper (?:Critical|Non-recoverable) going high|Limit Exceeded|Thermal Trip", False),
     ("heat", r"Processor", r"Thermal Trip", True),
@@ -73,19 +88,24 @@ def read_events(lines: Iterable[NumberedLine]) -> list[Event]:
     """Asserted events, in printed order."""
     events = []
     for number, line in lines:
-        row = _ROW.match(line)
-        if row is None or row["state"] == "Deasserted":
+        if (row := _FREE_ROW.match(line)) is not None:
+            sensor, matched = row["name"], f"{row['type']} {row['name']}"
+        elif (row := _ROW.match(line)) is not None and row["state"] != "Deasserted":
+            sensor = matched = row["sensor"]
+        else:
             continue
-        kind, grave = "", False
-        for name, sensor, what, stops in _KINDS:
-            if re.search(sensor, row["sensor"]) and re.search(what, row["what"]):
-                kind, grave = name, stops
-                break
+        kind, grave = _classify(matched, row["what"])
         time = _read_time(row["date"], row["clock"])
-        events.append(
-            Event(row["sensor"], row["what"], time, row["clock"], (number, line), kind, grave)
-        )
+        events.append(Event(sensor, row["what"], time, row["clock"], (number, line), kind, grave))
     return events
+
+
+def _classify(sensor: str, what: str) -> tuple[str, bool]:
+    """Kind of trouble and whether it stops the machine by itself; empty where it means nothing here."""
+    for name, of, event, stops in _KINDS:
+        if re.search(of, sensor) and re.search(event, what):
+            return name, stops
+    return "", False
 
 
 _RACADM_TIME = expression(r"^Date/Time:\s+(?P<date>[\d/]+) (?P<clock>[\d:]+)\s*$")
@@ -123,7 +143,7 @@ def read_described(lines: Iterable[NumberedLine]) -> list[Event]:
 
 
 def _read_time(date: str, clock: str) -> float | None:
-    for form in ("%m/%d/%Y", "%m/%d/%y", "%Y-%m-%d", "%d-%m-%Y"):
+    for form in ("%m/%d/%Y", "%m/%d/%y", "%Y-%m-%d", "%d-%m-%Y", "%b-%d-%Y"):
         try:
             day = datetime.strptime(date, form).replace(tzinfo=UTC)
             hour, minute, *second = (int(part) for part in clock.split(":"))
@@ -145,17 +165,17 @@ def check_events(events: Sequence[Event], file: str, host: str | None) -> list[F
     for kind in dict.fromkeys(e.kind for e in recent):
         own = [e for e in recent if e.kind == kind]
         parts = dict.fromkeys(f"{_short(e.sensor)}: {e.what} at {e.clock}" for e in own)
-        words = "; ".join(list(parts)[:MOST_WORDS])
+        words = ", ".join(list(parts)[:MOST_WORDS])
         # one supply of several may fail without harm; what stops the machine may not
         grave = any(e.grave for e in own) or len({e.sensor for e in own}) > 2
         evidence: tuple[Evidence, ...] = tuple(
             quote_line(file, *e.place, host=host, time=e.time) for e in own[:QUOTES_PER_FINDING]
         )
-        place = f"host {host}" if host else "the host"
+        place = f"host {host}: " if host else ""
         found.append(
             Finding(
                 kind=f"hardware.sel_{kind}",
-                title=f"{place}: {_TITLES[kind]}, by its BMC event log ({words})",
+                title=f"{place}{_TITLES[kind]}, by its BMC event log ({words})",
                 level=Level.CAUSE if grave else Level.FAILURE,
                 category=Category.HARDWARE,
                 confidence=Confidence.CONFIRMED if grave else Confidence.LIKELY,
