@@ -17,7 +17,7 @@ from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.words import numbers
 
 if TYPE_CHECKING:
-    from firstfault.conversation.answerer import Question
+    from firstfault.conversation.answerer import Exchange, Question
     from firstfault.incidents.records import Related
     from firstfault.investigation.diagnosis import Diagnosis
     from firstfault.investigation.examination import Examination
@@ -100,7 +100,7 @@ class TurnContext:
             names=(*self.question.artefacts, *host),
             ranks=frozenset(receipt.ranks_seen) if receipt is not None else frozenset(),
             world_size=(receipt.world_size or 0) if receipt is not None else 0,
-            computed=_numbers_of(diagnosis),
+            computed=_numbers_of(diagnosis) | _numbers_asked(self.question.earlier),
             lore=self.question.knowledge.lore,
             general=diagnosis is None,
             variables=self.question.knowledge.variables,
@@ -112,6 +112,11 @@ def _numbers_of(diagnosis: Diagnosis | None) -> frozenset[float]:
     """What the tools computed and say in their reading: a mean over rows stands in no line."""
     told = diagnosis.hypotheses if diagnosis is not None else ()
     return frozenset(n for h in told for n in numbers(h.root_cause))
+
+
+def _numbers_asked(earlier: Sequence[Exchange]) -> frozenset[float]:
+    """What the person gave in the messages before this one, of which the model sees the last."""
+    return frozenset(n for e in earlier[-3:] for n in numbers(e.question))
 
 
 def open_context(

@@ -17,7 +17,7 @@ from firstfault.agent.endpoint import Endpoint, Limits
 from firstfault.agent.exam.standing import Standing
 from firstfault.agent.store import open_store
 from firstfault.agent.verdict import OWN_KNOWLEDGE, UNPROVEN
-from firstfault.conversation.answerer import Question
+from firstfault.conversation.answerer import Exchange, Question
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import AnswerPart
@@ -180,3 +180,21 @@ def test_a_name_that_no_page_holds_is_shown_as_such_and_not_asked_for_again(
     beside = replace(alone, diagnosis=ask(TERM).diagnosis, artefacts=ask(TERM).artefacts)
     cites = reply(answer=[{"text": says, "lines": ["F1:8"]}])
     assert "XLA_TURBO" not in "\n".join(p.text for p in answer(settings, beside, cites)[0])
+
+
+def test_numbers_of_the_messages_before_are_given(
+    ask: MakeQuestion, settings: Settings, earned: bool
+) -> None:
+    question = replace(
+        ask("and for 512 requests?"), diagnosis=None, artefacts={}, incident="a", turn=2
+    )
+    before = (Exchange("we serve 20480 bytes a token at length 8192", ""),)
+    said = reply(answer=[{"text": "It is 512 x 8192 x 20480 / 2^30 = 80 GiB.", "lines": []}])
+    alone, asked = (
+        "\n".join(
+            p.text for p in answer(settings, replace(question, earlier=e, incident=i), said)[0]
+        )
+        for i, e in (("a", ()), ("b", before))
+    )
+    assert ("= 80 GiB" in asked and UNPROVEN not in asked) is earned
+    assert UNPROVEN in alone or not earned
