@@ -348,8 +348,7 @@ def _time_holds(clock: str, ground: Ground) -> bool:
 def _known(ground: Ground) -> frozenset[float]:
     if not ground.general:
         return ground.numbers
-    known = ground.numbers | numbers_of_lore(ground.lore)
-    return known | {n * power for n in known for power in (1e3, 1e6, 1e9, 1e12)} | set(SCALES)
+    return _with_powers(ground.numbers) | _powers_of_lore(ground.lore)
 
 
 def _given(cited: Sequence[Item]) -> frozenset[float]:
@@ -357,9 +356,13 @@ def _given(cited: Sequence[Item]) -> frozenset[float]:
 
 
 @lru_cache(maxsize=1)
-def numbers_of_lore(lore: str) -> frozenset[float]:
-    """Every number that the knowledge pages state."""
-    return frozenset(words.numbers(lore))
+def _powers_of_lore(lore: str) -> frozenset[float]:
+    """Every number that the knowledge pages state, also in thousands and beyond, and the scales of units."""
+    return _with_powers(words.numbers(lore)) | set(SCALES)
+
+
+def _with_powers(numbers: Collection[float]) -> frozenset[float]:
+    return frozenset(n * power for n in numbers for power in (1.0, 1e3, 1e6, 1e9, 1e12))
 
 
 def _is_constant(stated: str, ground: Ground) -> bool:

@@ -201,7 +201,8 @@ def _check_end(
     ]
     ends = _read_ends(logs, runs)
     halted = ends.halted if ends.finished else [*ends.halted, *_lagging(ends.going)]
-    halted = [*halted, *_silent_apart(logs, runs), *_untied_faults(examination, runs)]
+    shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
+    halted = [*halted, *_silent_apart(runs, shown), *_untied_faults(examination, shown)]
     last = max((a for _, a in ends.going), key=lambda a: a.counter or 0, default=None)
     step = last.counter if last is not None else None
     if halted:
@@ -247,10 +248,9 @@ def _lagging(going: Sequence[tuple[FileDigest, Advance]]) -> list[str]:
     ]
 
 
-def _silent_apart(logs: LogIncident, runs: Sequence[FileDigest]) -> list[str]:
+def _silent_apart(runs: Sequence[FileDigest], shown: Sequence[FileDigest]) -> list[str]:
     """Logs of ranks that neither end nor take a step, where every log that does was written days away: another job's
     good end does not speak for them."""
-    shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
     spans = [read_span(d) for d in shown]
     silent = [(d, read_span(d)) for d in runs if d not in shown and d.ranks]
     return [
@@ -260,10 +260,9 @@ def _silent_apart(logs: LogIncident, runs: Sequence[FileDigest]) -> list[str]:
     ]
 
 
-def _untied_faults(examination: Examination, runs: Sequence[FileDigest]) -> list[str]:
+def _untied_faults(examination: Examination, shown: Sequence[FileDigest]) -> list[str]:
     """Causes told without a time in a file that nothing ties to a log that shows the run's end: it may be another's."""
     logs = examination.logs
-    shown = [d for d in runs if logs.advances[d.file] or _finish_line(logs.progress[d.file])]
     read = {d.file: d for d in logs.digests}
     told = {
         e.file: f.title

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -37,19 +36,6 @@ FILLS = "".join(
 )
 
 
-@cache
-def _workspace() -> Workspace:
-    return Workspace()
-
-
-def _ask(folder: Path, log: str, text: str) -> str:
-    path = folder / "run.log"
-    path.write_text(log, encoding="utf-8")
-    diagnosis = _workspace().diagnose_paths([path])
-    question = Question("q", 2, text, diagnosis, {path.name: path}, (), _workspace().knowledge)
-    return next(iter(RuleAnswerer().answer(question))).text
-
-
 @pytest.mark.parametrize(
     ("log", "question", "said"),
     [
@@ -61,12 +47,14 @@ def _ask(folder: Path, log: str, text: str) -> str:
         (FILLS, "which commit added the cache? and who", r"^The evidence does not say"),
     ],
 )  # fmt: skip
-def test_what_is_asked_is_answered(tmp_path: Path, log: str, question: str, said: str) -> None:
-    text = _ask(tmp_path, log, question)
+def test_what_is_asked_is_answered(
+    ask_of_log: Callable[[str, str], str], log: str, question: str, said: str
+) -> None:
+    text = ask_of_log(log, question)
     assert re.search(said, text), text
 
 
-def test_a_term_of_the_field_does_not_make_a_question_one_of_it() -> None:
+def test_a_term_of_the_field_does_not_make_a_question_one_of_it(known_workspace: Workspace) -> None:
     text = "my knee hurts after sitting 10h at the desk debugging nccl, what can i take"
-    question = Question("q", 1, text, None, {}, (), _workspace().knowledge)
+    question = Question("q", 1, text, None, {}, (), known_workspace.knowledge)
     assert next(iter(RuleAnswerer().answer(question))).kind.startswith("none")

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-
-from firstfault.conversation.answerer import Question
-from firstfault.conversation.rules import RuleAnswerer
-from firstfault.workspace import Workspace
 
 STEPS = "".join(
     f"[2025-11-04 13:{n:02}:10] [Rank 0] step={n}0 loss=1.40 lr=1.0e-05 iter_time=6.4s\n"
@@ -61,19 +56,6 @@ EATEN = "".join(
 )
 
 
-@cache
-def _workspace() -> Workspace:
-    return Workspace()
-
-
-def _ask(folder: Path, log: str, text: str) -> str:
-    path = folder / "run.log"
-    path.write_text(log, encoding="utf-8")
-    diagnosis = _workspace().diagnose_paths([path])
-    question = Question("q", 2, text, diagnosis, {path.name: path}, (), _workspace().knowledge)
-    return next(iter(RuleAnswerer().answer(question))).text
-
-
 @pytest.mark.parametrize(
     ("log", "question", "said"),
     [
@@ -88,6 +70,8 @@ def _ask(folder: Path, log: str, text: str) -> str:
         (GROWS, "Explique-moi ça en trois phrases pour mon chef, avec le coût en GPU-heures", r"calculation became unstable(?s:.*)GPU-hours: "),
     ],
 )  # fmt: skip
-def test_what_is_asked_is_answered(tmp_path: Path, log: str, question: str, said: str) -> None:
-    answer = _ask(tmp_path, log, question)
+def test_what_is_asked_is_answered(
+    ask_of_log: Callable[[str, str], str], log: str, question: str, said: str
+) -> None:
+    answer = ask_of_log(log, question)
     assert re.search(said, answer), answer

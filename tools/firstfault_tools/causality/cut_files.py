@@ -35,7 +35,6 @@ SHORTER, ALIKE = 0.8, 0.05
 MOST_ROWS = 5_000
 KIND = "data.file_cut_off"
 
-
 Place = tuple[str, int]
 
 
@@ -104,7 +103,7 @@ def _read_listings(incident: LogIncident) -> list[_Listed]:
     files = {digest.file: digest for digest, _, _ in incident.lines_with(("-rw", "-r-"))}
     rows: list[_Listed] = []
     for file, digest in files.items():
-        for section in split_sections(list(digest.kept)[:MOST_ROWS]):
+        for section in split_sections(list(digest.kept[:MOST_ROWS])):
             for number, line in section.lines:
                 if (row := _ROW.match(line[:600])) is not None:
                     place = Evidence(file, number, line)

@@ -38,6 +38,9 @@ _DIGITS = expression(r"[-+]?\d[\d.,:]*(?:e[-+]?\d{1,3})?")
 _SYSTEM = ("/usr", "/opt", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", "/tmp")
 """Paths that any two programs share."""
 
+Tie = tuple[str, str]
+"""Kind and value: a host, a number of a job, a path, a setting, the form or the number of steps."""
+
 
 def find_other_jobs(logs: LogIncident) -> frozenset[str]:
     """Logs that came to a good end and are of another job than every log of a run beside them."""
@@ -50,11 +53,9 @@ def find_other_jobs(logs: LogIncident) -> frozenset[str]:
     if not done or not any(_speaks(logs, d) for d in left):
         return frozenset()
     spans = [span for d in left if (span := read_span(d)) is not None]
-    return frozenset(
-        d.file
-        for d in done
-        if _lies_apart_from(d, spans) and not any(are_tied(logs, d, o) for o in left)
-    )
+    apart = [d for d in done if _lies_apart_from(d, spans)]
+    marks = [(d, _marks(logs, d)) for d in left] if apart else []
+    return frozenset(d.file for d in apart if not _is_tied(logs, d, marks))
 
 
 def read_span(digest: FileDigest) -> tuple[float, float] | None:
@@ -89,7 +90,15 @@ def _lies_apart_from(digest: FileDigest, spans: Sequence[tuple[float, float]]) -
 
 def are_tied(logs: LogIncident, one: FileDigest, other: FileDigest) -> bool:
     """Anything that two attempts of one job share."""
-    return bool(_marks(logs, one) & _marks(logs, other)) or _names(one, other) or _names(other, one)
+    return _is_tied(logs, one, [(other, _marks(logs, other))])
+
+
+def _is_tied(
+    logs: LogIncident, digest: FileDigest, others: Sequence[tuple[FileDigest, frozenset[Tie]]]
+) -> bool:
+    """The same beside several logs, each of which is read once."""
+    own = _marks(logs, digest)
+    return any(own & marks or _names(digest, d) or _names(d, digest) for d, marks in others)
 
 
 def _names(one: FileDigest, other: FileDigest) -> bool:
@@ -99,9 +108,9 @@ def _names(one: FileDigest, other: FileDigest) -> bool:
     return any(number in text for text in lines for number in numbers)
 
 
-def _marks(logs: LogIncident, digest: FileDigest) -> frozenset[tuple[str, str]]:
-    """What tells one job from another: (kind, value)."""
-    out: set[tuple[str, str]] = set()
+def _marks(logs: LogIncident, digest: FileDigest) -> frozenset[Tie]:
+    """What tells one job from another."""
+    out: set[Tie] = set()
     for _, line in islice(digest.kept, LINES):
         text = line[:CHARS]
         host = read_prefix(text)[0].host

@@ -42,7 +42,10 @@ _ASKED = expression(r"nvidia-smi\b(?=.{0,80} -q\b).{0,80} (?:-i|--id)[ =](\d{1,2
 _HOST_ROW = expression(
     r"(?P<host>[A-Za-z][\w.-]{0,60}),\s{0,8}(?=(?:\d{1,2}|[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]|NVIDIA [^,]{1,60}|GPU-[\w-]{8,40}),)"
 )
-_HOST_HEAD = expression(r"^\s{0,8}(?i:host|hostname|node|nodename|server),\s{0,8}")
+_HOSTS = ("host", "hostname", "node", "nodename", "server")
+"""How a column of hosts is headed."""
+
+_HOST_HEAD = expression(rf"^\s{{0,8}}(?i:{'|'.join(_HOSTS)}),\s{{0,8}}")
 _QUERY_LINE = expression(
     r"^(?:\s*[A-Za-z][\w ./()-]{1,60}\s*:\s|\s+[A-Za-z][\w ./()-]{1,60}\s*$|GPU |\s*$|=)"
 )
@@ -205,7 +208,6 @@ def _heads_topology(first: str) -> bool:
     return clean.startswith("GPU0\t") or (clean.startswith("GPU0 ") and "Affinity" in clean)
 
 
-_HOSTS = ("host", "hostname", "node", "nodename", "server")
 HEADING_LINES = 5
 """Lines at the top among which a heading stands."""
 
