@@ -13,6 +13,7 @@ from firstfault.conversation.budgets import read_token_budget
 from firstfault.conversation.quantities import read_card_spans
 from firstfault.conversation.shardings import named_shardings
 from firstfault.conversation.times import seconds_of
+from firstfault.conversation.widths import read_parts, read_widths
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("amounts.yaml")
@@ -23,19 +24,21 @@ _JOINED = re.compile(
     r"(?i)\b(tp|pp|dp|ep|cp|vpp|vp|mbs|gbs|bs|ga|seq|top|rank|world|layers|hidden|vocab)[-=_]?(?=\d)"
 )
 _PACE = re.compile(
-    r"(?i)(?P<what>\d (?:\w{1,12} )?(?:failures?|crash(?:es)?|interruptions?|outages?)) (?:a|per|each|every) (?P<unit>day|week|month)\b"
+    r"(?i)(?P<what>\d (?:\w{1,12} )?(?:failures?|crash(?:es)?|interruptions?|outages?|restarts?|preemptions?|hangs?)) (?:a|per|each|every) (?P<unit>day|week|month)\b"
 )
 _LETTERS = re.compile(r"(?i)\b([rmpv])\s?=\s?(?=\d)")
 _OF_LETTERS = {"r": "rank", "m": "micro-batches", "p": "pp", "v": "vpp"}
 _TIMES = re.compile(r"(?i)(?<=\d)\s?[x×*]\s?(?=\d)")
+_CARDS = re.compile(
+    r"(?i)(?<![\w.])(\d{1,5}) ?[x×*] ?(\d{2,3}) ?g(?:i?b)?\b(?! ?/|ps|its?|b(?:it|ps))(?! (?:nics?|ports?|ib|links?|hcas?))"
+)
+"""Cards by number and memory ("8x80GB")."""
 _NAMES = re.compile(
     r"(?i)\b(?:llama|qwen|mistral|gpt|gemma|phi|deepseek|olmo|yi|falcon|opt)[- ]?v?\d(?:\.\d)?(?=[- ]|$)|\b(?:zero|deepspeed)[-_ ]?(?:stage[- ]?)?[0-3]\b"
     r"(?:(?: ?(?:,|/|&|and|or|vs\.?) ?)+[0-3]\b(?! ?[bx]))*|\bfsdp\d|\b(?:bf|fp|u?int|nf)\d{1,2}\b|\b\d{1,2}-?\s?bit\b|\b1f1b\b|"
-    r"\badamw?\d{1,2}\b|\bpython ?3\.\d+|\bcuda ?\d{2}(?:\.\d)?"
+    r"\b\d{1,2}x\d{1,3}b\b|\b(?:2|two|both)(?= (?:(?:fp32|bf16|fp16|8-?bit|adam) ){0,2}moments)|\badamw?\d{1,2}\b|\bpython ?3\.\d+|\bcuda ?\d{2}(?:\.\d)?"
 )
 """Numbers that are part of a name."""
-_WIDTHS = (("uint16", 2.0), ("uint32", 4.0), ("fp32", 4.0), ("fp16", 2.0), ("bf16", 2.0), ("fp8", 1.0), ("int8", 1.0), ("int4", 0.5), ("nf4", 0.5),
-           ("4-bit", 0.5), ("8-bit", 1.0))  # fmt: skip
 _SCALES = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "mn": 1e6, "million": 1e6, "mio": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9, "t": 1e12, "trillion": 1e12}  # fmt: skip
 _SCALE = re.compile(r"[ -]?(k|thousand|mn|million|mio|m|bn|billion|b|trillion|t)(?![a-z\d/])", re.I)
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
@@ -91,7 +94,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All amounts of a sentence, in order, and what it says in words. claimed: where the words stand that name an amount."""
+    """All amounts of a sentence, in order, and what it says in words. parts: bytes a parameter of each that is listed; claimed: where the words stand that name an amount."""
 
     text: str
     mentions: tuple[Mention, ...]
@@ -99,6 +102,7 @@ class Reading:
     flags: frozenset[str]
     shardings: tuple[str, ...]
     widths: tuple[float, ...]
+    parts: Mapping[str, float]
     claimed: tuple[tuple[int, int], ...]
 
     def values(self, name: str) -> list[Amount]:
@@ -172,9 +176,15 @@ def read_amounts(text: str) -> Reading:
     """Every number of a sentence with what it counts, as far as its words tell."""
     plain = _spell(text)
     mentions = tuple(_mentions(plain))
-    flags = frozenset(n for n, p in _flags().items() if p.search(text))
+    parts = read_parts(text)
+    flags = frozenset(n for n, p in _flags().items() if p.search(text)) | _listed(parts)
     amounts, claimed = _bind(plain, mentions, flags, read_token_budget(text))
-    return Reading(plain, mentions, amounts, flags, tuple(_shardings(text)), tuple(_widths(text)), claimed)  # fmt: skip
+    return Reading(plain, mentions, amounts, flags, tuple(_shardings(text)), tuple(read_widths(text)), parts, claimed)  # fmt: skip
+
+
+def _listed(parts: Mapping[str, float]) -> frozenset[str]:
+    """That the sentence itself tells which parts of the optimizer are kept."""
+    return frozenset({"listed"} if {"master_width", "moment_width"} & set(parts) else ())
 
 
 def _spell(text: str) -> str:
@@ -183,6 +193,7 @@ def _spell(text: str) -> str:
         text = f"{text[:start]}gpu{text[end:]}"
     text = _PACE.sub(r"\g<what> in 1 \g<unit>", text)
     text = _NAMES.sub(lambda m: re.sub(r"\d", "_", m[0]), text)
+    text = _CARDS.sub(r"\1 gpus with \2 GB vram", text)
     text = _TIMES.sub(" x ", text)
     text = _LETTERS.sub(lambda m: f"{_OF_LETTERS[m[1].lower()]} ", text)
     return _JOINED.sub(r"\1 ", text)
@@ -203,14 +214,6 @@ def _shardings(text: str) -> list[str]:
     ):
         named = named or ["zero3"]
     return list(dict.fromkeys(named)) or ["whole"]
-
-
-def _widths(text: str) -> list[float]:
-    """Bytes of the number formats that are named, in order."""
-    said = re.sub(r"(?i)\b(\d)[- ]?bit\b", r"\1-bit", text).lower()
-    said = re.sub(r"\b[48]-bit adam\w*", "", said)
-    found = sorted((m.start(), w) for name, w in _WIDTHS for m in re.finditer(rf"\b{name}\b", said))
-    return list(dict.fromkeys(w for _, w in found))
 
 
 def _mentions(text: str) -> Iterator[Mention]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from firstfault.conversation.amounts import read_amounts
 from firstfault.conversation.derivations import derive
 from firstfault.conversation.flags import say_flags
 from firstfault.conversation.formulas import choose_formula
@@ -148,6 +149,13 @@ def read_asked(text: str, has_incident: bool) -> Asked:
         elif intent.family is Family.CALCULATOR and not quantities.serves(intent.id):
             continue
         found = intent.find(numbers if intent.family is Family.CALCULATOR else said)
+        if (
+            found is not None
+            and intent.family is Family.KNOWLEDGE
+            and not has_incident
+            and _is_nearly_derived(numbers, quantities)
+        ):
+            break
         if found is not None:
             named = {k.rstrip("2"): v.lower() for k, v in found.groupdict().items() if v}
             return Asked(
@@ -157,13 +165,17 @@ def read_asked(text: str, has_incident: bool) -> Asked:
     inferred = infer_calculator(quantities) if is_question or not has_incident else None
     if inferred is not None and not _is_taken_away(inferred, said):
         return Asked(said, inferred, Family.CALCULATOR, {}, quantities, topics_in(said), speaker, is_question, numbers)  # fmt: skip
+    if not has_incident and _is_nearly_derived(numbers, quantities):
+        return Asked(said, "derived", Family.CALCULATOR, {}, quantities, topics_in(said), speaker, is_question, numbers)  # fmt: skip
     loose = "find" if is_question or not has_incident else "answer"
     family = Family.KNOWLEDGE if loose == "find" else Family.WALK
-    return Asked(said, loose, family, {}, quantities, topics_in(said), speaker, is_question)
+    return Asked(
+        said, loose, family, {}, quantities, topics_in(said), speaker, is_question, numbers
+    )
 
 
 _FITS = expression(
-    r"(?i)\bfits?\b|\boom\b|\bhow often\b[^?]{0,40}\b(?:sav|check|ckpt|snap)|\binterval\b(?![^?]{0,60}\byoung)|\bshould\b|\b(?:ok|okay|possible|enough|work)\W*$"
+    r"(?i)(?<!states )\bfits?\b|\boom\b|\bhow often\b[^?]{0,40}\b(?:sav|check|ckpt|snap)|\binterval\b(?![^?]{0,60}\byoung)|\bshould\b|\b(?:ok|okay|possible|enough|work)\W*$"
 )
 """A verdict is asked for, or more than one number: other calculators weigh it."""
 _CACHE = expression(r"(?i)\bhow (?:many|much)\b[^?]{0,40}\bkv\b|\bkv\b[^?]{0,80}\bfits?\b")
@@ -192,15 +204,34 @@ def _is_derived(text: str, quantities: Quantities, has_incident: bool) -> bool:
     return not has_incident or len(derived.reading.mentions) >= LEAST_NUMBERS
 
 
+MOST_LEFT = 3
+"""How many times more numbers must enter than are left aside for a calculation to be what is meant rather than a page."""
+
+
+def _is_nearly_derived(text: str, quantities: Quantities) -> bool:
+    """What is asked follows from nearly all numbers of the sentence."""
+    derived = derive(text, quantities)
+    if derived is None or is_weighed(text):
+        return False
+    used = len(derived.reading.mentions) - len(derived.left)
+    return used >= MOST_LEFT * max(1, len(derived.left))
+
+
 _CONTINUES = expression(
-    r"(?i)^\W*(?:and|but|what if|what about|how about|now|then|with|without|or with|und|mit|same)\b"
+    r"(?i)^\W*(?:(?:ok(?:ay)?|so|fine|thanks)\W{1,3})?(?:and|but|what if|what about|how about|now|then|with|without|or with|und|mit|same)\b"
 )
+
+
+def _tells_numbers(text: str) -> bool:
+    """A quantity stands in the message by its name."""
+    numbers = say_flags(text)
+    return read_quantities(numbers).any or any(not a.alone for a in read_amounts(numbers).amounts)
 
 
 def read_continued(text: str, earlier: Sequence[str], has_incident: bool) -> Asked | None:
     """A message that goes on with the calculation before it ("and with ZeRO-3?"): its numbers first, then those
     that it leaves as they were. None where it does not go on with one."""
-    if not earlier or _CONTINUES.match(text) is None or not read_quantities(say_flags(text)).any:
+    if not earlier or _CONTINUES.match(text) is None or not _tells_numbers(text):
         return None
     before = read_continued(earlier[-1], earlier[:-1], has_incident) or read_asked(earlier[-1], has_incident)  # fmt: skip
     alone = read_asked(text, has_incident)

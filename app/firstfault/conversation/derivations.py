@@ -114,7 +114,7 @@ def _find_only(ways: Ways, text: str) -> Known | None:
             w.rstrip("s") for w in re.findall(r"[a-z]+", f"{out.unit} {out.name}".lower())
         } - plain
         shared = len(named & {w.rstrip("s") for w in words})
-        for k in ways.table.get(name, ()) if shared else ():
+        for k in ways.table.get(name, ()) if shared and not out.only else ():
             if (
                 not _is_given(k)
                 and not k.assumed
@@ -165,7 +165,8 @@ def _extend(
         assumed = USUAL.union(*(g[0].assumed for g in groups))
         more = [
             k
-            for name in load_table().outputs
+            for name, out in load_table().outputs.items()
+            if not out.only
             for k in ways.table.get(name, ())
             if at in k.used
             and k.used & used
@@ -219,6 +220,8 @@ class Ways:
         if self.reading.widths:
             width = self.reading.widths[self._index("width", len(self.reading.widths))]
             yield Known("width", width, path=frozenset({"width"}))
+        for name, width in self.reading.parts.items():
+            yield Known(name, width, path=frozenset({name}))
         if self.quantities.gpus == 1 and "gpus" not in names:
             yield Known("gpus", 1.0, path=frozenset({"gpus"}))
         for name in names:

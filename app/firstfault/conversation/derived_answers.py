@@ -22,7 +22,7 @@ _KINDS = {
     "rate": lambda v: f"{say_bytes(v)}/s",
     "bytes": lambda v: say_bytes(v),
     "time": lambda v: (
-        say_time(v) if v >= 90 else f"{v:g} s" if v >= 1 or not v else f"{1000 * v:g} ms"
+        say_time(v) if v >= 90 else f"{v:.4g} s" if v >= 1 or not v else f"{1000 * v:.4g} ms"
     ),
     "percent": lambda v: f"{100 * v:.4g} %",
     "flops": lambda v: f"{v / 1e12:g} TFLOP/s",
@@ -59,10 +59,13 @@ def use_all_numbers(reply: Reply, asked: Asked) -> Reply:
     told = asked.intent == "formula" and "- Not used:" not in reply.text
     if reply.tool is not None and (told or not left):
         return reply
-    derived = (
-        None if is_weighed(text) and reply.tool is not None else derive(text, asked.quantities)
-    )
-    if derived is not None and (reply.tool is None or len(derived.left) < len(left)):
+    derived = derive(text, asked.quantities)
+    weighed = is_weighed(text) and reply.tool is not None
+    if (
+        derived is not None
+        and (reply.tool is None or len(derived.left) < len(left))
+        and not (weighed and derived.left)
+    ):
         return tell_derived(derived, asked)
     if reply.tool is None or asked.intent == "formula":
         return reply

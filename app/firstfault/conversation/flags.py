@@ -13,7 +13,53 @@ from firstfault_tools.knowledge.pack import read_yaml
 TABLE = Path(__file__).with_name("flags.yaml")
 _LETTER = expression(r"(?<![\w-])([A-Za-z]{1,2}) ?= ?(\d{1,7})(k?)\b")
 _JOINED = expression(r"(?i)\b(tp|pp|dp|cp|ep|mbs|gbs|vpp)(\d{1,6})(?=\b|tp|pp|dp|cp|ep|vpp)")
+
+
+def _minutes(found: re.Match[str]) -> str:
+    """ "2h40" in minutes."""
+    return f"{60 * int(found[1]) + int(found[2])} min"
+
+
+def _share_unit(found: re.Match[str]) -> str:
+    """The parts of a time with its unit: "3.2 s of which 2.6 compute 0.6 exposed"."""
+    return found[1] + " " + found[2] + re.sub(r"(\d) (?=[a-z])", rf"\1{found[1]} ", found[3])
+
+
 _SPOKEN_TIMES = (
+    (
+        expression(
+            r"(?i)(?<![\w.,])(\d{1,3}) ?h(?:ours?|rs?)? ?(\d{1,2}) ?(?:m|mins?|minutes?)?(?![\w.,]*\d|\w)"
+        ),
+        _minutes,
+    ),
+    (expression(r"(?i)(?<![\w.])(\d{2,4}) (?=(?:dense )?peak\b)"), r"\1 TFLOP/s "),
+    (expression(r"[$](?= at \d)"), "cost"),
+    (
+        expression(r"(?<![\w.$\u20ac])(\d{1,3}(?:\.\d{1,3})?) ?/ ?(?:gpu[- ]?)?h(?:r|our)?\b"),
+        r"$\1/hour",
+    ),
+    (expression(r"(?i)\bon (?:a |an |one )?(16|24|32|40|48|80|96|141|192)g\b"), r"on \1 GB gpu"),
+    (expression(r"(?i)\b(size|message(?: size)?) (\d{6,15})\b(?! ?[a-z])"), r"\1 \2 bytes"),
+    (
+        expression(
+            r"(?i)\b(tok(?:en)?s?/s(?:ec)?(?:/gpu)?)\s?[:=]?\s?(\d[\d.,]{0,12}\s?[kmb]?)\b(?!\s?tok)"
+        ),
+        r"\2 \1",
+    ),
+    (expression(r"(?<![\w.,])(\d{1,3}) (000)(?![\d.])"), r"\1\2"),
+    (expression(r"(?<![\w.])\.(\d{1,4})(?=\s?[a-z%])"), r"0.\1"),
+    (
+        expression(
+            r"(?i)\b(gpu|card|node|host|server|machine)(s?\b[^?\n]{0,60}?\b\d{1,7}) of them\b"
+        ),
+        r"\1\2 \1s",
+    ),
+    (
+        expression(
+            r"(?i)(?<=\d)( ?(?:s|ms|sec|seconds)) (of which|:|=)((?:[ ,+]{1,3}(?:and )?(?:is |are )?\d{1,5}(?:\.\d{1,4})? (?:exposed |pure )?[a-z]{2,14}(?: comm\w*)?){2,4})"
+        ),
+        _share_unit,
+    ),
     (expression(r"(?i)\b(?:an|one) hour and a half\b"), "90 min"),
     (expression(r"(?i)\b(\d{1,3}) and a half hours\b"), r"\1.5 hours"),
     (expression(r"(?i)\bhalf an? hour\b"), "30 min"),
@@ -38,7 +84,7 @@ _SPOKEN_TIMES = (
     (expression(r"(?i)\b(every|each) (hour|day|minute)\b"), r"\1 1 \2"),
     (expression(r"(?i)\b(takes?|lasts?|lose|about|for|in|every) an hour\b"), r"\1 1 hour"),
 )
-"""Durations told without a figure."""
+"""Durations told without a figure, and numbers as they are shortened."""
 _WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
     "a dozen": 12, "fifteen": 15, "sixteen": 16, "twenty": 20, "thirty": 30, "thirty-two": 32, "forty": 40, "fifty": 50, "sixty": 60,

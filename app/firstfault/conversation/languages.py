@@ -30,6 +30,12 @@ def _compile(phrase: str) -> re.Pattern[str]:
     return re.compile(phrase if phrase[0] >= "\u3000" else rf"(?i)\b(?:{phrase})\b")
 
 
+_BESIDE = re.compile(
+    r"(?<=[\u3041-\u30ff\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u3041-\u30ff\u4e00-\u9fff])"
+)
+"""Between letters of a script without spaces and those of the Latin one."""
+
+
 @cache
 def _typos() -> tuple[tuple[re.Pattern[str], str], ...]:
     rows = read_yaml(TABLE.read_text(encoding="utf-8"))["typos"]
@@ -38,6 +44,7 @@ def _typos() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 def to_english(text: str) -> str:
     """`text` with the phrases that are known replaced; of English only words that are mistyped."""
+    text = _BESIDE.sub(" ", text)
     for phrase, word in _typos():
         text = phrase.sub(word, text)
     for sign, phrases in _languages():

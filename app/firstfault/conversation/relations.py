@@ -53,6 +53,7 @@ class Output:
     name: str
     whole: bool
     up: bool
+    only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def load_table() -> Table:
         )
         for r in data["asks"]
     )
-    outputs = {n: Output(r["unit"], r.get("name", ""), r.get("whole", False), r.get("up", False)) for n, r in data["outputs"].items()}  # fmt: skip
+    outputs = {n: Output(r["unit"], r.get("name", ""), r.get("whole", False), r.get("up", False), r.get("only", False)) for n, r in data["outputs"].items()}  # fmt: skip
     return Table(relations, asks, outputs, data["covers"], data["same_words"], frozenset(data["plain_words"].split()))  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from firstfault.conversation.board import Board, lay_board, say_board
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.declining import (
     CAN,
+    SUGGESTED,
     chips_for,
     decline,
     define_or_none,
@@ -162,7 +163,9 @@ class RuleAnswerer:
         if asked.family is Family.COURTESY:
             return _courtesy(asked, question.diagnosis)
         if asked.family is Family.CALCULATOR:
-            return calculate(asked)
+            counted = calculate(asked)
+            lacks = say_missing(asked.text) if counted.tool is None else ""
+            return Reply(lacks, "none.missing", SUGGESTED) if lacks else counted
         if asked.family is Family.RUNNING:
             return _capture(question, asked, sources)
         if _is_name(asked, walk) and (lines := answer_words(question, sources)):

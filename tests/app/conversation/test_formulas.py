@@ -8,28 +8,38 @@ import pytest
 
 from firstfault.conversation.asked import read_asked, read_continued
 from firstfault.conversation.calculations import calculate
+from firstfault.conversation.derivations import derive
+from firstfault.conversation.flags import say_flags
 from firstfault.conversation.formulas import choose_formula, load_formulas
 from firstfault.conversation.quantities import read_quantities
 
 CHOSEN = [
-    ("2,048 GPUs, MTBF of one GPU is 40000 hours. time between failures of the job?", "failures_of_a_job", 40000 * 3600 / 2048),
-    ("how often will a job on 512 gpus fail if each card fails every 3 years", "failures_of_a_job", 3 * 31_557_600 / 512),
-    ("how many iterations are 1T tokens at sequence length 8192 and global batch size 1024?", "steps", 119_210),
-    ("how many H100 nodes for 8B with 1T tokens within 10 days", "gpus_for_a_run", 18),
     ("how many days does a 7B take for 100B tokens on 8 A100 at 50% MFU", "time_of_a_run", 6 * 7e9 * 100e9 / (8 * 0.5 * 312e12)),
     ("bf16 logits size: vocab 32000, seq 4096, mbs 1", "logits", 4096 * 32000 * 2),
-    ("kv cache of llama-3-70b at 32k context, batch 8", "kv_cache", 2 * 80 * 8 * 128 * 32768 * 8 * 2),
-    ("all-reduce of 14 GB over 400 Gb/s, 16 ranks, how long", "all_reduce", 2 * 15 / 16 * 14 / 50),
     ("a 13B on 300B tokens at 45 % mfu, how many h100 days", "gpu_days_of_a_run", 6 * 13e9 * 300e9 / (0.45 * 989e12) / 86400),
     ("steps per epoch with 1.2M samples and gbs 768", "steps_an_epoch", 1563),
     ("step 12000 of 50000 at 3.2 s/step, when done", "time_left", 38000 * 3.2),
     ("3 failures a week on 128 nodes, mtbf per node?", "mtbf_of_a_node", 604800 / 3 * 128),
     ("saving 45 s every 20 minutes, how much is wasted", "save_overhead", 3.75),
-    ("kv cache, layers 40 kv heads 4 head dim 128, bf16, 8k context, 6 requests", "kv_cache_of_sequences", 2 * 40 * 4 * 128 * 8192 * 6 * 2),
     ("moe of 100B total, 12B active, 1T tokens on 128 h100 at 35% mfu, how long", "time_of_a_run", 6 * 12e9 * 1e12 / (128 * 0.35 * 989e12)),
-    ("how long for 3T tokens at 1.2 million tokens/s", "time_of_tokens", 3e12 / 1.2e6),
-    ("zero3 communication volume of an 8B on 64 gpus in bf16", "traffic_of_full_sharding", 3 * 63 / 64 * 16e9),
-    ("gbs 2097152 tokens, sequence 4096, mbs 2, 64 gpus, tp 4: accumulation steps?", "accumulation_needed", 16),
+]  # fmt: skip
+DERIVED = [
+    ("2,048 GPUs, MTBF of one GPU is 40000 hours. time between failures of the job?", 40000 * 3600 / 2048),
+    ("how often will a job on 512 gpus fail if each card fails every 3 years", 3 * 31_557_600 / 512),
+    ("how many iterations are 1T tokens at sequence length 8192 and global batch size 1024?", 119_210),
+    ("how many H100 nodes for 8B with 1T tokens within 10 days", 18),
+    ("kv cache of llama-3-70b at 32k context, batch 8", 2 * 80 * 8 * 128 * 32768 * 8 * 2),
+    ("all-reduce of 14 GB over 400 Gb/s, 16 ranks, how long", 2 * 15 / 16 * 14 / 50),
+    ("kv cache, layers 40 kv heads 4 head dim 128, bf16, 8k context, 6 requests", 2 * 40 * 4 * 128 * 8192 * 6 * 2),
+    ("how long for 3T tokens at 1.2 million tokens/s", 3e12 / 1.2e6),
+    ("zero3 communication volume of an 8B on 64 gpus in bf16", 3 * 63 / 64 * 16e9),
+    ("gbs 2097152 tokens, sequence 4096, mbs 2, 64 gpus, tp 4: accumulation steps?", 16),
+    ("13b model, bf16 weights and bf16 grads, fp32 master, adam 8bit moments. no sharding, how many gb without activations", 13e9 * 10),
+    ("ckpt of 20b model: bf16 weights + fp32 master + 2 fp32 moments. how big is it", 20e9 * 14),
+    ("512 GPUs sat idle 2h40, we pay 2.35 dollars per gpu hour, what does it cost", 512 * 160 / 60 * 2.35),
+    ("a step of 3.2 s of which 2.6 compute .6 exposed, one gpu gets 30% slower in compute: new step?", 3.98),
+    ("128 nodes each mtbf 10000 hours: mtbf of the job?", 10000 / 128 * 3600),
+    ("30 days, 40 failures, each 20 min restart and half of a 1h checkpoint interval, goodput?", 1 - 40 * 50 / 43200),
 ]  # fmt: skip
 NOT_CHOSEN = [
     "how many steps are 300B tokens?",
@@ -46,6 +56,14 @@ def test_what_is_asked_and_given_chooses_the_formula(text: str, formula: str, va
     assert chosen is not None
     assert chosen.formula.id == formula
     assert math.isclose(chosen.evaluate(), value, rel_tol=1e-3)
+
+
+@pytest.mark.parametrize(("text", "value"), DERIVED)
+def test_what_is_asked_follows_from_the_numbers(text: str, value: float) -> None:
+    numbers = say_flags(text)
+    derived = derive(numbers, read_quantities(numbers))
+    assert derived is not None
+    assert any(math.isclose(k.value, value, rel_tol=1e-3) for g in derived.results for k in g)
 
 
 @pytest.mark.parametrize("text", NOT_CHOSEN)

@@ -17,7 +17,7 @@ from firstfault.conversation.unused import find_unused
         ("1024 gpus, mtbf of one gpu about 50000 h, a save blocks us 2 min. what interval?", "Save every 1.8 h"),
         ("mfu? 8.03B dense, 64 h100, global batch 512 x 8192 tokens, 7.1 s per step", "45.0 % MFU"),
         ("980 GB ckpt, our fs does 12 GB/s, sync save every 30 min. how much time do we lose", "4.3 % of the time goes into saves"),
-        ("algbw 185 GB/s on 16 gpus at all_reduce, what is the bus bandwidth with 8x400G?", "busbw is 346.9 GB/s"),
+        ("algbw 185 GB/s on 16 gpus at all_reduce, what is the bus bandwidth with 8x400G?", "346.9 GB/s of bus bandwidth"),
         ("all_gather on 64 gpus algbw 210 GB/s, busbw?", "206.7 GB/s of bus bandwidth"),
         ("activation memory: 32 layers, hidden 4096, seq 8192, microbatch 1, flash attention", "34.00 GiB"),
         ("30B with adamw, zero2 vs zero3 on 32 gpus, states per gpu?", "ZeRO-2 73.1 GB"),
