@@ -10,6 +10,7 @@ from firstfault.conversation.evidence_lines import find_names
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import relate, say_relation
 from firstfault.conversation.run_answers import at_line, clock, tell_resumed
+from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.knowledge_base.statements import cut_statements
 from firstfault.postmortem.lost_work import LoggedStep
@@ -140,7 +141,7 @@ def tell_stop_now(f: Facts) -> str:
     """Whether a run that goes on is to be stopped, by what it still gains."""
     d = f.diagnosis
     if d.verdict is Verdict.HEALTHY:
-        return f"No, let it run: nothing is wrong in what was read. {f.cause} {f.main}."
+        return f"Nothing that was read forces a stop, and it found no fault; whether the numbers are worth going on with is not told by that. {tell_nothing_wrong(f)}"
     if d.verdict is not Verdict.FAULT:
         return f"Not yet: the cause is open, so save stacks and logs of all ranks first. {f.cause} {f.main}."
     fix = f" Then: {d.fixes[0].text} {f.sources.marks(d.fixes[0].citations, d)}" if d.fixes else ""

@@ -19,8 +19,11 @@ from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.beside import say_consequence, say_nearer
 from firstfault.conversation.cost import tell_cost
+from firstfault.conversation.differences import tell_attempts_differ, tell_difference
 from firstfault.conversation.evidence_lines import answer_line, answer_words
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.going_on import tell_leave_alone, tell_stop_now
+from firstfault.conversation.line_facts import tell_only
 from firstfault.conversation.loss_answers import tell_trend
 from firstfault.conversation.memory_steps import tell_steps
 from firstfault.conversation.named_events import (
@@ -47,9 +50,10 @@ from firstfault.conversation.run_answers import (
     tell_restart,
     tell_resumed,
 )
-from firstfault.conversation.searches import find_other_victims, quote_lines
+from firstfault.conversation.searches import find_other_victims, tell_changes
 from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
+from firstfault.conversation.spoken_of import quote_lines, tell_foreign
 from firstfault.conversation.suspects import tell_suspect, which_memory
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
@@ -171,16 +175,26 @@ def _timeline(t: Telling) -> str:
     return f"First{where}: {t.cause} {t.main}. In order (UTC):\n\n" + "\n".join(rows)
 
 
+_ASKS_REASON = re.compile(r"(?i)\bwhy\b|\bhow come\b|\breason\b|\bwarum\b")
+
+
+def _facts(t: Telling) -> Facts:
+    return Facts(t.question, t.diagnosis, t.sources, t.asked)
+
+
 def _why(t: Telling) -> str:
     if t.diagnosis.verdict is Verdict.HEALTHY:
         return tell_nothing_wrong(t)
-    if nearer := say_nearer(t):
+    facts = _facts(t)
+    if nearer := say_nearer(t) or (
+        tell_foreign(facts) if _ASKS_REASON.search(t.asked.text) else ""
+    ):
         return nearer
     explained = t.sources.carry(t.diagnosis.explanation, t.diagnosis)
     if t.diagnosis.verdict is Verdict.UNKNOWN:
         return f"That is open: {t.cause}. {explained}"
     where = f" ({t.place})" if t.place and t.place not in t.cause else ""
-    opening = which_memory(Facts(t.question, t.diagnosis, t.sources, t.asked)) or (
+    opening = which_memory(facts) or (
         "" if re.match(r"(?i)\W{0,8}(?:\w{1,20} )?what\b", t.asked.text) else "Because of this: "
     )
     if explained.lower().startswith(t.whole_cause.lower()):
@@ -412,6 +426,22 @@ def _lose_less(t: Telling) -> str:
     return tell_lose_less(t) or tell_postmortem(t)
 
 
+def _only(t: Telling) -> str:
+    return tell_difference(_facts(t)) or tell_only(_facts(t))
+
+
+def _changes(t: Telling) -> str:
+    return tell_attempts_differ(_facts(t)) or tell_changes(_facts(t))
+
+
+def _stop_now(t: Telling) -> str:
+    return tell_stop_now(_facts(t))
+
+
+def _leave_alone(t: Telling) -> str:
+    return tell_leave_alone(_facts(t))
+
+
 _TELL: Mapping[str, Callable[[Telling], str]] = {
     "rank": _rank, "why_not_rank": _rank, "suspect": _suspect, "line": _line, "host": tell_host, "first_line": _first_line,
     "timeline": _timeline, "why": _why, "others": _others_failed, "health": _health, "certainty": _certainty, "disproof": _disproof,
@@ -419,4 +449,5 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
     "collect": _collect, "verify": tell_verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
     "summary": tell_summary, "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
+    "only": _only, "changes": _changes, "stop_now": _stop_now, "leave_alone": _leave_alone,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from functools import cache
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.attempts import tell_attempts
+from firstfault.conversation.differences import tell_attempts_differ, tell_difference
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.figures import asks_figure, tell_figure
@@ -452,13 +453,13 @@ _TELL: Mapping[str, Callable[[Facts], str]] = {
     "share": tell_share,
     "leave_alone": tell_leave_alone,
     "back": tell_back,
-    "only": tell_only,
+    "only": lambda f: tell_difference(f) or tell_only(f),
     "repeats": tell_repeats,
     "count": tell_count,
     "well_again": tell_well_again,
     "notice": tell_notice,
     "guilty": tell_suspect,
-    "changes": tell_changes,
+    "changes": lambda f: tell_attempts_differ(f) or tell_changes(f),
     "either": tell_either,
     "log_says": tell_log_says,
     "others_ok": tell_others_ok,

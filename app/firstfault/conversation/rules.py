@@ -35,7 +35,7 @@ from firstfault.conversation.page_search import names_field
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
 from firstfault.conversation.probe_request import read_probe_request, say_command
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.rulings import is_told_plainly, nearest_intent
+from firstfault.conversation.rulings import Meant, is_told_plainly, nearest_intent
 from firstfault.conversation.run_answers import at_time, tell_before_stop
 from firstfault.conversation.running import answer_running
 from firstfault.conversation.searches import (
@@ -113,6 +113,9 @@ class RuleAnswerer:
         """The answers to the parts of one message below each other; None where it is a single question."""
         if len(parts) < 2 or whole.family in (Family.CALCULATOR, Family.COURTESY):
             return None
+        meant = self._nearest(whole.text)
+        if meant.intent in _WHOLE and meant.is_sure(ABOUT):
+            return None
         sources = Sources()
         before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
         walk = take(before, whole, question.time)
@@ -126,7 +129,9 @@ class RuleAnswerer:
         tried = [(asked, reply_to(asked, Sources())) for asked in halves]
         told_by = [(a, r) for a, r in tried if r.kind not in ("none", "incident.lines", "walk.answer")]  # fmt: skip
         if any(r.kind.startswith("incident.") for _, r in told_by):
-            told_by = [(a, r) for a, r in told_by if not (r.kind.startswith("knowledge.") and _is_fragment(a))]  # fmt: skip
+            told_by = [
+                (a, r) for a, r in told_by if not r.kind.startswith("knowledge.") or _asks_pages(a)
+            ]
             told_by = [(a, r) for a, r in told_by if r.kind not in ("walk.fixed", "walk.came_back")]
         once = {r.kind: a for a, r in reversed(told_by)}
         told_by = [(a, r) for a, r in told_by if r.kind not in _ONCE or once[r.kind] is a]
@@ -172,19 +177,18 @@ class RuleAnswerer:
             return Reply(lines, "incident.lines", chips_for(question.diagnosis))
         if question.diagnosis is not None and (told := say_missing(asked.text, True)):
             return Reply(told, "none.missing", chips_for(question.diagnosis))
+        sure = False
+        if question.diagnosis is not None:
+            asked, sure = self._means(asked)
         if is_move(asked):
             old = lay_board(question.diagnosis, before, question.knowledge)
             moved = Moved(asked, question.diagnosis, old, board, walk, sources)
             return reply_to_statement(moved)
         found: Reply | None = None
-        if question.diagnosis is not None:
-            asked = self._means(asked)
-        if question.diagnosis is not None and _may_be_fact(asked):
+        if question.diagnosis is not None and not sure and _may_be_fact(asked):
             fact = answer_fact(question, question.diagnosis, asked, sources)
             if fact is not None:
                 return Reply(fact[1], f"incident.{fact[0]}", suggest(question.diagnosis, fact[0]))
-        if question.diagnosis is not None and asked.intent not in _OF_ADVICE | {"how_much"}:
-            asked = self._means(asked, of_run=True)
         if question.diagnosis is not None and asked.intent == "how_to" and _HOW_TO_IT.match(asked.text):  # fmt: skip
             asked = replace(asked, intent="fix", family=Family.INCIDENT)
         if asked.family is Family.INCIDENT and question.diagnosis is not None:
@@ -195,13 +199,30 @@ class RuleAnswerer:
             found = answer_from_incident(question, question.diagnosis, asked, sources)
         return found or self._look_up(question, asked, sources)
 
-    def _means(self, asked: Asked, of_run: bool = False) -> Asked:
-        """A question that no phrase tells, read as the way of asking about an incident that is nearest to it."""
-        if asked.family is not Family.KNOWLEDGE:
-            return asked
-        near = PageSearch(self.search).near_questions(asked.text)
-        intent = nearest_intent(near, of_run and _OF_THIS_RUN.search(asked.text) is not None)
-        return replace(asked, intent=intent, family=Family.INCIDENT) if intent else asked
+    def _means(self, asked: Asked) -> tuple[Asked, bool]:
+        """(a question that no phrase tells, read as the way of asking about an incident that is nearest to it; nothing else can be meant)."""
+        if asked.family not in (Family.KNOWLEDGE, Family.INCIDENT) and asked.intent not in _LOOSE:
+            return asked, False
+        meant = self._nearest(asked.text)
+        of_run = _OF_THIS_RUN.search(asked.text) is not None
+        if asked.family is Family.INCIDENT and asked.intent not in _LOOSE:
+            taken = meant.intent in _DIRECT and meant.is_sure(SURE)
+        elif asked.intent == "answer":
+            taken = meant.intent in _TOLD and meant.is_sure(ABOUT)
+        elif asked.intent == "rank":
+            taken = meant.intent == "suspect" and meant.is_sure(ABOUT_RANK, BEHIND)
+        elif asked.intent in _OF_ADVICE:
+            taken = meant.is_sure(ABOUT)
+        else:
+            taken = meant.is_sure(ABOUT) or (of_run and meant.is_sure(ABOUT_RUN, BEHIND))
+        if not taken:
+            return asked, False
+        return replace(
+            asked, intent=meant.intent, family=Family.INCIDENT
+        ), meant.intent in _DIRECT and meant.is_sure(ABOUT)
+
+    def _nearest(self, text: str) -> Meant:
+        return nearest_intent(PageSearch(self.search).near_questions(text))
 
     def _reply_generally(self, question: Question, asked: Asked, sources: Sources) -> Reply | None:
         """Without an incident: a plain answer that holds what is asked, whatever its wording suggests; else the tree."""
@@ -248,11 +269,34 @@ class RuleAnswerer:
         return _say_what_is_known(question, question.diagnosis, asked, sources)
 
 
+SURE, ABOUT, ABOUT_RUN, ABOUT_RANK, BEHIND = 0.935, 0.90, 0.87, 0.875, 0.02
+"""Cosine from which a question is meant so whatever its words, and from which it is about the incident at hand; less is enough where it speaks of the run ("did we", "it") or names
+a rank; and how much nearer a plain answer may then be. Chosen on evals/questions/opened*."""
+_DIRECT = frozenset(["suspect", "restart", "cost", "only", "changes", "checkpoint", "lost_steps", "timeline", "manager", "disproof", "stop_now", "leave_alone"])  # fmt: skip
+"""Ways of asking that no single fact of a line answers better."""
+_WHOLE = frozenset(["only", "changes", "timeline"])
+"""Ways of asking that a whole message puts, whatever its parts look like."""
+_TOLD = frozenset(["timeline", "manager", "ticket", "whys", "newcomer", "next"])
+"""What is asked for without a word that asks ("put the events in order")."""
+_LOOSE = frozenset(["answer", "rank"])
+"""Readings by a word alone, which a whole sentence that is near to another way of asking overrules."""
 _ONCE = frozenset({"incident.restart", "incident.why", "incident.next"})
 """Answers to the incident as a whole: a second one to another half of the message says the same with other words."""
 _ASKS_GENERALLY = re.compile(r"(?i)\b(?:what|which|why|how|when|who|where|should|can|does|do)\b")
 FRAGMENT = 4
 """Words of a part of a question up to which, without a word that asks, it only adds to the part about the run."""
+
+
+_ASKS_MEANING = re.compile(
+    r"(?i)\bmeans?\b|\bmeaning\b|^\W*(?:and |so )?what(?:.s| is| are) (?!the\b|our\b|it\b|this\b|that\b)"
+)
+
+
+def _asks_pages(asked: Asked) -> bool:
+    """A part of a message about a run that asks for practice or for the meaning of a term, which a page answers."""
+    if asked.intent in _OF_ADVICE:
+        return not _is_fragment(asked)
+    return asked.intent == "what_is" and _ASKS_MEANING.search(asked.text) is not None
 
 
 def _is_fragment(asked: Asked) -> bool:

@@ -111,23 +111,28 @@ def is_known(word: str) -> bool:
     return word in _table().weights or holds_word(word)
 
 
-ABOUT = 0.90
-"""Cosine from which a question is one about the incident at hand; chosen on evals/questions/dev4.yaml."""
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The way of asking about an incident that is nearest to a question. near: its cosine; beside: that of the nearest plain answer."""
+
+    intent: str = ""
+    near: float = 0.0
+    beside: float = 0.0
+
+    def is_sure(self, least: float, behind: float = 0.0) -> bool:
+        """It is so near, and no plain answer is nearer by more than `behind`."""
+        return bool(self.intent) and self.near >= least and self.near >= self.beside - behind
 
 
-OF_RUN = 0.02
-"""How much of that likeness a question gains that speaks of the run at hand ("did we", "it")."""
-
-
-def nearest_intent(near: Mapping[str, float], of_run: bool = False) -> str:
-    """The intent about an incident whose way of asking is nearest; '' where a plain answer is nearer, or none is near."""
+def nearest_intent(near: Mapping[str, float]) -> Meant:
+    """The intent about an incident whose way of asking is nearest; without one where none is near."""
     by_phrase = {i: r for r in rulings() for i in r.phrases}
-    own = {i: near[i] for i in near if i in by_phrase and by_phrase[i].intent}
+    own = {i: v for i, v in near.items() if i in by_phrase and by_phrase[i].intent}
     if not own:
-        return ""
-    best, gain = max(own, key=lambda i: own[i]), OF_RUN if of_run else 0.0
-    ahead = own[best] + gain >= max(near.values())
-    return by_phrase[best].intent if ahead and own[best] + gain >= ABOUT else ""
+        return Meant()
+    best = max(own, key=lambda i: own[i])
+    beside = max((v for i, v in near.items() if i not in own), default=0.0)
+    return Meant(by_phrase[best].intent, own[best], beside)
 
 
 def find_ruling(

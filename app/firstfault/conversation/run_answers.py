@@ -25,7 +25,7 @@ from firstfault.incidents.restart import (
 from firstfault.incidents.verdicts import say_related
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.postmortem.attempts import count_meetings
-from firstfault.postmortem.lost_work import Onset
+from firstfault.postmortem.lost_work import LoggedStep, Onset
 from firstfault_tools.checkpoint.saves import SaveEvent, SaveState
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
@@ -90,7 +90,7 @@ def tell_checkpoint(t: Telling) -> str:
     best, spoiled, torn = record.resume_from, record.spoiled, record.checkpoints.unusable()
     if t.diagnosis.verdict is Verdict.HEALTHY and _ASKS_BACK.search(t.asked.text):
         newest = f" The newest whole checkpoint is {best.name}, {at_event(t, best)}." if best is not None else ""  # fmt: skip
-        return f"No: nothing is wrong in what was read, so there is nothing to go back from. {t.cause} {t.main}.{newest}"
+        return f"Nothing that was read shows a fault, and none has to be left for another; if the numbers are wrong, take one from before that.{newest} {t.cause} {t.main}."
     if named is not None and (said := _about_step(t, named, best)):
         return said
     if best is None:
@@ -315,7 +315,28 @@ def tell_lost_steps(t: Telling) -> str:
         return f"All up to step {last.step} ({end}), unless the folder holds a checkpoint: no line that was read tells of one."  # fmt: skip
     steps, since = max(0, last.step - best.step), f"{best.name} ({at_event(t, best)})"
     until = "the last one logged (what was trained after the numbers went wrong is lost too)" if spoiled else "the last one logged before the fault"  # fmt: skip
-    return f"About {steps:,} steps: from the checkpoint of {since} to step {last.step}, {until} ({end})."
+    return f"About {steps:,} steps: from the checkpoint of {since} to step {last.step}, {until} ({end}).{_until_fault(t, last, best)}"
+
+
+def _until_fault(t: Telling, last: LoggedStep, best: SaveEvent) -> str:
+    """Steps that were trained behind the last one logged, by the usual pace, and the minutes of work in all."""
+    fault, steps = t.record.stopped_at, t.record.steps
+    told = [s for s in steps if s.time is not None and s.step <= last.step][-PACE_OF:]
+    if fault is None or last.time is None or len(told) < 2 or fault <= last.time:
+        return ""
+    span, count = (told[-1].time or 0.0) - (told[0].time or 0.0), told[-1].step - told[0].step
+    more = int((fault - last.time) * count / span) if span > 0 and count > 0 else 0
+    began = next((s.time for s in steps if s.step == best.step and s.time is not None), best.time)
+    work = f" In time that is {(fault - began) / 60:.0f} min of work, {clock(began)} to {clock(fault)} UTC." if began is not None and fault > began else ""  # fmt: skip
+    return (
+        f" At its pace it had trained about {more:,} more by {clock(fault)} UTC."
+        if more >= 1
+        else ""
+    ) + work
+
+
+PACE_OF = 6
+"""Step lines before the fault by which the pace is told."""
 
 
 def tell_resumed(t: Telling) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
+from firstfault.conversation.spoken_of import quote_lines, same_words, tell_nearest
 from firstfault.conversation.topics import topics_in
 from firstfault.conversation.words import TABLE, plain_words
 from firstfault.knowledge_base.tokens import tokenize
@@ -92,6 +92,8 @@ def tell_absent(f: Facts) -> str:
     """That the log does not hold what is asked for, where it would stand, and what the log does show."""
     where = next(((what, place) for say, what, place in _absent() if say.search(f.text)), None)
     shows = f"What it does show: {f.cause}{f.where if f.diagnosis.place and f.diagnosis.place not in f.cause else ''} {f.main}."
+    if where is None and (near := tell_nearest(f)):
+        return f"{near}\n\n{shows}"
     if where is None:
         return f"The log does not show that: none of the {len(f.evidence.lines):,} lines read answers it. {shows}"
     return f"The log does not show that: no line that was read gives {where[0]}. It would stand in {where[1]}. {shows}"
@@ -164,7 +166,7 @@ COVERED = 0.6
 def tell_lines(f: Facts) -> str:
     """Lines that hold nearly all that a question about the run speaks of; '' where none does."""
     words = set(tokenize(f.text)) - plain_words() - _AMOUNTS
-    groups = [frozenset({w}) | _same().get(w, frozenset()) for w in sorted(words)]
+    groups = [frozenset({w}) | same_words().get(w, frozenset()) for w in sorted(words)]
     lines = f.evidence.lines
     held = [(x, frozenset(tokenize(x.text))) for x in lines]
     counts = [sum(bool(g & own) for _, own in held) for g in groups]
@@ -184,13 +186,6 @@ RARE = 20.0
 """How quickly a word loses weight with the share of lines that hold it."""
 
 
-@cache
-def _same() -> dict[str, frozenset[str]]:
-    rows = read_yaml(TABLE.with_name("records.yaml").read_text(encoding="utf-8"))["same"]
-    groups = [frozenset(t for w in row.split() for t in tokenize(w)) for row in rows]
-    return {w: g for g in groups for w in g}
-
-
 def find_other_victims(f: Facts) -> list[Line]:
     """Lines by which something that is not of this job was struck too: other pods, other jobs."""
     own: dict[str, int] = {}
@@ -203,11 +198,3 @@ def find_other_victims(f: Facts) -> list[Line]:
             rows.append((stem, line))
     most = max(own, key=lambda s: own[s], default="")
     return [line for stem, line in rows if stem != most and _STRUCK.search(line.text)]
-
-
-def quote_lines(f: Facts, lines: Sequence[Line]) -> str:
-    """Lines with their places, to be read."""
-    return "\n".join(
-        f"- {f.at(x)}\n  ```text\n  {x.text.strip()[:400].replace('```', '` ` `')}\n  ```"
-        for x in lines
-    )

@@ -35,7 +35,7 @@ _PART = expression(
 )
 _DONE = expression(
     r"(?i)\b(?:saved|wrote|written|uploaded)\b|\b(?:saving|upload(?:ing)?|save|writing)\b.{0,80}\b(?:complete[d]?|finished|done)\b|"
-    r"\bfinished (?:saving|writing|uploading)\b|\bcheckpoint\b.{0,60}\bis (?:now )?ready(?: now)?\b|"
+    r"\bfinished (?:saving|writing|uploading|(?:the )?(?:async(?:hronous)? )?(?:upload|save|write))\b|\bcheckpoint\b.{0,60}\bis (?:now )?ready(?: now)?\b|"
     r"\b(?:checkpoint|ckpt)\b[^:;]{0,40}(?<!not )(?<!never )\bcomplete[d]?\b"
 )
 _RECALLED = expression(
