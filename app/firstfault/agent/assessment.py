@@ -44,19 +44,31 @@ _ONE_ID = expression(r"F\d{1,4}:\d{1,9}(?:-\d{1,9})?|T[0-9a-f]{5}")
 _SPAN = expression(r"^(F\d{1,4}):(\d{1,9})-(?:F\d{1,4}:)?(\d{1,9})$")
 MOST_OF_A_SPAN = 8
 MOST_UNPROVEN, MOST_TERMS = 4, 10
-"""Numbers that a paragraph without an incident may state beyond what is found or worked out, and names that no page holds."""
+"""Numbers that a paragraph without an incident may state beyond what is found or worked out, and names that no page holds
+or numbers that its calculations assume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Why a paragraph is shown though not all of it holds: numbers, names and commands that no page or line has.
+
+    is_careful: it changes something, or waits longer, which is no first step on a run that fails.
+    """
+
+    unproven: tuple[str, ...]
+    is_careful: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A paragraph that holds. `said`: its lines say it in their own words; else it is reasoning.
 
-    unproven: numbers of it that were neither found nor worked out, which is said beside it.
+    remark: what is said beside it.
     """
 
     claim: Claim
     said: bool
-    unproven: tuple[str, ...] = ()
+    remark: Remark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,32 +145,35 @@ class _Sieve:
         if not self.earned:
             # who has not passed may repeat what lines say, and no more
             faults = (*faults, *beyond)
-        unproven = self._unproven(faults)
+        remark = self._remark(faults)
         if faults and self.grounded:
-            # a name that no page holds is the model's knowledge: asked once more it would only leave it out
-            again = number == 0 and not (unproven and all(f.term for f in faults))
-            left = LeftOut(f"answer[{number}]", tuple(faults), again, bool(unproven))
+            # what is the model's knowledge it would only leave out, asked once more; a bare number it may work out
+            again = number == 0 and (
+                remark is None or any(f.bare and not f.is_used for f in faults)
+            )
+            left = LeftOut(f"answer[{number}]", tuple(faults), again, remark is not None)
             self.left_out.append(left)
-        if not self.passes(() if unproven else faults):
+        if not self.passes(() if remark is not None else faults):
             return None
         self._go_on_from(claim)
-        return Block(claim, not beyond, unproven)
+        return Block(claim, not beyond, remark)
 
-    def _unproven(self, faults: Sequence[Objected]) -> tuple[str, ...]:
-        """Numbers and names with which a paragraph may be shown all the same, and a remark; none where it may not.
+    def _remark(self, faults: Sequence[Objected]) -> Remark | None:
+        """What is said beside a paragraph that is shown all the same; None where all holds, or it may not be shown.
 
-        Only where no incident was given: there they are the model's knowledge or assumption and marked so,
-        while beside a log they would be read as measured or printed. A calculation that comes out otherwise, a
-        place, a quoted sentence, a harmful command always fall.
+        Only where no incident was given: there a name, a command or an assumed number is the model's knowledge
+        and marked so, while beside a log it would be read as measured or printed; and who asks how something is
+        changed is told, with care. A calculation that comes out otherwise, a place, a quoted sentence, what
+        destroys always fall.
         """
-        general = self.earned and self.context.question.diagnosis is None
-        numbers = sum(f.bare for f in faults)
-        terms = sum(f.term for f in faults)
-        if not general or numbers + terms < len(faults):
-            return ()
-        if numbers > MOST_UNPROVEN or terms > MOST_TERMS:
-            return ()
-        return tuple(f.part for f in faults)
+        if not faults or not self.earned or self.context.question.diagnosis is not None:
+            return None
+        numbers = sum(f.bare and not f.is_used for f in faults)
+        known = sum(f.is_term or f.is_used for f in faults)
+        careful = sum(f.is_careful for f in faults)
+        if numbers + known + careful < len(faults) or numbers > MOST_UNPROVEN or known > MOST_TERMS:
+            return None
+        return Remark(tuple(f.part for f in faults if not f.is_careful), careful > 0)
 
     def _go_on_from(self, claim: Claim) -> None:
         """What one paragraph works out, the next may use."""

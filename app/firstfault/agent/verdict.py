@@ -291,6 +291,9 @@ def _next(leader: Explanation, diagnosis: Diagnosis) -> tuple[NextArtefact, ...]
 
 REASONED = "*Reasoned from the cited lines, not word for word in them.*"
 UNPROVEN = "Neither found in what was read, on a page nor recomputed; check before use"
+CAREFUL = (
+    "It changes something: no first step on a run that fails, and only where nothing else runs"
+)
 OWN_KNOWLEDGE = "*The model's own knowledge, on no page of the knowledge base.*"
 
 
@@ -355,8 +358,12 @@ def _say_idea(explanation: Explanation, book: Numbers) -> str:
 
 def say_block(block: Block, book: Numbers) -> str:
     """One paragraph with its marks, and a remark on what could not be proven of it."""
-    told = _say_claim(block.claim, book)
-    return f"{told} *{UNPROVEN}: {', '.join(block.unproven)}.*" if block.unproven else told
+    told = [_say_claim(block.claim, book)]
+    if block.remark is not None and block.remark.unproven:
+        told.append(f"*{UNPROVEN}: {', '.join(block.remark.unproven)}.*")
+    if block.remark is not None and block.remark.is_careful:
+        told.append(f"*{CAREFUL}.*")
+    return " ".join(told)
 
 
 def _say_claim(claim: Claim, book: Numbers) -> str:

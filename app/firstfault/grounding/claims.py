@@ -18,7 +18,7 @@ from firstfault.grounding import words
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.grounding.arithmetic import SCALES, follows
 from firstfault.grounding.derived import Derived, derive
-from firstfault.grounding.effects import tells_to_change
+from firstfault.grounding.effects import tells_to_change, tells_to_destroy
 from firstfault.grounding.forms import (
     clock_stands,
     counted,
@@ -95,6 +95,10 @@ _RANK_NAMES = "task|worker|process|proc|replica|trainer|actor|index|pod"
 """How launchers without ranks name them (JAX, Ray, TensorFlow, Kubernetes)."""
 
 
+CHANGES, RAISES, DESTROYS = "changes_state", "raises_timeout", "destroys"
+"""Advice that is objected to: it changes something, it waits longer, it cannot be undone."""
+
+
 class Fault(StrEnum):
     """What is wrong with a claim."""
 
@@ -129,13 +133,28 @@ class Objected:
     bare: bool = False
     """A number without a noun that was neither found nor worked out."""
 
+    is_code: bool = False
+    """It stands between backticks: a command, a setting, a piece of code."""
+
+    is_used: bool = False
+    """A calculation that comes out right is made of it: an assumption."""
+
     @property
-    def term(self) -> bool:
+    def is_term(self) -> bool:
         """A name of a setting, a flag or a thing that neither evidence nor knowledge holds, and no quoted sentence."""
-        if self.part.startswith("<") or re.search(r"\d{2,}$", self.part):
-            return False  # a hidden name that was made up, a host, a version
+        if self.part.startswith("<"):
+            return False  # a hidden name that was made up
+        if self.fault is Fault.QUOTE and self.is_code:
+            return True
+        if re.search(r"\d{2,}$", self.part):
+            return False  # a host, a version
         quoted = self.fault is Fault.QUOTE and not re.search(r"\s", self.part)
         return quoted or self.fault in (Fault.NAME, Fault.VARIABLE, Fault.FLAG)
+
+    @property
+    def is_careful(self) -> bool:
+        """Right where somebody asks how it is done, and no first step against a failure."""
+        return self.fault is Fault.ADVICE and self.part in (CHANGES, RAISES)
 
 
 def check_claim(claim: Claim, ground: Ground) -> tuple[Objected, ...]:
@@ -162,7 +181,8 @@ def check_words(text: str, ground: Ground, cited: Sequence[Item] = ()) -> tuple[
     shown = _as_shown(whole) if quotes else ""
     strange = [q for q in quotes if not _is_real(q, shown, ground)]
     sums = {q for q in strange if is_calculation(q)}
-    out = [Objected(Fault.QUOTE, q[:80]) for q in strange if q not in sums]
+    codes = words.code_spans(text)
+    out = [Objected(Fault.QUOTE, q[:80], is_code=q in codes) for q in strange if q not in sums]
     # what stands between quotation marks is checked as a whole, wherever it was cut; a calculation is done again
     own = words.without_quotes(text, frozenset(sums))
     out += _check_numbers(own, ground, cited)
@@ -275,7 +295,7 @@ def _check_numbers(text: str, ground: Ground, cited: Sequence[Item]) -> list[Obj
     fine = {float(v) for _, v in placed | listed}
     found = _derive(text, ground, cited)
     out += [
-        Objected(Fault.NUMBER, stated, bare=True)
+        Objected(Fault.NUMBER, stated, bare=True, is_used=stated.lstrip("-") in found.used)
         for stated in _bare_numbers(text, ground)
         if float(stated) not in fine
         and stated.lstrip("-") not in found.numbers
@@ -303,6 +323,8 @@ def _is_placed(
         return True
     if noun in _COUNTED and (value in known or follows(str(value), given)):
         return True
+    if ground.general and _pair_stands(noun, value, ground.lore):
+        return True  # an example, as the pages have them
     return value == 0 and 0.0 in known and noun in ground.everything.lower()
 
 
@@ -321,11 +343,14 @@ def results_of(claim: Claim, ground: Ground) -> frozenset[float]:
 
 
 def _derive(text: str, ground: Ground, cited: Sequence[Item]) -> Derived:
-    """What follows in a text from calculations, times and durations that it writes out."""
+    """What follows in a text from calculations, times and durations that it writes out.
+
+    Without an incident what goes into a calculation may be assumed, so only what comes out is checked.
+    """
     asked = [i for i in ground.items.values() if i.kind is ItemKind.USER]
     found = derive(
         text,
-        cache(lambda written, _value: _number_holds(written, ground, cited)),
+        cache(lambda written, _value: ground.general or _number_holds(written, ground, cited)),
         lambda clock: _time_holds(clock, ground),
         [i.text for i in asked],
         [i.text for i in cited],
@@ -469,7 +494,7 @@ def _check_advice(text: str, ground: Ground) -> list[Objected]:
         return []  # a line read aloud, checked word for word, advises nothing
     out = [Objected(Fault.ADVICE, o.rule) for o in objections(text, text, ground.variables)]
     if raises_timeout(text):
-        out.append(Objected(Fault.ADVICE, "raises_timeout"))
+        out.append(Objected(Fault.ADVICE, RAISES))
     if tells_to_change(text):
-        out.append(Objected(Fault.ADVICE, "changes_state"))
+        out.append(Objected(Fault.ADVICE, DESTROYS if tells_to_destroy(text) else CHANGES))
     return out

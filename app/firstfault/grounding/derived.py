@@ -7,6 +7,7 @@ of its kind (min, h) or rounded. A time of day may be worked out, too, and what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
@@ -36,6 +37,8 @@ _CONSTANTS = frozenset({*_RESULTS, 365.0, 604_800.0})
 """What turns one unit into another. It may stand in a calculation without evidence, beside what has it."""
 MOST_ROUNDS = 8
 """Of a fixpoint: calculations that stand on each other in one paragraph."""
+LEAST_WHOLES = 2
+"""Below, one more is no rounding."""
 _TIME = "time"
 _SECOND = Unit(_TIME, 1.0)
 _COMPOUND = expression(
@@ -55,9 +58,13 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """numbers: those that came out, as they are written, times of day too. wrong: what is said to come out and does not."""
+    """numbers: those that came out, as they are written, times of day too. wrong: what is said to come out and does not.
+
+    used: numbers that calculations which were done again are made of.
+    """
 
     numbers: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
     wrong: tuple[str, ...] = ()
 
 
@@ -87,7 +94,8 @@ def derive(
     for _ in range(MOST_ROUNDS):
         if not work.round():
             break
-    return Derived(frozenset(work.told), tuple(dict.fromkeys(work.find_wrong())))
+    used = frozenset(t.written for side in work.done for t in side.numbers)
+    return Derived(frozenset(work.told), used, tuple(dict.fromkeys(work.find_wrong())))
 
 
 def _durations(text: str) -> Iterator[tuple[float, tuple[str, str]]]:
@@ -267,4 +275,13 @@ def _says(number: Token, known: Quantity, in_a_sum: bool) -> bool:
         own = factors(known.unit.family) | units
     elif known.unit is None or known.unit.family != family:
         own = units = frozenset({1.0})
-    return any(abs(said - value * unit / one) <= allowed for unit in units for one in own)
+    return any(
+        abs(said - value * unit / one) <= allowed or _rounds_up(said, value * unit / one)
+        for unit in units
+        for one in own
+    )
+
+
+def _rounds_up(said: float, value: float) -> bool:
+    """So many whole ones are needed: 143,052 steps of 143,051.15."""
+    return value > LEAST_WHOLES and said == math.ceil(value)

@@ -115,18 +115,33 @@ _ASKS_VERSION = expression(
 )
 _NEVER_LOOKING = frozenset(("bash", "sh", "python", "python3", "ssh", "xargs", "srun", "awk", "env", "nc", "do", "done", "for"))  # fmt: skip
 _SUBSHELL = expression(r"\$\(|`|<\(|>|\n")
+_RUN = r"(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?"
+_DESTROYING_WORDS = expression(
+    _RUN + r"(?:rm|mv|dd|mkfs\S*|shred|truncate|kill|pkill|killall|curl|wget)\s+[-~/\w.$]"
+    r"|\brm -[rf]|\bfind\b[^\n]{0,80}-(?:delete|exec)|\bshutil\.rmtree|\bos\.(?:remove|unlink|system|kill)"
+    r"|\bgit (?:reset|clean|push|checkout)\b"
+)
 _CHANGING_WORDS = expression(
-    r"(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?(?:rm|mv|dd|mkfs\S*|shred|truncate|kill|pkill|killall|modprobe|rmmod|chmod|chown|umount|curl|wget)\s+[-~/\w.$]"
-    r"|(?:^|[;&|(]\s*|\b(?:run|do|then|and|sudo|try|with)\s+|`)(?:sudo\s+)?(?:reboot|shutdown|poweroff)(?:\s+(?:-|now\b|\+\d|the\b|it\b|this\b)|\s*[.;,]|\s*$)"
+    _RUN + r"(?:modprobe|rmmod|chmod|chown|umount)\s+[-~/\w.$]"
+    "|"
+    + _RUN
+    + r"(?:reboot|shutdown|poweroff)(?:\s+(?:-|now\b|\+\d|the\b|it\b|this\b)|\s*[.;,]|\s*$)"
     r"|\bsystemctl (?:re)?(?:start|stop|load|enable|disable)\b|\bservice \w+ restart|nvidia-smi\b[^;|&\n]{0,60}(?:\s-r\b|--gpu-reset|\s-pm\b|\s-lgc\b|\s-pl\b)"
     r"|\bsysctl -w\b|\bmount -o\b|\bscontrol (?:update|requeue|reboot)|\bscancel\b|\bkubectl (?:delete|drain|cordon|apply|scale|patch|edit)"
     r"|\bdocker (?:run|rm|restart|kill|system)\s+[-\w./]"
-    r"|\b(?:pip3?|uv|apt|apt-get|yum|dnf|conda)\s+(?:pip\s+)?(?:install|upgrade|remove|uninstall)|\bgit (?:reset|clean|push|checkout)\b"
-    r"|\brm -[rf]|\bfind\b[^\n]{0,80}-(?:delete|exec)|\bshutil\.rmtree|\bos\.(?:remove|unlink|system|kill)"
+    r"|\b(?:pip3?|uv|apt|apt-get|yum|dnf|conda)\s+(?:pip\s+)?(?:install|upgrade|remove|uninstall)"
+)
+_THINGS = (
+    r"(?:(?:the|all|this|that|your|its|every|any|old|whole|of|latest|last|broken|\w+'s)\s+){0,3}(?:\w+\s+)?"
+    r"(?:checkpoints?|folders?|director\w+|data(?:sets?)?|volumes?|disks?|nodes?|gpus?|hosts?|machines?|drivers?|databases?|cluster|home|everything)\b"
 )
 _DESTROYS = expression(
-    r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)(?:delete|wipe|erase|format|reformat|reboot|power-?cycle|overwrite|truncate|remove|kill|reset|purge)\s+"
-    r"(?:(?:the|all|this|that|your|its|every|any|old|whole|of|latest|last|broken|\w+'s)\s+){0,3}(?:\w+\s+)?(?:checkpoints?|folders?|director\w+|data(?:sets?)?|volumes?|disks?|nodes?|gpus?|hosts?|machines?|drivers?|databases?|cluster|home|everything)\b"
+    r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)(?:delete|wipe|erase|format|reformat|overwrite|truncate|remove|kill|purge)\s+"
+    + _THINGS
+)
+_CHANGES_THINGS = expression(
+    r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)(?:reboot|power-?cycle|reset)\s+"
+    + _THINGS
 )
 
 
@@ -150,7 +165,13 @@ def may_propose(command: str) -> bool:
 
 def tells_to_change(text: str) -> bool:
     """A sentence that tells to change or destroy something on the machines."""
-    return _CHANGING_WORDS.search(text) is not None or _DESTROYS.search(text) is not None
+    told = _CHANGING_WORDS.search(text) or _CHANGES_THINGS.search(text)
+    return told is not None or tells_to_destroy(text)
+
+
+def tells_to_destroy(text: str) -> bool:
+    """A sentence that tells to do what cannot be undone, or to run what comes from elsewhere."""
+    return _DESTROYING_WORDS.search(text) is not None or _DESTROYS.search(text) is not None
 
 
 def _unquote(command: str) -> str:

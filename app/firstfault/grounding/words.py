@@ -108,6 +108,11 @@ def quotes(text: str) -> list[str]:
     return [next(g for g in match if g) for match in _QUOTED.findall(text)]
 
 
+def code_spans(text: str) -> frozenset[str]:
+    """What stands between backticks."""
+    return frozenset(match[0] for match in _QUOTED.findall(text) if match[0])
+
+
 def without_quotes(text: str, but: frozenset[str] = frozenset()) -> str:
     """`text` without what stands between quotation marks or backticks; `but` what is to stay."""
     if not but:

