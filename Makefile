@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 run: setup
 	$(BIN)/firstfault chat
 
-# Two processes; what shares a page, a database or the diagnoses of all cases stays in one of them.
-TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Two processes; what shares a page, a database or the diagnoses of all cases stays in one of them. tests/conftest.py
+# says what begins first.
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 test: setup
 	$(TESTS) -m "not slow"

@@ -65,13 +65,40 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
+_TOGETHER = ("browser", "postgres", "model")
+_LONGEST_FIRST = ("cases", *_TOGETHER)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, those that share a page, a database or a model stay together."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, those that share a page, a database or a model stay together.
+
+    What takes longest begins first, so that no process is left alone with it at the end.
+    """
     for item in items:
-        for name in ("browser", "postgres", "model"):
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
+        shared = next((name for name in _TOGETHER if item.get_closest_marker(name)), None)
+        if shared is not None:
+            item.add_marker(pytest.mark.xdist_group(shared))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_tell_turn)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A pytest-xdist that puts no group together says nothing: each process then makes everything itself."""
+    if getattr(session.config.option, "loadgroup", False):
+        alone = [
+            i.nodeid
+            for i in session.items
+            if i.get_closest_marker("xdist_group") and "@" not in i.nodeid
+        ]
+        assert not alone, f"the groups of {len(alone)} tests are ignored, of {alone[0]} for one"
+
+
+def _tell_turn(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return _LONGEST_FIRST.index(group.args[0])
+    return len(_LONGEST_FIRST) + (item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(hookwrapper=True)
