@@ -8,7 +8,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import yaml
+from firstfault_tools.knowledge.pack import read_yaml
 
 ROOT = Path(__file__).parent.parent
 ITEMS, BAR = 156, 145
@@ -34,7 +34,7 @@ def functions(file: str) -> frozenset[str]:
 def tried() -> frozenset[str]:
     """Ids of the rows of tests/seeds/items."""
     files = sorted((ROOT / "tests" / "seeds" / "items").glob("*.yaml"))
-    return frozenset(r["id"] for f in files for r in yaml.safe_load(f.read_text(encoding="utf-8")))
+    return frozenset(r["id"] for f in files for r in read_yaml(f.read_text(encoding="utf-8")))
 
 
 def test_every_item_stands_there_in_a_known_state() -> None:

@@ -8,6 +8,7 @@ import pytest
 from evals.baseline import Accepted, Change, compare, load_baseline, measure, write_baseline
 from evals.cases import load_cases
 from evals.diagnosed import Diagnoses
+from tests.rows import each_row
 
 LINE: Accepted = {
     "case": "a", "verdict": "fault", "category": "oom", "rank": 3, "host": None, "gpu": None,
@@ -25,7 +26,7 @@ def test_every_case_answers_as_accepted(diagnoses: Diagnoses) -> None:
     assert not changes, f"`make accept` takes what is right so:\n{told}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("now", "judgement"),
     [
         ({"right": ["category", "rank", "cause"]}, "better"),

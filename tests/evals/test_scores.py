@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from evals.answer import of_diagnosis
 from evals.cases import Case, Expectation, Split
 from evals.rules import count_support, name_source, write_table
 from evals.scorers.table import HEAD, Row, write_line
 from evals.scorers.triple import Score, score_triple
+from tests.rows import each_row
 
 DIAGNOSIS: dict[str, Any] = {
     "verdict": "fault", "category": "oom", "root_cause": "Rank 3 ran out of GPU memory: «batch 64»",
@@ -29,7 +29,7 @@ def score(case: Case, **more: Any) -> Score:
     return score_triple(case, of_diagnosis({**DIAGNOSIS, **more}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "said", "anywhere"),
     [
         ("out of GPU memory", True, True),
@@ -51,7 +51,7 @@ def test_a_right_cause_needs_the_right_category() -> None:
     assert not score(make_case("data", must_mention=("memory",))).anywhere
 
 
-@pytest.mark.parametrize("verdict", ["fault", "warning", "healthy", "unknown"])
+@each_row("verdict", ["fault", "warning", "healthy", "unknown"])
 def test_healthy_and_undecided_are_counted_by_the_verdict(verdict: str) -> None:
     category = "oom" if verdict in ("fault", "warning") else None
     healthy = score(make_case(None, "ok"), verdict=verdict, category=category)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.rows import each_row
 import ast
 import re
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def test_signatures_by_role() -> None:
     assert known.with_role(FindingRole.STANDS) == frozenset()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "role", "held"),
     [
         ("kubernetes.node_not_ready", FindingRole.NODE_LOST, True),

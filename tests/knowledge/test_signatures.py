@@ -6,6 +6,7 @@ must not, by google-re2 (what the scanner uses) and by Python's `re` (what reads
 
 from __future__ import annotations
 
+from tests.rows import each_row
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,7 +180,7 @@ def _break_template(row: Row) -> Problems:
             yield f"{sorted(missing)} may be missing: put it in [ ]"
 
 
-@pytest.mark.parametrize("search", [_search_re2, _search_re], ids=["re2", "re"])
+@each_row("search", [_search_re2, _search_re], ids=["re2", "re"])
 def test_samples(search: Search) -> None:
     def check(row: Row) -> Problems:
         for sample in row["samples"]["match"]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.seeds.run_logs import write_log
 
 from firstfault.conversation.answerer import Question
@@ -15,12 +14,13 @@ from firstfault.conversation.rules import RuleAnswerer
 from firstfault.incidents.events import AnswerPart
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.workspace import Workspace
+from firstfault_tools.knowledge.pack import read_yaml
 
 FOLDER = Path(__file__).parent / "items"
 ROWS = [
     pytest.param(row, id=row["id"])
     for file in sorted(FOLDER.glob("*.yaml"))
-    for row in yaml.safe_load(file.read_text(encoding="utf-8"))
+    for row in read_yaml(file.read_text(encoding="utf-8"))
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.facts import Fact, Json, known
 from firstfault_tools.findings import Finding, Level
@@ -16,7 +17,7 @@ def finding(value: Json) -> Finding:
     return Finding("a.b", "t", Level.CONTEXT, facts=known(ranks=value))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text", "whole", "number", "wholes", "flag"),
     [
         (None, "", None, None, (), False),

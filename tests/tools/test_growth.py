@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 from evals.pumping import pumped, pumps
+from tests.rows import each_row
 
 import firstfault
 import firstfault_tools
@@ -197,7 +198,7 @@ class _Watched:
         return look
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "given"),
     [
         ("search", ()),

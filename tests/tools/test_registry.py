@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.registry import (
     Artefact,
@@ -69,14 +69,14 @@ def test_a_reader_is_imported_where_it_would_know_the_artefact() -> None:
     assert not missed
 
 
-@pytest.mark.parametrize("name", GATED)
+@each_row("name", GATED)
 def test_gate_is_that_of_the_module(name: str) -> None:
     module = importlib.import_module(GATED[name].module)
     assert GATED[name].gate == module.GATE
     assert all(isinstance(word, str) and word for word in module.GATE)
 
 
-@pytest.mark.parametrize("name", GATED)
+@each_row("name", GATED)
 def test_module_finds_nothing_without_its_words(name: str) -> None:
     """On real lines of all cases, with those that hold a word of the gate left out."""
     module = importlib.import_module(GATED[name].module)
@@ -98,7 +98,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "imported"),
     [("all is well", False), ("Last error: socket closed by the remote peer", True)],
 )

@@ -8,6 +8,7 @@ import pytest
 from evals.fakes.liars import ADVERSARIES, DESTRUCTIVE
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply
 from tests.app.agent.conftest import MakeQuestion
+from tests.rows import each_row
 
 from firstfault.agent.endpoint import Endpoint, Limits
 from firstfault.agent.enrich import enrich
@@ -51,7 +52,7 @@ def test_surfaces_differ_and_expectations_follow() -> None:
         assert varied.rank in (incident.swap or ())
 
 
-@pytest.mark.parametrize("name", ADVERSARIES)
+@each_row("name", ADVERSARIES)
 def test_who_lies_fails(name: str, workspace: Workspace) -> None:
     grades = list(
         sit(

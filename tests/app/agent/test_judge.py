@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.agent.judge import INTERRUPTIONS, Explanation, Sound, rule_on
 from firstfault.investigation.diagnosis import LedBy
@@ -77,7 +77,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ours", "theirs", "earned", "led_by", "disputed", "confidence"), ROWS)
+@each_row(("ours", "theirs", "earned", "led_by", "disputed", "confidence"), ROWS)
 def test_rules_of_the_judge(
     ours: Explanation,
     theirs: Explanation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.agent.probe_offer import ProbingRules
 from firstfault.agent.reply import ProbeComponent
@@ -70,7 +71,7 @@ def test_it_is_rejected_with_a_reason(rules: ProbingRules, ran: list[str], works
     assert ran == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "request_"),
     [
         (ASK, ("memory", True)),

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import pytest
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.app.agent.conftest import MakeQuestion
+from tests.rows import each_row
 
 from firstfault.agent.endpoint import Hidden
 from firstfault.agent.enrich import enrich, preview
@@ -32,7 +32,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "name"), HIDDEN)
+@each_row(("text", "name"), HIDDEN)
 def test_names_are_replaced_and_come_back(text: str, name: str) -> None:
     veil = Veil(EVERYTHING)
     sent = veil.hide(text)
@@ -40,7 +40,7 @@ def test_names_are_replaced_and_come_back(text: str, name: str) -> None:
     assert veil.restore(sent) == text
 
 
-@pytest.mark.parametrize("text", KEPT)
+@each_row("text", KEPT)
 def test_words_of_the_trade_stay(text: str) -> None:
     assert Veil(EVERYTHING).hide(text) == text
 

@@ -2,6 +2,7 @@
 
 import pytest
 from pydantic import ValidationError
+from tests.rows import each_row
 
 from firstfault.agent.reply import MOST_IDS, Account, Paragraph, Reply
 
@@ -15,7 +16,7 @@ def test_null_is_a_field_left_out() -> None:
     assert reply.doubts == []
 
 
-@pytest.mark.parametrize("field", ["answer", "explanations"])
+@each_row("field", ["answer", "explanations"])
 def test_what_must_be_there_may_not_be_null(field: str) -> None:
     given = {"answer": [], "explanations": [], field: None}
     with pytest.raises(ValidationError, match=field):

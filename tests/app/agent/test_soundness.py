@@ -10,6 +10,7 @@ import pytest
 from evals.cases import find_case, load_case
 from evals.fakes.liars import healthy_by_the_rules
 from evals.fakes.scripted_model import ScriptedModel, in_order, reply
+from tests.rows import each_row
 
 from firstfault.agent.context import open_context
 from firstfault.agent.endpoint import Endpoint
@@ -93,7 +94,7 @@ def test_it_may_not(
 BROKEN = ("a1-02", "a1-69", "abstain-cuda-unknown-error-in-step", "b11-mem-10-resume-replays-tail", "b2-abstain-ray-actor-died-unexpectedly", "lab-oom_one_rank")  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@each_row("case", BROKEN)
 def test_who_knows_the_rules_and_lies_calls_no_broken_run_well(
     case: str, workspace: Workspace
 ) -> None:
@@ -136,7 +137,7 @@ SEATS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "host", "gpu", "rank"), SEATS)
+@each_row(("case", "host", "gpu", "rank"), SEATS)
 def test_the_placement_says_which_rank_sits_on_a_named_host_and_gpu(
     case: str, host: str, gpu: str, rank: int | None, workspace: Workspace
 ) -> None:

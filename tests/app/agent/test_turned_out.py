@@ -14,6 +14,7 @@ from evals.fakes.fake_endpoint import serve_fake
 from evals.fakes.scripted_model import ScriptedModel, call, in_order, reply
 from langchain_core.messages import AIMessage
 from tests.app.agent.conftest import MakeQuestion
+from tests.rows import each_row
 
 from firstfault.agent import answerer as answering
 from firstfault.agent.answerer import AgentAnswerer, walk_of, write_message
@@ -102,7 +103,7 @@ def turn(settings: Settings, question: Any, *messages: AIMessage) -> Sequence[An
         store.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "mount | grep /data", "env | grep NCCL", "dmesg | tail", "nvidia-smi | head", "compute_90", "gcc -gencode arch=compute_90",
@@ -116,7 +117,7 @@ def test_the_veil_takes_no_word_for_a_host(text: str) -> None:
     assert veil.hide("waiting for mount, env and dmesg") == "waiting for mount, env and dmesg"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "says", "not_said"),
     [
         ({"message": "Unsupported value: 'temperature' does not support 0.0", "param": "temperature"}, "temperature", "too long"),

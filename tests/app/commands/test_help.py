@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner
+from tests.rows import each_row
 
 from firstfault.cli import GROUPS, MAX_SUMMARY, root, summarise
 from firstfault.commands.diagnose import COMMAND as DIAGNOSE
 from firstfault.errors import InputUnreadable
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("diagonse", "diagnose"), ("serach", "search"), ("memroy", "memory")])  # fmt: skip
+@each_row(("typed", "meant"), [("diagonse", "diagnose"), ("serach", "search"), ("memroy", "memory")])  # fmt: skip
 def test_a_misspelt_command_is_guessed(typed: str, meant: str) -> None:
     done = CliRunner().invoke(root, [typed])
     assert done.exit_code == 2

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from tests.rows import each_row
 
 from firstfault.commands.checkpoint import COMMAND as CHECKPOINT
 from firstfault.commands.memory import COMMAND as MEMORY
@@ -87,7 +88,7 @@ def test_files_then_flags(tmp_path):
     assert answer["source"] == "config.json, parameters"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error"),
     [
         ([*LLAMA, "--tensor", "3", "--world", "3"], UsageError),
@@ -141,7 +142,7 @@ def test_checkpoint_errors():
     assert isinstance(run(CHECKPOINT, "folder", "-", stdin="").exception, InputUnreadable)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [([*LLAMA, "--sequence", "0"], "--sequence: must be at least 1"), ([], "--model llama-3-8b")],
 )
@@ -151,7 +152,7 @@ def test_no_default_takes_the_place_of_what_is_missing_or_impossible(arguments, 
     assert said in str(done.exception)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "count"),
     [("8B", 8e9), ("8e9", 8e9), ("1.5T", 1.5e12), ("8_030_261_248", 8030261248)],
 )
@@ -166,7 +167,7 @@ def test_a_checkpoint_with_a_problem_is_no_success(tmp_path):
     assert run(CHECKPOINT, "size", "--parameters", "8x").exit_code == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "fields"),
     [
         (["--model", "qwen3-8b", "--world", "8", "--sharding", "fsdp"],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.rows import each_row
 
 from firstfault.commands.search import COMMAND, lay_out
 
@@ -20,9 +21,7 @@ def test_best_page_first() -> None:
     assert json.loads(run.stdout)[0]["page"] == "cuda-out-of-memory"
 
 
-@pytest.mark.parametrize(
-    ("question", "unknown"), [("zxqv blorp wibble", True), ("zxqv checkpoint", False)]
-)
+@each_row(("question", "unknown"), [("zxqv blorp wibble", True), ("zxqv checkpoint", False)])
 def test_words_that_no_page_holds_are_said_to_be_unknown(question: str, unknown: bool) -> None:
     run = CliRunner().invoke(COMMAND, [question])
     assert ("No page holds any of these words" in run.stdout) is unknown
@@ -34,7 +33,7 @@ def test_nothing_found_is_said() -> None:
     assert run.stdout.strip() == "No page matches."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (["oom", "--category", "nope"], "'communication'"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.rows import each_row
 
 from firstfault.commands.triage import COMMAND
 from firstfault.errors import UsageError
@@ -134,7 +135,7 @@ def test_hosts_come_from_the_manager(site: Path, tmp_path: Path) -> None:
         assert "last     rank 1 on gpu1: step 41" in done.stdout
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [["--ssh", "a", "--slurm", "7"], ["--hosts", "a"], ["--ssh", ""], ["--ssh", "-oProxyCommand=x"],
      ["--slurm", "7;rm"], ["--only", "nosuch"], ["--limit", "0"], ["--kubectl", "p-0", "-n", "-x"]],

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from evals.cases import find_case
 from tests.conftest import ROOT
+from tests.rows import each_row
 from tests.seeds.run_logs import write_log
 
 from firstfault.commands import watch
@@ -145,7 +146,7 @@ def test_from_end_skips_what_was_there(tmp_path: Path) -> None:
 FIRST_FAULT = find_case("public-comm-27-per-rank-continue-skips-backward") / "log.txt"
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@each_row("stream", [True, False])
 def test_the_first_fault_is_told_with_the_verdict_and_what_to_do(stream: bool) -> None:
     text = FIRST_FAULT.read_text(encoding="utf-8")
     arguments = ["-"] if stream else [str(FIRST_FAULT), "--once"]

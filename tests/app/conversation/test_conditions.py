@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.conversation.asked import read_asked
 from firstfault.conversation.conditions import conditions_of
 from firstfault.conversation.rulings import find_ruling, rulings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "question", "holds"),
     [
         ("why does my loss plateau in pure bf16", "the loss has plateaued, why", False),

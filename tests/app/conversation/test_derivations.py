@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.conversation.amounts import read_amounts
 from firstfault.conversation.derivations import derive
@@ -21,7 +22,7 @@ READINGS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "wanted"), READINGS)
+@each_row(("text", "wanted"), READINGS)
 def test_each_number_has_its_quantity(text: str, wanted: dict[str, float]) -> None:
     assert {a.name: a.value for a in read_amounts(text).amounts} == pytest.approx(wanted)
 

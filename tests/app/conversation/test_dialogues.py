@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from evals.cases import find_case
 
 from firstfault.incidents.events import AnswerPart
 from firstfault.service import NamedPath, NewIncident, PastedText, Service
+from firstfault_tools.knowledge.pack import read_yaml
 
-TABLE = yaml.safe_load(Path(__file__).with_name("dialogues.yaml").read_text(encoding="utf-8"))
+TABLE = read_yaml(Path(__file__).with_name("dialogues.yaml").read_text(encoding="utf-8"))
 TEXTS: Mapping[str, str] = TABLE["texts"]
 DIALOGUES = {d["id"]: d for d in TABLE["dialogues"]}
 
@@ -25,7 +25,7 @@ def start(service: Service, dialogue: Mapping[str, Any]) -> str:
     if "paste" in dialogue:
         return service.start(NewIncident((PastedText(TEXTS[dialogue["paste"]], "a.log"),)))
     folder = find_case(dialogue["case"])
-    given = yaml.safe_load((folder / "case.yaml").read_text())["inputs"]
+    given = read_yaml((folder / "case.yaml").read_text())["inputs"]
     return service.start(NewIncident(tuple(NamedPath(folder / name) for name in given)))
 
 

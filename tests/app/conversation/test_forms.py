@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.conversation.follow_up import put_in_full
 from firstfault.conversation.forms import Form, asks_yes_or_no, read_form
@@ -13,7 +13,7 @@ FORMS = (("should", "No, leave it."), ("how", "Set it to 1."))
 RULING = Ruling("x/1", ("a", "b"), "page", "", "It is a buffer.", "", "", forms=FORMS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "form"),
     [
         ("should I set it", Form.SHOULD),
@@ -34,7 +34,7 @@ def test_a_last_clause_asks_for_yes_or_no() -> None:
     assert not asks_yes_or_no("IBV_WC_RETRY_EXC_ERR. cable or switch?")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "begins"),
     [
         ("should I set NCCL_BUFFSIZE", "No"),
@@ -50,7 +50,7 @@ def test_an_answer_begins_as_it_is_asked(text: str, begins: str) -> None:
     assert said.endswith("It is a buffer.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "before", "meant"),
     [
         ("and if it is 79 instead", "xid 94 on one h100. do i drain?", "xid 79 on one h100. do i drain?"),

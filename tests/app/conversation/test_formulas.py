@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.conversation.asked import read_asked, read_continued
 from firstfault.conversation.calculations import calculate
@@ -50,7 +50,7 @@ NOT_CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "formula", "value"), CHOSEN)
+@each_row(("text", "formula", "value"), CHOSEN)
 def test_what_is_asked_and_given_chooses_the_formula(text: str, formula: str, value: float) -> None:
     chosen = choose_formula(text, read_quantities(text))
     assert chosen is not None
@@ -58,7 +58,7 @@ def test_what_is_asked_and_given_chooses_the_formula(text: str, formula: str, va
     assert math.isclose(chosen.evaluate(), value, rel_tol=1e-3)
 
 
-@pytest.mark.parametrize(("text", "value"), DERIVED)
+@each_row(("text", "value"), DERIVED)
 def test_what_is_asked_follows_from_the_numbers(text: str, value: float) -> None:
     numbers = say_flags(text)
     derived = derive(numbers, read_quantities(numbers))
@@ -66,7 +66,7 @@ def test_what_is_asked_follows_from_the_numbers(text: str, value: float) -> None
     assert any(math.isclose(k.value, value, rel_tol=1e-3) for g in derived.results for k in g)
 
 
-@pytest.mark.parametrize("text", NOT_CHOSEN)
+@each_row("text", NOT_CHOSEN)
 def test_without_its_quantities_no_formula_is_taken(text: str) -> None:
     assert choose_formula(text, read_quantities(text)) is None
 
@@ -77,7 +77,7 @@ def test_a_rate_is_told_by_its_name() -> None:
     assert "33 min at nfs" in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "given"),
     [
         ("interleaved, pp 4, m 16, vpp 3: bubble?", "chunks"),
@@ -94,7 +94,7 @@ def test_every_formula_has_a_source_and_says_what_it_takes_as_given() -> None:
     assert all(f.source and f.holds for f in load_formulas())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "first"),
     [
         ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 --num-layers 32 --micro-batch-size 1 --global-batch-size 128 dp 8, bubble?", "4.5 %"),
@@ -112,7 +112,7 @@ def test_terse_numbers_find_their_calculator(text: str, first: str) -> None:
     assert calculate(asked).text.startswith(first)
 
 
-@pytest.mark.parametrize("text", ["40 layers 4 kv heads 32 heads", "layers 40 kv heads 4 heads 32"])
+@each_row("text", ["40 layers 4 kv heads 32 heads", "layers 40 kv heads 4 heads 32"])
 def test_a_number_is_that_of_the_noun_beside_it(text: str) -> None:
     q = read_quantities(text)
     assert (q.layers, q.kv_heads, q.heads) == (40, 4, 32)

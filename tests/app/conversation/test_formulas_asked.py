@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.conversation.asked import read_asked
 from firstfault.conversation.calculations import calculate
@@ -11,7 +11,7 @@ from firstfault.conversation.forms import Form
 from firstfault.conversation.unused import find_unused
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "begins"),
     [
         ("1024 gpus, mtbf of one gpu about 50000 h, a save blocks us 2 min. what interval?", "Save every 1.8 h"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from evals.questions.__main__ import ask
+from tests.rows import each_row
 
 SLOW, OOM, PROBE = (
     "performance-gdr-disabled-on-one-host",
@@ -14,7 +14,7 @@ SLOW, OOM, PROBE = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "question", "first"),
     [
         (SLOW, "what is the step time", r"2\.4\d? s"),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from evals.cases import find_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from firstfault.conversation.rules import RuleAnswerer
 from firstfault.incidents.events import AnswerPart
 from firstfault.investigation.diagnosis import CitationKind
 from firstfault.workspace import Workspace
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.log.window import read_window
 
 Ask = Callable[[str], AnswerPart]
@@ -30,7 +30,7 @@ def workspace() -> Workspace:
 @pytest.fixture(scope="module")
 def ask(workspace: Workspace) -> Ask:
     folder = find_case("comm-ib-port-flap")
-    case = yaml.safe_load((folder / "case.yaml").read_text())
+    case = read_yaml((folder / "case.yaml").read_text())
     files = {name: folder / name for name in case["inputs"]}
     diagnosis = workspace.diagnose_paths(list(files.values()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 from tests.seeds.run_logs import write_log
 
 from firstfault.conversation.answerer import Exchange, Question
@@ -20,7 +21,7 @@ def workspace() -> Workspace:
     return Workspace()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "at"),
     [
         ([BEGIN], "running"),
@@ -43,7 +44,7 @@ def test_each_path_comes_to_its_leaf(messages: list[str], at: str) -> None:
     assert place.at == at
 
 
-@pytest.mark.parametrize(
+@each_row(
     "messages",
     [["What does Xid 79 mean?"], ["My loss is nan"], [BEGIN, "What does Xid 79 mean?"], [BEGIN, "no", "no", "thanks"]],
 )  # fmt: skip

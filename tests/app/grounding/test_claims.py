@@ -3,10 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.grounding.arithmetic import follows
 from firstfault.grounding.claims import (
@@ -20,8 +19,9 @@ from firstfault.grounding.claims import (
 )
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.words import numbers
+from firstfault_tools.knowledge.pack import read_yaml
 
-ROWS = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text("utf-8"))
+ROWS = read_yaml(Path(__file__).with_name("claims.yaml").read_text("utf-8"))
 
 
 def ground(**more: Any) -> Ground:
@@ -35,7 +35,7 @@ def ground(**more: Any) -> Ground:
     return Ground(**(values | more))
 
 
-@pytest.mark.parametrize("row", ROWS["claims"], ids=lambda r: r["text"][:50])
+@each_row("row", ROWS["claims"], ids=lambda r: r["text"][:50])
 def test_claim(row: dict[str, Any]) -> None:
     """`faults`: not real, never shown. `beyond`: real, and reasoning, since no line says it so."""
     claim = Claim(row["text"], tuple(row["cites"]))
@@ -70,7 +70,7 @@ def test_instructions_are_not_repeated() -> None:
     assert not check_leak("The verdict stands.", ground(private=private))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "fine"),
     [
         ("Did the data set change since the last good run?", True),

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.grounding.claims import Claim, check_basis, results_of
 from firstfault.grounding.derived import Derived, derive
 from firstfault.grounding.items import Ground, Item, ItemKind
+from firstfault_tools.knowledge.pack import read_yaml
 
-ROWS = yaml.safe_load(Path(__file__).with_name("derived.yaml").read_text("utf-8"))["rows"]
+ROWS = read_yaml(Path(__file__).with_name("derived.yaml").read_text("utf-8"))["rows"]
 
 
 def ground_of(row: dict[str, Any]) -> Ground:
@@ -26,7 +27,7 @@ def all_hold(text: str) -> Derived:
     return derive(text, lambda *_: True, lambda _: True)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: r["says"][:60])
+@each_row("row", ROWS, ids=lambda r: r["says"][:60])
 def test_what_is_worked_out_holds_and_nothing_else(row: dict[str, Any]) -> None:
     found = check_basis(Claim(row["says"], ("F1:1",)), ground_of(row))
     assert [o.part for o in found] == row["falls"]
@@ -39,7 +40,7 @@ def test_what_one_paragraph_works_out_the_next_may_use() -> None:
     assert not results_of(Claim("In all 77.7 h = 4,662 min.", ("F1:1",)), ground)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "results"),
     [
         ("6 x 8B x 2T / (512 x 989e12 x 0.4 x 86,400) = 5.5 days", {"5.5"}),

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from tests.rows import each_row
 
 from firstfault.errors import CannotAnalyse, UsageError
 from firstfault.incidents.database import open_database
@@ -50,7 +51,7 @@ def test_a_failed_write_leaves_nothing(record: Record) -> None:
         connection.exec_driver_sql("CREATE TABLE half (n integer)")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "error"),
     [
         ("nonsense", UsageError),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from evals.cases import find_case
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.incidents.events import (
     AnswerPart,
@@ -29,6 +29,7 @@ from firstfault.incidents.plain import read_diagnosis
 from firstfault.incidents.records import Related, TurnKind, clean_text, new_id
 from firstfault.investigation.diagnosis import Citation, CitationKind, SkippedInput
 from firstfault.workspace import Workspace
+from firstfault_tools.knowledge.pack import read_yaml
 
 SOME = ("comm-ib-port-flap", "healthy-gradscaler-nan-norm", "abstain-segfault-no-core", "lab-oom_one_rank")  # fmt: skip
 
@@ -38,10 +39,10 @@ def workspace() -> Workspace:
     return Workspace()
 
 
-@pytest.mark.parametrize("name", SOME)
+@each_row("name", SOME)
 def test_a_diagnosis_survives_the_database(name: str, workspace: Workspace) -> None:
     folder = find_case(name)
-    case = yaml.safe_load((folder / "case.yaml").read_text())
+    case = read_yaml((folder / "case.yaml").read_text())
     diagnosis = workspace.diagnose_paths([folder / i for i in case["inputs"]], "why?")
     again = read_diagnosis(json.loads(json.dumps(diagnosis.to_json())))
     assert again.to_json() == diagnosis.to_json()
@@ -52,7 +53,7 @@ def test_a_diagnosis_survives_the_database(name: str, workspace: Workspace) -> N
     assert back.diagnosis.input == diagnosis.input
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         Received(

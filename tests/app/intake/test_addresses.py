@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.commands.diagnose import COMMAND
 from firstfault.errors import InputUnreadable
@@ -208,7 +209,7 @@ def test_signed_archives_keep_their_ending(web: WebServer, tmp_path: Path) -> No
     assert [a.name.split("/", 1)[1] for a in found.artefacts] == ["a.zip/rank_0.log", "b.log"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "shown", "name"),
     [
         ("https://u:secret@host/a.log?sig=1", "https://host/a.log?...", "host/a.log"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.intake.message import looks_like_log, read_paths, split_message
 
@@ -27,12 +28,12 @@ LOGS = [
 ]
 
 
-@pytest.mark.parametrize("text", QUESTIONS)
+@each_row("text", QUESTIONS)
 def test_a_question_stays_a_question(text: str) -> None:
     assert split_message(text) == type(split_message(text))(text, "")
 
 
-@pytest.mark.parametrize("text", LOGS)
+@each_row("text", LOGS)
 def test_a_log_line_is_a_log(text: str) -> None:
     assert split_message(text).log == text
 
@@ -72,7 +73,7 @@ def test_nothing_that_was_typed_is_lost(text: str) -> None:
     assert kept == "".join(text.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "count"),
     [("/a/b\n/c", 2), ("'/a b/c'", 1), ("~/x", 1), ("a/b", 0), ("/a\nwhy?", 0), ("", 0)],
 )

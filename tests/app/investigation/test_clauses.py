@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.clauses import ClauseKind, is_against_another, read_clauses
 from firstfault.investigation.vetoes import read_statement
@@ -10,7 +10,7 @@ from firstfault.investigation.vetoes import read_statement
 C, Q, F, O = ClauseKind.CONTEXT, ClauseKind.QUESTION, ClauseKind.FIGURE, ClauseKind.OPAQUE  # fmt: skip  # noqa: E741
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kinds"),
     [
         ("Mixtral on 4 nodes of 8 H200.", [C]), ("Our intern changed the warm-up.", [C]), ("The image was rebuilt last night.", [C]),
@@ -30,7 +30,7 @@ def test_what_a_clause_holds() -> None:
     assert [(f.value, f.rate) for f in clause.figures] == [(410_000.0, True), (1.2, False)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "other"),
     [
         ("4x slower than before", True), ("half of what my colleague has", True), ("since the maintenance", True),

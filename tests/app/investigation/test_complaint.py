@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.complaint import read_complaint
 from firstfault.workspace import Workspace
@@ -13,7 +13,7 @@ from firstfault_tools.findings import Complaint
 STEP = "[rank0] iteration {step:8d}/ 100 | elapsed time per iteration (ms): 911.4 | lm loss: 2.{step:03d}E+00 | grad norm: 0.750\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "complaint"),
     [
         ("Steps take 9.1 s instead of 5.1 s since Monday. Where is it lost?", Complaint.SLOW),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.complaint import read_complaint
 from firstfault_tools.findings import Complaint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "complaint"),
     [
         ("Job 1 reached 402 TFLOP/s per GPU, job 2 only 220.", Complaint.SLOW),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.deciding import drop_frames
 from firstfault_tools.findings import Evidence, Finding, Level
 from firstfault_tools.hardware.host.tables import is_frame
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "frame"),
     [
         ("------------ ---------- --------", True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.diagnosis import NextArtefact
 from firstfault.investigation.headline import name_cause, name_open, shorten_clause
@@ -19,7 +19,7 @@ def find(
     return Finding("signature.x", title, level, category, evidence=evidence)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("title", "line", "beside", "said"),
     [
         (_DATA, "", [], _DATA),
@@ -67,7 +67,7 @@ def test_open_headline_says_what_would_decide_it() -> None:
     assert name_open("Not decided: x", []) == "Not decided: x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("title", "said"),
     [
         # what is quoted in brackets is proof, not the sentence

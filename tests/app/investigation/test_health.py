@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +14,9 @@ from firstfault.investigation.examination import examine
 from firstfault.investigation.health import prove_health
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Verdict
+from firstfault_tools.knowledge.pack import read_yaml
 
-TABLE = yaml.safe_load((Path(__file__).parent / "health" / "table.yaml").read_text(encoding="utf-8"))  # fmt: skip
+TABLE = read_yaml((Path(__file__).parent / "health" / "table.yaml").read_text(encoding="utf-8"))  # fmt: skip
 ROWS = [pytest.param(row, id=row["id"]) for row in TABLE["rows"]]
 BENIGN = (
     "2026-03-01 11:00:00 INFO saved checkpoint to /ckpt/step_40",

@@ -9,6 +9,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 from evals.cases import find_case
+from tests.rows import each_row
 
 from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import Diagnosis, Fix, NextArtefact
@@ -277,7 +278,7 @@ def test_a_limit_that_was_met_is_raised_to_a_value() -> None:
     assert "pod" not in write_action(action)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("Lower `a`, or raise tensor parallelism.", "Lower `a`."),
@@ -298,9 +299,7 @@ _KILL = b"""[Thu Apr  2 01:09:56 2026] memory: usage 104857600kB, limit 10485760
 """
 
 
-@pytest.mark.parametrize(
-    ("held", "kind"), [(94371840, ActionKind.FIX), (9437184, ActionKind.CHECK)]
-)
+@each_row(("held", "kind"), [(94371840, ActionKind.FIX), (9437184, ActionKind.CHECK)])
 def test_who_held_the_memory_is_seen_before_a_limit_is_raised(held: int, kind: ActionKind) -> None:
     action = choose_action(WORKSPACE.diagnose_text("dmesg.txt", _KILL % held), PAGES)
     assert action is not None

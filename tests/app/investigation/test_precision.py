@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.precision import (
     CONFIRMED_FROM,
@@ -18,7 +18,7 @@ from firstfault_tools.findings import Confidence, Finding, Json, Level, Verdict
 N = LEAST_SOURCES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "family", "sure"),
     [
         (Tried(), Tried(N, N, N), True),  # carried by its family
@@ -39,14 +39,14 @@ def test_confirmed_from_counts(kind: Tried, family: Tried, sure: bool) -> None:
     assert told.confidence is (Confidence.CONFIRMED if sure else Confidence.LIKELY)
 
 
-@pytest.mark.parametrize("confidence", [Confidence.LIKELY, Confidence.POSSIBLE])
+@each_row("confidence", [Confidence.LIKELY, Confidence.POSSIBLE])
 def test_nothing_becomes_surer(confidence: Confidence) -> None:
     table = PrecisionTable({}, {"tool": Tried(N, N, N)})
     judgement = Judgement(Verdict.FAULT, Finding("tool.x", "x", Level.CAUSE), confidence)
     assert weigh_precision(judgement, table) is judgement
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "facts", "family"),
     [
         ("hardware.xid", {"raised": True}, "tool"),

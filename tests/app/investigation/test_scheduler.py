@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.scheduler import find_schedulers, keep_lines, suits
 
@@ -10,7 +10,7 @@ DRAIN = 'scontrol update NodeName=n1 State=DRAIN Reason="x"'
 BOTH = f"{DRAIN}\nkubectl cordon n1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-10-08 ***", ("slurm",)),
@@ -29,7 +29,7 @@ def test_lines_show_what_the_job_runs_on(text: str, shown: tuple[str, ...]) -> N
     assert find_schedulers(text) == shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "runs_on", "kept"),
     [
         (BOTH, ("slurm",), DRAIN),

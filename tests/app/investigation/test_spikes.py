@@ -6,6 +6,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.spikes import read_spikes
 from firstfault.workspace import Workspace
@@ -14,7 +15,7 @@ LEVEL = [2.0 + 0.01 * (n % 3) for n in range(60)]
 SPIKE = [2.9, 3.4, 2.6]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "found"),
     [
         (LEVEL, 0),

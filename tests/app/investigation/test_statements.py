@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Verdict
+from firstfault_tools.knowledge.pack import read_yaml
 
 HERE = Path(__file__).parent / "statements"
-TABLE = yaml.safe_load((HERE / "statements.yaml").read_text(encoding="utf-8"))
+TABLE = read_yaml((HERE / "statements.yaml").read_text(encoding="utf-8"))
 FINE = [
     pytest.param(row["beside"], row["says"], id=f"{kind}-{n}")
     for kind, rows in TABLE["fine"].items()
@@ -25,13 +26,13 @@ def workspace() -> Workspace:
     return Workspace()
 
 
-@pytest.mark.parametrize(("beside", "says"), FINE)
+@each_row(("beside", "says"), FINE)
 def test_what_the_log_settles_is_healthy(beside: str, says: str, workspace: Workspace) -> None:
     found = workspace.diagnose_paths([HERE / f"{beside}.log"], says)
     assert found.verdict is Verdict.HEALTHY, found.root_cause
 
 
-@pytest.mark.parametrize("says", TABLE["trouble"])
+@each_row("says", TABLE["trouble"])
 def test_trouble_is_never_waved_through(says: str, workspace: Workspace) -> None:
     for name in GOING:
         found = workspace.diagnose_paths([HERE / f"{name}.log"], says)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.curves import Curve
 from firstfault.investigation.steadiness import ends_well, is_worse
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("quantity", "values", "fine"),
     [
         ("loss", (3.0, 2.8, 2.5, 2.6, 2.2, 2.1), True),
@@ -27,7 +27,7 @@ def test_ends_well(quantity: str, values: tuple[float, ...], fine: bool) -> None
     assert ends_well(quantity, Curve(quantity, "run.log", "", values, places)) is fine
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("quantity", "values", "worse"),
     [
         ("loss", (2.0, 2.0, 2.0, 2.5, 2.5, 2.5), True),

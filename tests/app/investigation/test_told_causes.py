@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.told_causes import names_cause
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "named"),
     [
         ("WARNING eval set has 12 samples, fewer than the 16 ranks: set drop_last=False or use more samples", True),

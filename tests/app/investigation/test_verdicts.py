@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Verdict
+from firstfault_tools.knowledge.pack import read_yaml
 
 FOLDER = Path(__file__).parent / "verdicts"
 ROWS = [
     pytest.param(row, id=f"{file.stem}-{row['id']}")
     for file in sorted(FOLDER.glob("*.yaml"))
-    for row in yaml.safe_load(file.read_text(encoding="utf-8"))
+    for row in read_yaml(file.read_text(encoding="utf-8"))
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.investigation.vetoes import not_shown, read_statement
 from firstfault_tools.findings import Complaint
@@ -10,7 +10,7 @@ from firstfault_tools.findings import Complaint
 D, S, W, U, L = Complaint.DIED, Complaint.STALLED, Complaint.WRONG, Complaint.UNLEARNED, Complaint.SLOW  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "stated"),
     [
         ("it hangs", S), ("It is frozen since noon", S), ("stuck at step 12", S), ("no progress any more", S), ("training just stops", S),
@@ -37,7 +37,7 @@ def test_stated(question: str, stated: Complaint) -> None:
     assert stated in read_statement(question).complaints
 
 
-@pytest.mark.parametrize(
+@each_row(
     "question",
     [
         "", "Is the fear of a crash gone?", "The warning at the end of the log stops me from sleeping",
@@ -59,6 +59,6 @@ def test_where_and_how_long() -> None:
     assert read_statement("it hung for 2.5 min").wait_s == 150
 
 
-@pytest.mark.parametrize("complaint", list(Complaint))
+@each_row("complaint", list(Complaint))
 def test_every_complaint_has_words_for_what_is_not_shown(complaint: Complaint) -> None:
     assert not_shown(complaint)

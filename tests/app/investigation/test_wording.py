@@ -6,6 +6,7 @@ import random
 
 import pytest
 from evals.cases import find_case
+from tests.rows import each_row
 
 from firstfault.investigation.diagnosis import PhaseName
 from firstfault.workspace import Workspace
@@ -35,7 +36,7 @@ def test_what_would_disprove_is_a_sentence_without_commands(workspace: Workspace
     assert " )" not in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "known"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", True),

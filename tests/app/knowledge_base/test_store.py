@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.rows import each_row
 
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base import store as store_module
@@ -169,7 +170,7 @@ def test_kinds_are_asked_apart(client: Any, hash_embedder: Any) -> None:
     assert [i for i, _ in store.nearest(hash_embedder.embed_query("x"), 9, Kind.PHRASE)] == [P.id]
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://"])
+@each_row("url", ["ftp://x", "nonsense", "http://"])
 def test_a_bad_server_address_is_named(url: str) -> None:
     with pytest.raises(CannotAnalyse, match="FIRSTFAULT_CHROMA_URL"):
         open_server(url)

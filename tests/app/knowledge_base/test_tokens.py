@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.knowledge_base.tokens import MAX_CHARS, stem, tokenize
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wanted"),
     [
         ("NCCL_IB_GID_INDEX", {"nccl_ib_gid_index", "nccl", "gid", "index"}),
@@ -25,9 +25,7 @@ def test_tokens_hold_wholes_and_parts(text: str, wanted: set[str]) -> None:
     assert wanted <= set(tokenize(text))
 
 
-@pytest.mark.parametrize(
-    "noise", ["0x7f3b5c0a1d10", "10.4.1.23", "1843221", "deadbeefdeadbeef00", "the"]
-)
+@each_row("noise", ["0x7f3b5c0a1d10", "10.4.1.23", "1843221", "deadbeefdeadbeef00", "the"])
 def test_noise_is_dropped(noise: str) -> None:
     assert noise not in tokenize(f"xid {noise} error")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.vocabulary import (
@@ -19,7 +20,7 @@ WORDS = Vocabulary(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "token", "weight"),
     [
         ("it is Frozen", "hang", SAID_WEIGHT),

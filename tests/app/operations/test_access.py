@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.access import (
     MOST_GUESSES,
@@ -32,9 +33,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]", "127.8.8.8")
 ELSEWHERE = ("0.0.0.0", "::", "10.0.0.4", "example.org", "", "localhost.evil.org")
 
 
-@pytest.mark.parametrize(
-    ("address", "local"), [(a, True) for a in LOOPBACK] + [(a, False) for a in ELSEWHERE]
-)
+@each_row(("address", "local"), [(a, True) for a in LOOPBACK] + [(a, False) for a in ELSEWHERE])
 def test_only_loopback_is_served_without_a_login(address: str, local: bool) -> None:
     assert is_loopback(address) is local
     if local:
@@ -51,7 +50,7 @@ def test_this_machine_needs_no_login() -> None:
     assert visitor == Visitor("", Role.APPROVE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("role", "needed", "may"),
     [(a, b, list(Role).index(a) >= list(Role).index(b)) for a in Role for b in Role],
 )
@@ -71,7 +70,7 @@ def test_passwords_give_roles() -> None:
     assert door.sign_in("look").role is Role.VIEW
 
 
-@pytest.mark.parametrize("guess", ["", "Look", "look ", "look\0", "\ud800"])
+@each_row("guess", ["", "Look", "look ", "look\0", "\ud800"])
 def test_wrong_passwords_are_refused(guess: str) -> None:
     with pytest.raises(AccessDenied, match="wrong"):
         Door(make(password="secret", view_password="look")).sign_in(guess)
@@ -101,7 +100,7 @@ def test_guessing_is_slowed_down() -> None:
     assert door.sign_in("secret").role is Role.APPROVE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "peer", "role"),
     [
         ({HEADER: "ada"}, "127.0.0.1", Role.VIEW),
@@ -115,7 +114,7 @@ def test_a_proxy_names_the_user(headers: dict[str, str], peer: str | None, role:
     assert Door(proxy()).meet(headers.items(), peer) == Visitor("ada", role)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "peer"),
     [
         ({}, "127.0.0.1"),
@@ -136,7 +135,7 @@ def test_an_unknown_role_never_becomes_the_default() -> None:
     assert met.role is Role.VIEW
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "name"),
     [
         ({"view_password": "look"}, "FIRSTFAULT_VIEW_PASSWORD"),
@@ -149,7 +148,7 @@ def test_settings_that_contradict_are_named(values: dict[str, object], name: str
         check_binding(make(**values), "127.0.0.1")
 
 
-@pytest.mark.parametrize("peer", ["8.8.8.8", "10.0.0.4", "::ffff:10.0.0.4", "2001:db8::1", "", "x"])
+@each_row("peer", ["8.8.8.8", "10.0.0.4", "::ffff:10.0.0.4", "2001:db8::1", "", "x"])
 def test_without_a_login_only_this_machine_is_met(peer: str) -> None:
     with pytest.raises(AccessDenied, match="its own machine only"):
         Door(make()).meet([], peer)
@@ -157,7 +156,7 @@ def test_without_a_login_only_this_machine_is_met(peer: str) -> None:
         assert Door(make()).meet([], own) == Visitor("", Role.APPROVE)
 
 
-@pytest.mark.parametrize("twice", [HEADER, ROLES])
+@each_row("twice", [HEADER, ROLES])
 def test_a_header_that_comes_twice_is_refused(twice: str) -> None:
     rows = [(HEADER, "ada"), (ROLES, "view"), (twice.lower(), "approve")]
     with pytest.raises(AccessDenied, match="replace it, not append"):

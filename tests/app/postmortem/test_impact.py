@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from evals.cases import find_case
+from tests.rows import each_row
 
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.draft import Draft, draft_report, name_report
@@ -109,7 +110,7 @@ def test_a_run_that_went_on_slowly_costs_its_lost_share(tmp_path: Path, given: b
     assert [x.kind for x in made.impact.losses] == [LossKind.SLOW]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "share"),
     [
         ("[02:52] Throughput: 89,412 tokens/s (was 142,000)", 0.370),

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from evals.cases import find_case
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault.commands.postmortem import COMMAND
 from firstfault.errors import UsageError
@@ -30,6 +30,7 @@ from firstfault.postmortem.timeline import is_action, is_alert, tell_line
 from firstfault.postmortem.web import write_html
 from firstfault.postmortem.word import write_docx
 from firstfault.workspace import Workspace
+from firstfault_tools.knowledge.pack import read_yaml
 
 ROOT = Path(__file__).parents[3]
 SECTIONS = (
@@ -46,7 +47,7 @@ def workspace() -> Workspace:
 
 def make_report(workspace: Workspace, name: str, figures: GivenFigures | None = None) -> Report:
     folder = find_case(name)
-    case = yaml.safe_load((folder / "case.yaml").read_text())
+    case = read_yaml((folder / "case.yaml").read_text())
     paths = [folder / i for i in case["inputs"]]
     diagnosis = workspace.diagnose_paths(paths)
     names = dict(zip(diagnosis.input.files, paths, strict=False))
@@ -55,7 +56,7 @@ def make_report(workspace: Workspace, name: str, figures: GivenFigures | None = 
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     ["comm-ib-port-flap", "lab-oom_one_rank", "healthy-gradscaler-nan-norm", "abstain-segfault-no-core", "sched-node-fail"],
 )  # fmt: skip
@@ -136,7 +137,7 @@ def test_escaped_text_shows_as_it_is(text: str) -> None:
     assert " ".join(shown.split()).replace("\ufffd", "") == flat.replace("\0", "").replace("\ufffd", "")  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "form"),
     [("a.md", "md"), ("a.MARKDOWN", "md"), ("b.htm", "html"), ("c.docx", "docx"), ("d.pdf", "pdf")],
 )
@@ -194,7 +195,7 @@ def test_what_stands_beside_a_watchdogs_report_is_as_old_as_its_wait(tmp_path: P
     assert say_time(artefacts.time_at("log.txt", 22)[0]) == "2025-10-20 09:19:00"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "told"),
     [
         ("[rank3]:[E1020 10:52:00.000261 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 3] failure detected", "rank 3: failure detected"),
@@ -271,7 +272,7 @@ def test_the_command_writes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert CliRunner().invoke(COMMAND, [incident, "--start", "yesterday"]).exit_code == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "alerted"),
     [
         ("alertmanager: NodeDown firing, paged the on-call", True),
@@ -285,7 +286,7 @@ def test_an_alert_is_told_from_the_word(text: str, alerted: bool) -> None:
     assert is_alert(TimedLine("a.log", 1, text, None)) is alerted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "done"),
     [
         ("network team: switch-04 port 17 disabled, rerouted", True),

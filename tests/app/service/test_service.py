@@ -6,7 +6,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-import yaml
 from evals.cases import find_case
 
 from firstfault.errors import IncidentNotFound, InputUnreadable, UsageError
@@ -24,6 +23,7 @@ from firstfault.investigation.headline import say_plainly
 from firstfault.service import NamedPath, NewIncident, PastedText, Service, Upload, open_service
 from firstfault.settings import WorkerMode
 from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.knowledge.pack import read_yaml
 
 FLAP = find_case("comm-ib-port-flap")
 OOM = """[rank3]: Traceback (most recent call last):
@@ -218,7 +218,7 @@ def test_feedback_becomes_a_draft_case_without_secrets(service: Service) -> None
     settle(service, incident)
     given = service.feedback(incident, False, "another job held the memory", Category.OOM)
     assert given.draft is not None
-    case = yaml.safe_load((given.draft / "case.yaml").read_text())
+    case = read_yaml((given.draft / "case.yaml").read_text())
     assert case["expect"]["root_cause"] == "another job held the memory"
     assert case["inputs"] == ["pasted.txt"]
     copied = (given.draft / "pasted.txt").read_text()

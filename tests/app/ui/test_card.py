@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from evals.cases import find_case, load_case
 from rich.console import Console
+from tests.rows import each_row
 
 from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt, NextArtefact
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
@@ -62,7 +63,7 @@ def test_the_headline_is_place_and_cause(
     assert say_plainly(told) == (headline, detail)
 
 
-@pytest.mark.parametrize("case", [EIGHT, "lab-oom_one_rank", "hw-xid79-off-bus", "mem-last-stage-logits", "lab-healthy"])  # fmt: skip
+@each_row("case", [EIGHT, "lab-oom_one_rank", "hw-xid79-off-bus", "mem-last-stage-logits", "lab-healthy"])  # fmt: skip
 def test_a_headline_is_short_and_nothing_of_the_cause_is_lost(case: str) -> None:
     folder = find_case(case)
     files = [p for p in folder.iterdir() if p.name != "case.yaml"]
@@ -158,7 +159,7 @@ def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diag
     assert (check.title, check.then) == ("Check next", take_first(likely.fixes[0].text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "told"),
     [
         ("b2-oom-host-ram-every-rank-loads-full-model", "memory-mapped"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-import yaml
+from tests.rows import each_row
 
 from firstfault.ui.effects import LOOKS, Effect, judge_command
+from firstfault_tools.knowledge.pack import read_yaml
 
 KNOWLEDGE = Path(__file__).parent.parent.parent.parent / "knowledge"
 ROWS = [
@@ -31,7 +31,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "effect"), ROWS)
+@each_row(("command", "effect"), ROWS)
 def test_effect(command: str, effect: Effect) -> None:
     assert judge_command(command) is effect
 
@@ -46,7 +46,7 @@ def test_every_effect_has_icon_and_word() -> None:
 
 def commands() -> Iterator[str]:
     for file in sorted(KNOWLEDGE.rglob("*.yaml")):
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = read_yaml(file.read_text(encoding="utf-8"))
         for entry in data.get("next") or () if isinstance(data, dict) else ():
             yield entry["command"]
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.ui import theme
 from firstfault.ui.sidebar import STATES
@@ -46,7 +47,7 @@ def test_words_and_log_lines_on_their_tint(name: str, side: int) -> None:
     assert contrast(PAIRS["text"][side], soft) >= 4.5
 
 
-@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+@each_row("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
 def test_palettes_of_the_frame(palette: dict[str, str]) -> None:
     for ground in ("backgroundColor", "secondaryBackgroundColor"):
         for ink in ("textColor", "linkColor", "primaryColor", "grayTextColor"):

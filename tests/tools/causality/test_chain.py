@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.chain import CRITERIA, Standing, order_findings, rank_explanations
 from firstfault_tools.findings import Category, Evidence, Finding, Level, Strength, Together
@@ -18,7 +18,7 @@ def made(kind: str, level: Level = Level.CAUSE, line: int = 5, file: str = "a", 
 CAUSE = made("x.one", category=Category.DATA)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "rule"),
     [
         (made("x.two", Level.SYMPTOM), made("run.ended", Level.CAUSE, 1), "unexplained-end-last"),

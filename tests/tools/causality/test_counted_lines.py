@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 from firstfault_tools.causality.progress import count_on
@@ -26,14 +26,14 @@ OTHER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("texts", OWN)
+@each_row("texts", OWN)
 def test_own_forms_of_step_lines(texts: list[str]) -> None:
     lines, counters = count_on(log(texts))
     assert list(lines) == list(range(1, len(texts) + 1))
     assert list(counters) == sorted(set(counters))
 
 
-@pytest.mark.parametrize("texts", OTHER)
+@each_row("texts", OTHER)
 def test_what_is_no_step(texts: list[str]) -> None:
     assert not count_on(log(texts))[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 from firstfault_tools.causality.exceptions import (
@@ -24,7 +24,7 @@ def raised(kind: str, message: str, *frames: tuple[str, str]) -> Traceback:
     return Traceback(1, Line("log.txt", 9, f"{kind}: {message}"), kind, message, stack, False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("traceback", "category"),
     [
         (raised("KeyError", "'lr'", (TRAIN, "main")), Category.CODE_BUG),
@@ -76,7 +76,7 @@ AssertionError
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "category", "words"),
     [
         (HEADLESS, Category.DATA, "assert len(ids) == len(masks)"),

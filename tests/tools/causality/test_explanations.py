@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from firstfault.workspace import Workspace
 from firstfault_tools.causality.explanations import _load
+from firstfault_tools.knowledge.pack import read_yaml
 
-ROWS = yaml.safe_load((Path(__file__).parent / "explanations.yaml").read_text(encoding="utf-8"))
+ROWS = read_yaml((Path(__file__).parent / "explanations.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.kills import weigh_kills
@@ -30,7 +30,7 @@ GROWTH = made("metrics.host_memory_growth", 7)
 LIMIT = made("slurm.time_limit", 77, Category.SCHEDULER)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind", ["signature.slurm-oom-kill", "signature.kernel-oom-kill", "kubernetes.oom_killed"]
 )
 def test_the_kill_leads_and_tells_growth_and_limit(kind: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.message_words import read_category
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "category"),
     [
         ("worker could not allocate 3.2 GiB for the optimizer", "oom"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.progress import read_progress
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "training"),
     [
         ("Epoch 3/40 - train_loss: 1.7400 - val_loss: 1.4700 - lr: 0.0003", True),

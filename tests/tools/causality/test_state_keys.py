@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.state_keys import find_in_lines
 
@@ -32,12 +32,12 @@ QUIET = [
 ]
 
 
-@pytest.mark.parametrize("lines", TOLD)
+@each_row("lines", TOLD)
 def test_left_out(lines: list[str]) -> None:
     (found,) = find_in_lines(list(enumerate(lines, 1)), "log")
     assert found.kind == "checkpoint.names_differ"
 
 
-@pytest.mark.parametrize("lines", QUIET)
+@each_row("lines", QUIET)
 def test_fits(lines: list[str]) -> None:
     assert find_in_lines(list(enumerate(lines, 1)), "log") == ()

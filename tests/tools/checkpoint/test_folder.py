@@ -4,6 +4,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.checkpoint.folder import Format, State, inspect_folder
 from firstfault_tools.checkpoint.folder_calculator import run_folder
@@ -61,7 +62,7 @@ def test_missing_optimizer_file_of_one_rank():
     assert any("distrib_optim.pt missing in 1" in problem for problem in saved.problems)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "status"),
     [
         ("", "empty"),
@@ -110,7 +111,7 @@ def test_torch_dist_is_whole_and_reshards_freely():
     assert "any tensor, pipeline or data-parallel size" in saved.resharding
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "state"),
     [
         ((".metadata.tmp", "common.pt", "metadata.json"), State.INCOMPLETE),
@@ -203,7 +204,7 @@ LISTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", LISTINGS)
+@each_row("form", LISTINGS)
 def test_listing_forms(form):
     entries = read_listing(LISTINGS[form])
     assert {entry.path for entry in entries} == {
@@ -214,7 +215,7 @@ def test_listing_forms(form):
     assert saved.state is State.COMPLETE
 
 
-@pytest.mark.parametrize("text", ["", "hello world", "[]", "[1, 2]", "total 0\n"])
+@each_row("text", ["", "hello world", "[]", "[1, 2]", "total 0\n"])
 def test_no_listing(text):
     with pytest.raises(UnreadableArtefact):
         read_listing(text)
@@ -245,7 +246,7 @@ def _ask(sizes, tracker):
     return run_folder("\n".join(lines), contents)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sizes", "tracker", "said"),
     [
         (LEGACY, "200", "Resume from ckpt/iter_0000200."),
@@ -302,7 +303,7 @@ def partitions(step, lacking=()):
     return [*rows, *((name.format(rank), 10**9) for rank in range(4) if rank not in lacking)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "contents", "resume", "said", "wrong"),
     [
         (dcp(1, index=[".metadata"]) + dcp(2, index=[".metadata"]), {}, "step-2",

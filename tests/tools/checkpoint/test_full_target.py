@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.checkpoint.full_target import KIND, find_in_lines, join_full_target
 from firstfault_tools.finding_roles import FindingRole
@@ -29,7 +29,7 @@ def refused(path: str = "") -> Finding:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("full", "words"),
     [
         ((2,), ["OST 2 (fs-OST0002)", "100% full", "736.0G free of the whole"]),
@@ -41,14 +41,12 @@ def test_a_full_target_among_others(full: tuple[int, ...], words: list[str]) -> 
     assert all(word in found.title for word in words)
 
 
-@pytest.mark.parametrize("full", [(), (0, 1, 2, 3)])
+@each_row("full", [(), (0, 1, 2, 3)])
 def test_none_or_all_full(full: tuple[int, ...]) -> None:
     assert find_in_lines(listing(*full), "df.txt") == ()
 
 
-@pytest.mark.parametrize(
-    ("path", "joined"), [("", True), ("/fsx/c/__5_0", True), ("/home/x", False)]
-)
+@each_row(("path", "joined"), [("", True), ("/fsx/c/__5_0", True), ("/home/x", False)])
 def test_the_target_leads_and_the_writer_is_its_victim(path: str, joined: bool) -> None:
     (found,) = find_in_lines(listing(2), "df.txt")
     target, write = join_full_target([found, refused(path)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.checkpoint.saves import SaveState, read_checkpoints, read_event
 
@@ -28,14 +28,14 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "state", "step"), ROWS)
+@each_row(("text", "state", "step"), ROWS)
 def test_a_line_about_a_checkpoint(text: str, state: SaveState, step: int) -> None:
     event = read_event("a.log", 1, text)
     assert event is not None
     assert (event.state, event.step) == (state, step)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "supervisor: job sft-32b FAILED, auto_restart=off, checkpoint latest=global_step100",
@@ -57,7 +57,7 @@ def _read(*texts: str, steps: tuple[int, ...] = ()) -> object:
     return (best.step if best else None, torn.step if torn else None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "steps", "expected"),
     [
         (("saved checkpoint step_100", "saved checkpoint step_200"), (), (200, None)),

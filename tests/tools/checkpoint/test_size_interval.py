@@ -3,6 +3,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.checkpoint.interval import (
     derive_mtbf,
@@ -17,7 +18,7 @@ from firstfault_tools.checkpoint.size_calculator import run_size
 from firstfault_tools.errors import InvalidParameter
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "full_gb", "weights_gb"),
     [("llama-3-8b", 112.4, 16.1), ("llama-3-70b", 987.8, 141.1), ("mixtral-8x7b", 653.8, 93.4)],
 )
@@ -44,7 +45,7 @@ def test_retention():
     assert size_checkpoint(10**9, keep=5).retained_bytes == 5 * 14e9
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "arguments"),
     [
         ("parameters", {"parameters": 0}),
@@ -106,7 +107,7 @@ def test_hopeless_settings_waste_everything():
     assert measure_waste(1e9, 1, 1, 1) == 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "arguments"),
     [
         ("mtbf_hours", {"save_seconds": 60}),

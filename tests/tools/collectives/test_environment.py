@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.collectives.environment import (
     READER,
@@ -22,7 +22,7 @@ def kinds(text: str) -> list[str]:
     return [f.kind.removeprefix("environment.") for f in lint_environment(settings)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("export NCCL_TIMEOUT=1800", ["made_up_variable"]),

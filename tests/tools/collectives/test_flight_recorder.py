@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.growth import grow_calls
+from tests.rows import each_row
 from tests.tools.collectives.recorder_builder import USER, RankRecorder, world, write
 
 from firstfault_tools.collectives.flight_recorder import READER
@@ -244,7 +245,7 @@ def test_dump_of_active_entries_only(tmp_path: Path) -> None:
     assert (finding.kind, finding.rank) == ("collective.never_entered", 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "rank"),
     [
         ("fr_rank_0", 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from evals.cases import CASES
+from tests.rows import each_row
 
 from firstfault_tools.collectives import flight_recorder, ras
 from firstfault_tools.findings import Finding, Level
@@ -65,7 +66,7 @@ def test_ten_pairs_or_more_are_here() -> None:
     assert len([n for n in VERDICTS if f"induced-{n}" in INDUCED]) >= 10
 
 
-@pytest.mark.parametrize("name", VERDICTS)
+@each_row("name", VERDICTS)
 def test_flight_recorder(name: str) -> None:
     kind, rank, seq = VERDICTS[name]
     finding = first(name, flight_recorder.READER)
@@ -75,13 +76,13 @@ def test_flight_recorder(name: str) -> None:
         assert finding.facts["seq"] == seq
 
 
-@pytest.mark.parametrize("name", STACKS)
+@each_row("name", STACKS)
 def test_stacks(name: str) -> None:
     finding = first(name, comparison.READER)
     assert (finding.kind, finding.rank) == STACKS[name]
 
 
-@pytest.mark.parametrize("name", RAS)
+@each_row("name", RAS)
 def test_ras(name: str) -> None:
     finding = first(name, ras.READER)
     assert (finding.kind, finding.rank) == RAS[name]

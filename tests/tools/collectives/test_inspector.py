@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.collectives.inspector import READER, parse_record
 from firstfault_tools.errors import UnreadableArtefact
@@ -70,7 +71,7 @@ def test_a_slow_communicator(tmp_path: Path) -> None:
     assert "0xd" in found.title
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", '{"coll_perf": 3, "rank": 1}', "{" * 100_000])
+@each_row("line", ["", "{", "[]", '{"coll_perf": 3, "rank": 1}', "{" * 100_000])
 def test_broken_lines_are_passed_over(line: str) -> None:
     assert parse_record(line, "x", 1) is None
 

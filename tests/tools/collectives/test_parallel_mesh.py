@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.collectives.parallel_mesh import (
     CALCULATOR,
@@ -71,7 +72,7 @@ def test_groups_partition_the_world_and_coordinates_are_unique(
         assert {len(g) for g in found} == {size}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "field"),
     [
         ({"world": 10, "tp": 4}, "world"),
@@ -92,7 +93,7 @@ def test_rank_outside_the_world() -> None:
         locate(16, Mesh(world=16))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "using world size: 64, data-parallel size: 4, context-parallel size: 1, "

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.collectives.plain_pickle import (
     LIMITS,
@@ -117,7 +118,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@each_row("name", BOMBS)
 def test_bombs_are_refused_in_little_memory(name: str) -> None:
     tracemalloc.start()
     try:
@@ -128,7 +129,7 @@ def test_bombs_are_refused_in_little_memory(name: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"",

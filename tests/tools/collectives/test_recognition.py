@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 from tests.tools.collectives.recorder_builder import world
 
 from firstfault_tools.artefact import HEAD_BYTES, Artefact
@@ -33,19 +34,19 @@ def test_every_reader_is_discovered_by_its_presence() -> None:
     assert {r.name for r in MINE} <= {r.name for r in readers()}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_row("name", SAMPLES)
 def test_one_reader_and_no_other_claims_a_sample(name: str) -> None:
     file = "run.sh" if name == "environment" else "artefact"
     claims = [r.name for r in MINE if r.recognise(file, SAMPLES[name][:HEAD_BYTES])]
     assert claims == [name]
 
 
-@pytest.mark.parametrize("text", [b"iteration 1 | loss 2.0\nNCCL INFO x\n", b"", b"\xff\xfe\x00"])
+@each_row("text", [b"iteration 1 | loss 2.0\nNCCL INFO x\n", b"", b"\xff\xfe\x00"])
 def test_logs_are_claimed_by_nobody(text: bytes) -> None:
     assert not [r.name for r in MINE if r.recognise("log.txt", text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "rank"),
     [("snapshot_rank_2.pickle", 2), ("snapshot_2026.pickle", None), ("trace7", None)],
 )

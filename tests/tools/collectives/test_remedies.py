@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.collectives.last_error import find_in_lines as find_last_error
 from firstfault_tools.collectives.remedies import find_in_lines, read_question
 from firstfault_tools.findings import Category
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "category"),
     [
         ("It works with NCCL_P2P_DISABLE=1.", Category.ENVIRONMENT),
@@ -31,7 +31,7 @@ def test_question(question: str, category: Category | None) -> None:
     assert (told[0].category if told is not None else None) is category
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("Could not find NET with id 0", True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.correlation.decisions import Decision, Relation, Rule, Trail, pair_changes
 from firstfault_tools.findings import Category, Evidence, Finding, Level
@@ -58,7 +58,7 @@ def test_what_changes_nothing_for_a_reader_is_no_decision() -> None:
     assert trail.decisions == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("now", "words"),
     [
         (None, "dropped"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.correlation.decisions import Trail
 from firstfault_tools.correlation.relations import Match, read_row, relate, relation_rows
@@ -29,7 +30,7 @@ RETRIES = made("signature.retries", Level.FAILURE, roles=(FindingRole.ALLOCATION
 PANIC = made("kernel.panic", category=Category.HARDWARE, host="n1.example.com", time=900.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("of", "by", "given", "level"),
     [
         (NODE, PANIC, "", Level.SYMPTOM),
@@ -93,7 +94,7 @@ def test_a_role_of_a_signature_and_of_a_kind_match_alike() -> None:
     assert not match.holds(made("signature.x"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "words"),
     [
         ({"relation": "blames"}, "one.*blames"),

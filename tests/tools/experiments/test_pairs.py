@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
+from tests.rows import each_row
 from tests.tools.experiments.fabric import HOSTS, PORT, leaf_of, routes
 from tests.tools.experiments.simulation import drive
 
@@ -54,7 +55,7 @@ def test_measuring_in_turns_finds_it_with_a_fraction_of_the_pairs() -> None:
     print(f"{len(trials)} of 496 pairs measured, least {result.least:g}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("slow", "form", "culprits"),
     [
         (lambda a, b: "node-09" in (a, b), "host", ("node-09",)),
@@ -79,7 +80,7 @@ def test_every_pair_meets_once_and_no_host_twice_in_a_round() -> None:
         assert all(len({h for p in one for h in p}) == 2 * len(one) for one in rounds)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "node-00 node-01 42.3\nnode-00 node-02 17.1",

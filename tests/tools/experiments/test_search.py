@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 from tests.tools.experiments.simulation import Chance, drive
 
 from firstfault_tools.errors import InvalidParameter
@@ -40,7 +41,7 @@ def test_every_border_is_found_in_logarithmic_time(count: int, data: st.DataObje
     assert len(trials) <= 2 + count.bit_length()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("chance", "form"),
     [
         (lambda s: 0.3 * (int(s[0]) > 20), "border"),
@@ -55,7 +56,7 @@ def test_a_border_that_shows_at_times(chance: Chance, form: str) -> None:
     assert result.culprits == (("20", "24") if form == "border" else ())
 
 
-@pytest.mark.parametrize("rate", [0.3, 1.0])
+@each_row("rate", [0.3, 1.0])
 def test_the_error_rates_are_kept(rate: float) -> None:
     rule, world = StoppingRule(rate, 0.02, 0.05, 0.05), random.Random(0)
 
@@ -85,7 +86,7 @@ def test_the_least_is_the_binary_logarithm_for_a_clean_fault() -> None:
     assert least_trials(64, StoppingRule(1, 0)) == pytest.approx(0.99 * 6 - 0.081, abs=0.02)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rate", "noise", "alarm"),
     [(0, 0, 0.01), (0.3, 0.3, 0.01), (0.3, 0.01, 0.5), (None, 0.2, 0.01)],
 )
@@ -97,7 +98,7 @@ def test_stopping_rules_that_make_no_sense(rate: float | None, noise: float, ala
 NAMES = tuple(f"k{i}" for i in range(20))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "chance", "needed"),
     [
         (ALWAYS, lambda s: float({"k3", "k11"} <= set(s)), ("k3", "k11")),
@@ -113,7 +114,7 @@ def test_delta_debugging(rule: StoppingRule, chance: Chance, needed: tuple[str, 
     assert result.verdict is (Verdict.SUPPORTED if needed else Verdict.REFUTED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "good", "bad", "count"),
     [
         ("c.json", '{"a": {"b": 1, "c": [1]}, "d": 2}', '{"a": {"b": 2, "c": [1]}, "e": null}', 3),

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.experiments.trial import Criterion, Outcome, fill_command, run_trial
@@ -17,7 +18,7 @@ def run(script: str, criterion: Criterion = Criterion(), limit_s: float = 30.0):
     return run_trial([sys.executable, "-c", script], ("x",), limit_s, criterion)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("script", "outcome", "reason"),
     [
         ("", Outcome.PASSED, "exit code 0"),
@@ -32,7 +33,7 @@ def test_exit_codes(script: str, outcome: Outcome, reason: str) -> None:
     assert (trial.outcome, trial.reason) == (outcome, reason)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("criterion", "outcome"),
     [
         (Criterion(r"busbw = ([0-9.]+)", fails_below=30), Outcome.FAILED),
@@ -74,7 +75,7 @@ def test_nothing_goes_through_a_shell() -> None:
     assert fill_command(["echo", "$(touch x); {value}"], {"value": "3"}) == ["echo", "$(touch x); 3"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     "make",
     [
         lambda: fill_command([], {"value": "1"}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.excerpt import number_lines, quote_line
@@ -40,7 +40,7 @@ SIGNS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "sign"), SIGNS)
+@each_row(("line", "sign"), SIGNS)
 def test_each_sign_names_its_host(line: str, sign: tuple[str | None, str] | None) -> None:
     assert read_sign(line) == sign
 
@@ -57,7 +57,7 @@ def test_prefixes_count_only_in_a_row() -> None:
     assert map_hosts(split_sections(compose)) == {1: "a40-3", 2: "a40-3", 3: "a40-4"}
 
 
-@pytest.mark.parametrize("name", ["n7-bmc", "bmc-n7", "n7-ipmi", "idrac-n7", "n7-ilo"])
+@each_row("name", ["n7-bmc", "bmc-n7", "n7-ipmi", "idrac-n7", "n7-ilo"])
 def test_management_names_become_host_names(name: str) -> None:
     assert strip_bmc(name) == "n7"
 

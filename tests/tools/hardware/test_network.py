@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Level
@@ -48,7 +49,7 @@ DEVINFO = """hca_id:	mlx5_0
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "physical", "rate", "kind", "level"),
     [
         ("Active", "LinkUp", 400, None, None),
@@ -84,7 +85,7 @@ def test_the_worked_incident_names_the_port_that_damages_packets() -> None:
     assert found.facts["counters"] == {"crc error": 14302, "link flap": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("counter", "kind", "level"),
     [
         ("rx_crc_errors_phy: 5123", "network.link_errors", Level.CAUSE),
@@ -242,7 +243,7 @@ def test_dcgm_json_that_is_cut_is_refused(tmp_path: Path) -> None:
         dcgm.read_dcgm((Artefact("x", path),))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "odd"),
     [
         ([100, 100.5, 99.8, 100.2, 60], [4]),

@@ -1,11 +1,11 @@
 """Frames and code lines of tracebacks that a box is drawn round."""
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.log.boxed import BoxReader, inside, read_code
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "place"),
     [
         (

@@ -5,13 +5,14 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 
 from firstfault_tools.log.gate import VAIN_OPENINGS, GateBook, OpenGate, cut_tail
 from firstfault_tools.log.literals import required_literals
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "literals"),
     [
         ("CUDA out of memory", {("CUDA out of memory", False)}),
@@ -105,7 +106,7 @@ def test_gate_learns_what_is_ordinary() -> None:
         pytest.fail("the gate still opens for a line that told nothing 200 times")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "tail"),
     [
         (r"(?i)\bscale\b.{0,60}?= ?0\b.{0,40}(?:nan|inf)\b", r"(?i)(?:nan|inf)\b"),

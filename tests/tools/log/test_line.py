@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.log.line import CUT_MARK, MAX_LINE, is_plain, normalise
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "text"),
     [
         (b"\x1b[36m(WorkerDict pid=7)\x1b[0m step 3\r\n", "(WorkerDict pid=7) step 3"),

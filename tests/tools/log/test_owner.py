@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.log.owner import name_owner
 from firstfault_tools.log.place import NOWHERE, Place
@@ -24,7 +24,7 @@ SILENT = (
 )
 
 
-@pytest.mark.parametrize(("text", "rank"), SAYS.items(), ids=lambda v: str(v)[:40])
+@each_row(("text", "rank"), SAYS.items(), ids=lambda v: str(v)[:40])
 def test_a_process_that_introduces_itself(text: str, rank: int) -> None:
     assert name_owner(NOWHERE, [(1, text)], ()).rank == rank
     assert name_owner(Place(rank=rank - 1), [(1, text)], ()).rank == rank  # worker-5 is rank 6
@@ -33,6 +33,6 @@ def test_a_process_that_introduces_itself(text: str, rank: int) -> None:
     assert name_owner(NOWHERE, [(900, text)], ()) is NOWHERE
 
 
-@pytest.mark.parametrize("text", SILENT)
+@each_row("text", SILENT)
 def test_other_numbers_are_no_rank(text: str) -> None:
     assert name_owner(NOWHERE, [(1, text)], ()) is NOWHERE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Complaint, Finding, Level
@@ -22,13 +23,13 @@ def test_complaints_it_explains() -> None:
     assert parse_signature(ROW, "few-workers").explains == {}
 
 
-@pytest.mark.parametrize("told", [{"tired": 0.5}, {"slow": "much"}])
+@each_row("told", [{"tired": 0.5}, {"slow": "much"}])
 def test_complaints_that_do_not_exist(told: dict[str, Any]) -> None:
     with pytest.raises(UnreadableArtefact, match="few-workers"):
         parse_signature({**ROW, "explains": told}, "few-workers")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "weight"),
     [({"slow": 0.6}, 0.6), ({Complaint.SLOW: 1}, 1.0), ({"stalled": 0.6}, 0.0), (None, 0.0), ("slow", 0.0)],
 )  # fmt: skip

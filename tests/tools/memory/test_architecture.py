@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Architecture
@@ -25,7 +26,7 @@ def count_published(shape, row):
     return count + row.get("copied_tables", 0) * shape.vocab * shape.hidden
 
 
-@pytest.mark.parametrize("name", list_models())
+@each_row("name", list_models())
 def test_parameters_are_exact(name):
     """Against the count of the published weights; where no integer is public, against the page's figure."""
     entry = list_models()[name]
@@ -38,7 +39,7 @@ def test_parameters_are_exact(name):
     assert found == entry["parameters"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "known"),
     [
         ("Qwen/Qwen2.5-Coder-14B-Instruct", "qwen2.5-14b"),
@@ -57,9 +58,7 @@ def test_names_of_the_hub(written, known):
         assert find_model(written) == find_model(known)
 
 
-@pytest.mark.parametrize(
-    "row", CONFIGS, ids=[f"{row['name']} {row['published']}" for row in CONFIGS]
-)
+@each_row("row", CONFIGS, ids=[f"{row['name']} {row['published']}" for row in CONFIGS])
 def test_real_configurations_count_as_published(row):
     assert row["config_source"].startswith("https://github.com/")
     assert row["count_source"].startswith("https://")
@@ -79,7 +78,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("row", MODULES, ids=[row["family"] for row in MODULES])
+@each_row("row", MODULES, ids=[row["family"] for row in MODULES])
 def test_families_count_like_their_modules(row):
     """Counts of the modules themselves, built without weights from these fields."""
     assert build_run(read_huggingface(row["config"])).shape.parameters == row["parameters"]
@@ -104,7 +103,7 @@ def test_layers_from_architecture_search():
     assert shape.partial
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "field"),
     [({"linear_num_key_heads": None}, "linear_num_key_heads"), ({"head_dim": 1.5}, "head_dim"),
      ({"num_hidden_layers": 10**9}, "count"), ({"vocab_size": "many"}, "vocab_size")],
@@ -122,7 +121,7 @@ SMALL = {
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("family", "config", "parameters"),
     [
         ("gemma", {**SMALL, "num_key_value_heads": 2, "head_dim": 64}, 8969728),
@@ -173,7 +172,7 @@ def test_active_parameters_of_experts():
     assert shape.active_parameters == pytest.approx(12.88e9, rel=0.001)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "change"),
     [
         ("hidden", {"hidden": 0}),
@@ -198,7 +197,7 @@ def test_known_models():
     assert len(known) >= 100
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "named"),
     [
         ("qwen3-32b fsdp on 16 h100", "qwen3-32b"),

@@ -3,6 +3,7 @@ import json
 import jsonschema
 import pytest
 from tests.growth import count_calls
+from tests.rows import each_row
 
 from firstfault_tools.checkpoint import folder_calculator, interval_calculator, size_calculator
 from firstfault_tools.errors import InvalidParameter, ToolError
@@ -27,7 +28,7 @@ LLAMA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("calculator", CALCULATORS, ids=lambda c: c.name)
+@each_row("calculator", CALCULATORS, ids=lambda c: c.name)
 def test_schema_is_valid_and_named(calculator):
     jsonschema.Draft202012Validator.check_schema(calculator.parameters)
     assert calculator.name in (
@@ -81,7 +82,7 @@ def test_configuration_text_and_override():
                       sequence=2048)["parameters"] == 8030261248  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", [{"hidden": -1}, {"tensor": 3, "world": 3}, {"what": 1}])
+@each_row("bad", [{"hidden": -1}, {"tensor": 3, "world": 3}, {"what": 1}])
 def test_bad_fields_raise(bad):
     with pytest.raises(InvalidParameter):
         run_memory(**{**LLAMA, **bad})
@@ -109,7 +110,7 @@ def test_check_with_and_without_measurement():
     assert [row["predicted_gib"] for row in result["rows"]] == [predicted] * 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"precision": "int9"}, {"attn": "psychic"}, {"parallel": "magic"}, {"seq": None},
@@ -127,13 +128,13 @@ def test_a_bad_row_names_its_field_and_never_helps_the_score(change):
     assert result["rows"][0]["predicted_gib"] > 0
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"x"'])
+@each_row("text", ["{", "[1]", '"x"'])
 def test_bad_lines(text):
     with pytest.raises(ToolError, match="line 1"):
         read_rows(text, "rows.jsonl")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parallel", "optimizer", "precision", "attn"),
     [
         (parallel, optimizer, precision, attn)

@@ -2,6 +2,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.calibration import apply_calibration, calibrate
@@ -93,7 +94,7 @@ def test_expert_parallelism_says_what_it_does_not_divide():
     assert "does not divide expert activations" in change.side_effects
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "name"),
     [
         ({"attention": Attention.EAGER}, "flash attention instead of written-out scores"),
@@ -134,12 +135,12 @@ def test_range_is_ordered_and_outside_is_kept_apart():
     assert verdict.needed.expected > verdict.allocated.expected + verdict.outside.expected
 
 
-@pytest.mark.parametrize("name", ["h100", "NVIDIA H200", "A100", "80", "79.1 GiB", "24gb"])
+@each_row("name", ["h100", "NVIDIA H200", "A100", "80", "79.1 GiB", "24gb"])
 def test_cards_by_many_names(name):
     assert find_card(name).total_gib > 10
 
 
-@pytest.mark.parametrize("name", ["", "warp drive", "-5", "nan", "1e9"])
+@each_row("name", ["", "warp drive", "-5", "nan", "1e9"])
 def test_unknown_cards(name):
     with pytest.raises(InvalidParameter):
         find_card(name)
@@ -169,7 +170,7 @@ def test_calibration_predicts_another_setup_better():
     assert corrected == pytest.approx(56.09 + dynamic / 2, abs=0.1)
 
 
-@pytest.mark.parametrize("observed", [0, -1, 40.0, float("inf")])
+@each_row("observed", [0, -1, 40.0, float("inf")])
 def test_impossible_observation_is_refused(observed):
     with pytest.raises(InvalidParameter):
         calibrate(estimate_step(L8, EIGHT), observed)

@@ -4,6 +4,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter, ToolError, UnreadableArtefact
 from firstfault_tools.memory.configuration import Draft, build_run
@@ -74,7 +75,7 @@ FULL_DUMP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "0: "])
+@each_row("prefix", ["", "[rank0]: ", "0: "])
 def test_argument_dump_of_a_log(prefix):
     text = "\n".join(prefix + line for line in dump(**FULL_DUMP).splitlines())
     run = build_run(read_configuration(text, "train.log"))
@@ -87,7 +88,7 @@ def test_argument_dump_of_a_log(prefix):
     assert run.setup.micro_batches == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "field", "value"),
     [
         ({"fp16": True, "bf16": False}, "precision", Precision.FP16),
@@ -137,7 +138,7 @@ DEEPSPEED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stage", "sharding"),
     [(0, Sharding.DDP), (1, Sharding.ZERO1), (2, Sharding.ZERO2), (3, Sharding.ZERO3)],
 )
@@ -203,7 +204,7 @@ fsdp_config:
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("strategy", "sharding"),
     [("FULL_SHARD", Sharding.FSDP), ("SHARD_GRAD_OP", Sharding.ZERO2), ("NO_SHARD", Sharding.DDP)],
 )
@@ -269,7 +270,7 @@ def test_later_sources_and_flags_win():
     assert (run.shape.layers, run.setup.sequence) == (16, 1024)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "ours"),
     [
         ("OptimizerNames.ADAMW_TORCH_FUSED", "adamw_fused"), ("adamw_torch", "adamw_foreach"),
@@ -282,7 +283,7 @@ def test_optimizer_names(name, ours):
     assert read_optimizer(name.rsplit(".", 1)[-1]) == ours
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("{", "config.json"),
@@ -299,7 +300,7 @@ def test_unreadable_configurations(text, name):
         read_configuration(text, name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "named"),
     [
         ({"colour": 1}, "colour"),
@@ -373,7 +374,7 @@ def test_axolotl_with_a_mesh():
     assert setup.attention is Attention.FLASH
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "micro", "reference"),
     [
         ("base_model: Qwen/Qwen3-8B\nrl: dpo\nmicro_batch_size: 2", 4, True),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.check import read_row, score_rows
 from firstfault_tools.memory.configuration import Draft, build_run
@@ -30,7 +30,7 @@ def test_peaks():
     assert result["worst_error"] <= 0.03
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']}-{row.get('lora')}")
+@each_row("row", ROWS, ids=lambda row: f"{row['model']}-{row.get('lora')}")
 def test_adapters_are_counted(row):
     run = read_row(row)
     if row.get("lora"):
@@ -40,7 +40,7 @@ def test_adapters_are_counted(row):
         assert run.shape.parameters == row["params"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "name", "adapted"),
     [
         ("all-linear", "attn.to_q", True),
@@ -72,7 +72,7 @@ def test_what_the_text_takes_is_said():
     assert run.setup.sequence == 4096
 
 
-@pytest.mark.parametrize(
+@each_row(
     "config",
     [
         {"_class_name": "WanTransformer3DModel", "num_attention_heads": 40, "attention_head_dim": 128,

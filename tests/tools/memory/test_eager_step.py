@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.check import list_phases, read_row
 from firstfault_tools.memory.eager_step import WORKSPACE, estimate_eager
@@ -29,7 +30,7 @@ def name(row):
     )
 
 
-@pytest.mark.parametrize("row", TRACES, ids=name)
+@each_row("row", TRACES, ids=name)
 def test_phases_against_a_trace(row):
     run = read_row(row)
     assert run.shape.parameters == row["params"]
@@ -51,7 +52,7 @@ SHARDED = [
 ]
 
 
-@pytest.mark.parametrize("row", SHARDED, ids=lambda row: f"{row['parallel']}-{name(row)}")
+@each_row("row", SHARDED, ids=lambda row: f"{row['parallel']}-{name(row)}")
 def test_fsdp_phases_against_a_trace(row):
     """FSDP2 itself on fake tensors, two ranks, bf16 parameters, fp32 reduction."""
     run = read_row(row)
@@ -176,7 +177,7 @@ def test_lora_trains_adapters_only():
     assert adapter.peak.total < estimate_eager(shape, setup).peak.total
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "gb"),
     [
         ({"quantized_bits": 4}, 6.03),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.answers import answer_calculation
 from firstfault_tools.errors import InvalidParameter
@@ -61,7 +62,7 @@ def test_phases_of_a_reinforcement_learning_step():
         assert answer.result["phases_gib"][phase] == pytest.approx(row["measured"][phase], rel=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "found"),
     [
         ("meta-llama/Meta-Llama-3-8B-Instruct", 8030261248),
@@ -126,7 +127,7 @@ RECIPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@each_row("name", RECIPES)
 def test_recipes(name):
     text, expected = RECIPES[name]
     setup = read_configuration(text, name).setup

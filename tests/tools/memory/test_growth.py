@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.leak import KEPT, LEAK
 from firstfault_tools.memory.leak import find_in_lines as find_leak
@@ -19,7 +20,7 @@ def number(texts: list[str]) -> list[tuple[int, str]]:
     return list(enumerate(texts, 1))
 
 
-@pytest.mark.parametrize(("gain", "leaks"), [(2.5, True), (0.0, False)])
+@each_row(("gain", "leaks"), [(2.5, True), (0.0, False)])
 def test_steady_climb_is_a_leak(gain: float, leaks: bool) -> None:
     texts = [
         f"step: {s} loss: 2.{s} memory: {30 + gain * s / 10:.2f}GiB" for s in range(10, 190, 10)
@@ -33,7 +34,7 @@ def test_climb_without_out_of_memory_says_nothing() -> None:
     assert not list(find_leak(number(texts), "log.txt"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "sizes", "grown"),
     [
         ("rank 3 batch tokens: {}", [4000, 4100, 3900, 4050, 9800], True),
@@ -46,7 +47,7 @@ def test_larger_work_before_the_end(template: str, sizes: list[int], grown: bool
     assert [f.kind for f in found] == ([KIND] if grown else [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "kept"),
     [
         (["    total_loss += loss"], True),
@@ -77,7 +78,7 @@ def test_climb_of_the_validation_begins_after_the_training() -> None:
     assert found.facts["first_gib"] == pytest.approx(6120 / 1024, rel=1e-3)
 
 
-@pytest.mark.parametrize(("after", "rises"), [(42.1, True), (40.1, False)])
+@each_row(("after", "rises"), [(42.1, True), (40.1, False)])
 def test_step_across_a_save_that_stays(after: float, rises: bool) -> None:
     texts = [f"step {s} loss 2.0 memory: 40.0GiB" for s in range(10, 60, 10)]
     texts += ["saved checkpoint to out/step_50/model.pt"]

@@ -3,6 +3,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter, ToolError
 from firstfault_tools.memory.configuration import build_run
@@ -97,7 +98,7 @@ def test_verl_overrides():
     assert rollout.moved == {"actor weights"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "sharding", "micro", "critic", "moved"),
     [
         (OPENRLHF, Sharding.ZERO3, 2, True, {"actor weights", "actor optimizer"}),
@@ -135,7 +136,7 @@ def test_a_critic_and_an_engine_that_stays_awake_are_part_of_the_need():
     assert grown == pytest.approx(more, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("A=3\ntrain --x $A --y ${B:-4} --z ${C}", {"x": "3", "y": "4"}),

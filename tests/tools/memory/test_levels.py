@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.hardware.excerpt import number_lines
@@ -29,7 +29,7 @@ def test_a_rank_above_the_others_is_named_with_its_own_line() -> None:
     assert "reward model" in title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "held", [(24.1, 24.2, 24.3, 24.1), (24.1, 38.0, 38.2, 24.1), (24.1, 38.2), (0.6, 0.9, 0.6, 0.6)]
 )
 def test_ranks_of_like_memory_are_no_fact(held: tuple[float, ...]) -> None:
@@ -52,7 +52,7 @@ def test_a_rise_at_an_event_that_stays() -> None:
     assert "EMA started" in title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         steps(66.0, 66.0, 66.1, 75.2, 75.3),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.setup import OPTIMIZERS
 
@@ -14,7 +15,7 @@ ROWS = json.loads(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "name"),
     [
         ({"fused": True}, "adamw_fused"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Activation, Architecture, Norm
@@ -80,7 +81,7 @@ def parts(shape, run, stage):
     return static / GIB, dynamic / GIB, terms.get("logits and loss", 0) / GIB
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "run", "stage", "static", "activations", "logits", "total"),
     [
         (L8, ROW5, 0, 56.09, 34.03, 6.00, 96.12),
@@ -109,7 +110,7 @@ def test_last_stage_is_the_peak_of_the_interleaved_seven_billion():
     assert sum(parts(SEVEN, ROW12, 0)) == pytest.approx(53.29, abs=0.02)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "predicted", "measured_gb", "bound"),
     [
         ("row 11 peak", lambda: sum(parts(SEVEN, ROW11, 0)), 57.144, 0.03),
@@ -122,7 +123,7 @@ def test_recorded_peaks(case, predicted, measured_gb, bound):
     assert predicted() * GIB / 1e9 == pytest.approx(measured_gb, rel=bound), case
 
 
-@pytest.mark.parametrize("world", [8, 64, 512])
+@each_row("world", [8, 64, 512])
 def test_fifteen_billion_dynamic_does_not_depend_on_replicas(world):
     run = setup(
         sequence=4096, micro_batch=4, world=world, tensor=8, sequence_parallel=True,
@@ -132,7 +133,7 @@ def test_fifteen_billion_dynamic_does_not_depend_on_replicas(world):
     assert (activations + logits) * GIB / 1e9 == pytest.approx(14.888, rel=0.03)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tensor", "batch", "static", "activations", "bound"),
     [
         (2, 1, 5.3, 1.3, 0.10),
@@ -172,7 +173,7 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize(("hidden", "heads", "batch", "expected"), KORTHIKANTI)
+@each_row(("hidden", "heads", "batch", "expected"), KORTHIKANTI)
 def test_table_of_korthikanti(hidden, heads, batch, expected):
     shape = Architecture(
         hidden=hidden, layers=8, heads=heads, ffn=4 * hidden, vocab=51200, gated=False
@@ -190,7 +191,7 @@ def test_table_of_korthikanti(hidden, heads, batch, expected):
         assert kept == pytest.approx(size, rel=1e-6), kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "run", "moe", "coefficient"),
     [
         (L8, ROW5, False, 34.03),
@@ -313,7 +314,7 @@ def test_bytes_per_parameter_of_each_precision():
     assert states(moment_bytes=2.0, master_bytes=2.0) == pytest.approx(12, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stated", "held"),
     [
         ({}, [11, 11, 10]),
@@ -349,7 +350,7 @@ def test_fp32_logits_are_counted_and_fusion_removes_them():
     assert (size_loss(L8, ROW5) - size_loss(L8, fused)) / GIB == pytest.approx(3.91, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "shape", "change"),
     [
         ("tensor", L8, {"tensor": 3, "world": 24}),
@@ -367,7 +368,7 @@ def test_parallel_sizes_that_do_not_divide_name_field_and_rule(field, shape, cha
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "change"),
     [
         ("world", {"world": 10, "tensor": 4}),

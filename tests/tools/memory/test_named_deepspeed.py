@@ -1,6 +1,6 @@
 """Recipes name a DeepSpeed file that is not at hand: its name tells stage and offload, and that is said."""
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.configuration import build_run
 from firstfault_tools.memory.configuration_files import read_configuration
@@ -20,7 +20,7 @@ deepspeed: {file}
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("recipe", "half", "file", "sharding", "precision", "moved"),
     [
         (FACTORY, "bf16", "examples/deepspeed/ds_z3_config.json", "zero3", "bf16", (False, False)),

@@ -1,6 +1,7 @@
 """NeMo 1 and 2 and Megatron Bridge: YAML, Python recipes, the command line."""
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.configuration import Draft, build_run
@@ -63,7 +64,7 @@ def test_a_script_changes_its_recipe():
     assert any("llama3_8b" in line for line in run.assumed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "sizes"),
     [
         ('nemo llm pretrain --factory "llama3_70b(num_nodes=8)" data.seq_length=4096', (64, 4, 4, 2, 4096)),
@@ -91,7 +92,7 @@ def test_bridge_spells_the_model_out():
     assert (run.setup.tensor, run.setup.sequence) == (2, 4096)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "known"),
     [
         ("Llama3Config8B", ("llama-3-8b", 0)),

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.growth import grow_cpu
+from tests.rows import each_row
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.memory.oom_books import Bucket, close_books
@@ -78,7 +79,7 @@ MESSAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+@each_row("name", MESSAGES)
 def test_every_wording(name):
     text, expected = MESSAGES[name]
     found = read_message(f"[rank3]: {text}\nTraceback")
@@ -109,7 +110,7 @@ def test_absurd_process_size_is_dropped():
     assert read_message(text).others == ()
 
 
-@pytest.mark.parametrize("text", ["", "out of memory", "CUDA error: out of memory"])
+@each_row("text", ["", "out of memory", "CUDA error: out of memory"])
 def test_no_message(text):
     with pytest.raises(UnreadableArtefact):
         read_message(text)
@@ -120,7 +121,7 @@ def test_any_tail_is_survived(tail):
     find_messages("CUDA out of memory. Tried to allocate 2.00 GiB" + tail)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "bucket"),
     [
         ("torch 2.3 with private pools", Bucket.ALLOCATED),
@@ -157,7 +158,7 @@ def test_memory_outside_pytorch():
     assert books.non_pytorch == pytest.approx(15.0 * GIB, rel=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", ["torch 2.3 with private pools", "torch 2.0 (capacty)", "torch 2.x with another process",
              "torch 1.10"],
 )  # fmt: skip
@@ -175,7 +176,7 @@ def shapes():
     return build_run(find_model("llama-3-8b")).shape
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tried", "words", "setup"),
     [
         ("3.91 GiB", "fp32 logits", {"sequence": 8192}),
@@ -206,7 +207,7 @@ def test_published_hand_solutions():
     assert best.bytes == 4 * 4096 * 151936 * 4
 
 
-@pytest.mark.parametrize("tried", [2 * MIB, 20 * MIB])
+@each_row("tried", [2 * MIB, 20 * MIB])
 def test_pool_segments_name_no_tensor(tried):
     assert match_tensor(tried, shapes(), TrainingSetup(sequence=8192)) == ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory.oom_calculator import run_oom
 from firstfault_tools.memory.oom_run import find_settings
@@ -69,7 +69,7 @@ def test_a_deepspeed_file_and_a_config_file_are_put_together() -> None:
     check(explain(MESSAGE, **{"ds.json": settings, "config.json": CONFIG}))
 
 
-@pytest.mark.parametrize("files", [{}, {"a.json": "{"}, {"a.json": "[1]"}, {"x.toml": "= 3"}])
+@each_row("files", [{}, {"a.json": "{"}, {"a.json": "[1]"}, {"x.toml": "= 3"}])
 def test_the_books_stand_without_settings(files: dict[str, str]) -> None:
     result = explain(MESSAGE, **files)
     assert result["estimate"] is None

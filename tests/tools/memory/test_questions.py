@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.answers import answer_calculation
 
@@ -27,7 +28,7 @@ def answer_in_unit(row):
     return gib * (2**30 / 1e9 if row["unit"] == "GB" else 1)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row["question"] for row in ROWS])
+@each_row("row", ROWS, ids=[row["question"] for row in ROWS])
 def test_answer(row):
     assert row["url"].startswith("https://github.com/")
     close = answer_in_unit(row) == pytest.approx(row["measured"], rel=0.1)

@@ -1,6 +1,7 @@
 """A layer's law says what its tape says, at lengths and batches that were not tried for it."""
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.memory import eager_layers
 from firstfault_tools.memory.configuration import Draft, build_run
@@ -35,7 +36,7 @@ def test_written_out_scores_have_no_law():
     assert eager_layers._find_laws(run.shape, run.setup.layer.without_tokens, types, True) is None
 
 
-@pytest.mark.parametrize(("power", "lawful"), [(1, True), (2, False)])
+@each_row(("power", "lawful"), [(1, True), (2, False)])
 def test_laws_are_checked(power, lawful):
     def replay(sequence, batch):
         tape = Tape(sequence * batch * 8)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from evals.device.split_plans import Plan, predict_rank
+from tests.rows import each_row
 
 from firstfault_tools.memory.check import score_rows
 from firstfault_tools.memory.sizes import GIB
@@ -23,7 +24,7 @@ def test_there_are_rows() -> None:
     assert len(SHARDED) >= 3
 
 
-@pytest.mark.parametrize("row", SPLIT, ids=range(len(SPLIT)))
+@each_row("row", SPLIT, ids=range(len(SPLIT)))
 def test_every_rank_of_a_split_step(row: dict[str, Any]) -> None:
     plan = Plan(**{name: value for name, value in row.items() if name != "ranks"})
     for measured in row["ranks"]:
@@ -31,7 +32,7 @@ def test_every_rank_of_a_split_step(row: dict[str, Any]) -> None:
         assert sum(terms.values()) / GIB == pytest.approx(measured["measured_gib"], rel=0.03)
 
 
-@pytest.mark.parametrize("row", SHARDED, ids=range(len(SHARDED)))
+@each_row("row", SHARDED, ids=range(len(SHARDED)))
 def test_a_sharded_step(row: dict[str, Any]) -> None:
     (scored,) = score_rows([row])["rows"]
     for measured in row["all_ranks_gib"]:

@@ -1,6 +1,7 @@
 """torchtitan's job files: flavors by name, element types, what is compiled, its own defaults."""
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.configuration import build_run
@@ -14,7 +15,7 @@ def read(name="llama3", flavor="8B", more=""):
     return build_run(read_configuration(text, "job.toml"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "flavor", "parameters"),
     [
         ("llama3", "8B", 8_030_261_248),
@@ -29,7 +30,7 @@ def test_flavors_have_their_published_counts(name, flavor, parameters):
     assert read(name, flavor).shape.parameters == parameters
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "field", "value"),
     [
         ("", "precision", "amp"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.learning.passed_over import find_in_incident
@@ -29,7 +29,7 @@ def diverged(line: int) -> Finding:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "words"),
     [
         ("\tper_device_train_batch_size: 2 (from args) != 16 (from trainer_state.json)", "per_device_train_batch_size 2 instead of 16"),
@@ -42,7 +42,7 @@ def test_the_setting_is_named(line: str, words: str) -> None:
     assert found.title.endswith("the loss left 1.2 after step 40")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "at"),
     [
         (["\tsave_steps: 10 (from args) != 20 (from trainer_state.json)", "step"], 2),

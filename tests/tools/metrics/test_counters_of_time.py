@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.log_lines import find_in_lines
 from firstfault_tools.metrics.series import MISSING
@@ -37,7 +37,7 @@ def test_a_total_becomes_the_time_of_a_step() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "values",
     [
         [1000 + 90.0 * n for n in range(19)],

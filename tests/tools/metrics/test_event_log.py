@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.metrics.event_log import read_event_log
@@ -12,7 +13,7 @@ from firstfault_tools.metrics.event_log import read_event_log
 BEGIN = 1_795_947_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row",
     [
         {"timestamp": BEGIN, "event_type": "checkpoint", "details": {}, "step": 3},
@@ -27,15 +28,13 @@ def test_times_and_names(row: dict[str, object]) -> None:
     assert (log.failures, log.left_out) == ((), 2)
 
 
-@pytest.mark.parametrize("kind", ["failure", "crash", "CUDA_OOM", "step_error", "killed"])
+@each_row("kind", ["failure", "crash", "CUDA_OOM", "step_error", "killed"])
 def test_failures(kind: str) -> None:
     log = read_event_log(json.dumps({"timestamp": BEGIN, "event_type": kind}), "events.jsonl")
     assert (log.events, log.failures) == ((), (float(BEGIN),))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "loss 3\n", '{"timestamp": 3}', '{"event_type": "a", "timestamp": true}']
-)
+@each_row("text", ["", "loss 3\n", '{"timestamp": 3}', '{"event_type": "a", "timestamp": true}'])
 def test_what_is_no_event_log(text: str) -> None:
     with pytest.raises(UnreadableArtefact, match="event_type and timestamp"):
         read_event_log(text, "events.jsonl")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics.log_lines import find_in_lines
@@ -21,7 +21,7 @@ def megatron(step: int, ms: float, batch: int) -> str:
     )
 
 
-@pytest.mark.parametrize(("factor", "planned"), [(1.0, True), (0.9, True), (1.6, False)])
+@each_row(("factor", "planned"), [(1.0, True), (0.9, True), (1.6, False)])
 def test_steps_grow_with_the_batch(factor: float, planned: bool) -> None:
     rows = [megatron(n, 1400, 128) for n in range(1, 9)]
     rows += [megatron(n, 2800 * factor, 256) for n in range(9, 17)]
@@ -44,7 +44,7 @@ def memory(levels: list[int]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("levels", "settled"),
     [
         ([3900, 4400, 5200, 6900, 8000, 9500, 10000, *[10012] * 9], True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.pace.rank_parts import find_in_lines, kind_of
 
@@ -19,7 +19,7 @@ def test_the_late_rank_is_named() -> None:
     assert find_in_lines(log(0.04), "a.log") == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "kind"),
     [
         ("data wait", "input data"),

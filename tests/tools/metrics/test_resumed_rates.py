@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics.log_lines import find_in_lines
@@ -25,7 +25,7 @@ GOES_ON = [3e-4 - 1e-6 * i for i in range(8, 16)]
 RESUMED = "Loaded checkpoint from /ckpt/step_507"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("after", "restarted"),
     [(WARMING, True), (GOES_ON, False), ([6e-4 - 1e-6 * i for i in range(8)], True)],
     ids=["warms up again", "goes on", "starts at the top"],

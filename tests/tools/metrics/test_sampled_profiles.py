@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics import log_lines
@@ -30,7 +30,7 @@ def number(text: str) -> list[tuple[int, str]]:
     return list(enumerate(text.split("\n"), start=1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         (SPY.format(own=81.0), "imdecode (dataset/loader.py): decoding"),
@@ -44,7 +44,7 @@ def test_the_leading_function(text: str, words: str) -> None:
     assert found.level is Level.CONTEXT
 
 
-@pytest.mark.parametrize("text", [SPY.format(own=21.0), CALLS.format(own="1.347")])
+@each_row("text", [SPY.format(own=21.0), CALLS.format(own="1.347")])
 def test_no_function_leads(text: str) -> None:
     assert profile_table.find_in_lines(number(text), "a.log") == ()
 

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable
 
-import pytest
 from tests.growth import grow_calls, grow_cpu
+from tests.rows import each_row
 
 from firstfault_tools.metrics.log_lines import find_in_lines, rank_of
 from firstfault_tools.metrics.sources.steps import parse_steps
@@ -26,7 +26,7 @@ def make_lines(prefix: str, count: int) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("prefix", ["", "[2026-03-10 04:38:11,426] [rank0]: "])
+@each_row("prefix", ["", "[2026-03-10 04:38:11,426] [rank0]: "])
 def test_step_lines_cost_linear_work(prefix: str) -> None:
     """Speed itself is a row of `evals.bench`."""
 

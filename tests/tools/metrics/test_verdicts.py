@@ -4,12 +4,12 @@ import math
 import re
 from pathlib import Path
 
-import pytest
-import yaml
 from evals.simulated_runs import judge_lines as judge
 from evals.simulated_runs import megatron_line as megatron
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Level
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.metrics.series import StepSeries
 from firstfault_tools.metrics.sources.steps import parse_steps
 
@@ -47,13 +47,13 @@ def alarms(lines: list[str]) -> list[str]:
 def shared_logs() -> list[tuple[str, list[str]]]:
     logs = []
     for path in sorted((CASES / "public").glob("*.yaml")):
-        logs.append((path.stem, yaml.safe_load(path.read_text())["log"]))
+        logs.append((path.stem, read_yaml(path.read_text())["log"]))
     for path in sorted((CASES / "lab").glob("*/log.txt")):
         logs.append((path.parent.name, path.read_text(errors="replace")))
     return [(name, [COLOUR.sub("", line) for line in text.split("\n")]) for name, text in logs]
 
 
-@pytest.mark.parametrize(("name", "lines"), shared_logs(), ids=[n for n, _ in shared_logs()])
+@each_row(("name", "lines"), shared_logs(), ids=[n for n, _ in shared_logs()])
 def test_shared_cases(name: str, lines: list[str]) -> None:
     findings = judge(lines)
     for finding in findings:
@@ -139,7 +139,7 @@ def test_single_overflow_under_loss_scaling_is_benign() -> None:
     assert not alarms(lines)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "{{'loss': {loss}, 'grad_norm': {grad}, 'learning_rate': 1e-05, 'epoch': {epoch:.2f}}}",
@@ -322,7 +322,7 @@ def test_schedule_as_written_against_as_logged() -> None:
     assert not alarms(lines)
 
 
-@pytest.mark.parametrize("spreads", [True, False])
+@each_row("spreads", [True, False])
 def test_nan_names_the_rank_on_which_it_came_first(spreads: bool) -> None:
     lines = []
     for s in range(40):

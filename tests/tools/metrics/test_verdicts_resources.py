@@ -2,9 +2,9 @@
 
 import math
 
-import pytest
 from evals.simulated_runs import judge_lines as judge
 from evals.simulated_runs import megatron_line as megatron
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Finding, Level
 
@@ -19,9 +19,7 @@ def alarms(lines: list[str]) -> list[str]:
     return [f.kind for f in judge(lines) if f.level in ALARMING]
 
 
-@pytest.mark.parametrize(
-    "text", ["RAM: {p:.1f}%", "host_free: {f:.1f} GB", "rss {g:.2f}GB", "cpu_mem_gb={g:.2f}"]
-)
+@each_row("text", ["RAM: {p:.1f}%", "host_free: {f:.1f} GB", "rss {g:.2f}GB", "cpu_mem_gb={g:.2f}"])
 def test_host_memory_in_its_spellings(text: str) -> None:
     lines = [
         f"step {s * 10} | loss {2 - s / 100:.4f} | "
@@ -160,7 +158,7 @@ def timed(data: float, recv: float, spread: bool) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("spread", [True, False])
+@each_row("spread", [True, False])
 def test_timers_tell_data_from_waiting_for_a_neighbour(spread: bool) -> None:
     assert "metrics.dataloader_stall" in alarms(timed(900.0, 20.0, spread))
     assert "pipeline_wait" in kinds(timed(2.0, 700.0, spread))
@@ -179,7 +177,7 @@ def waits(every: int, above: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("every", "above", "said"),
     [
         (94, "94 iters per epoch", "the length of an epoch"),

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Level
@@ -32,7 +33,7 @@ def trials(problems: str, ms: float = 100.0) -> list[Trial]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "verdict"),
     [
         ("xxx", "...", FixVerdict.FIXED),

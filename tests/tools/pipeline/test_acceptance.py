@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.growth import grow_calls
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.bubble import check_claim, plan_of, price_plan
@@ -40,7 +41,7 @@ UNEQUAL = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "p", "m", "v", "fraction", "ratio"), ACCEPTED)
+@each_row(("schedule", "p", "m", "v", "fraction", "ratio"), ACCEPTED)
 def test_acceptance_values(
     schedule: str, p: int, m: int, v: int, fraction: float, ratio: float
 ) -> None:
@@ -55,7 +56,7 @@ def test_zb_v_hides_its_stagger_without_a_barrier() -> None:
     assert bubble.without_barrier == pytest.approx(bubble.ideal)
 
 
-@pytest.mark.parametrize(("p", "m", "slow", "factor", "makespan", "idle"), UNEQUAL)
+@each_row(("p", "m", "slow", "factor", "makespan", "idle"), UNEQUAL)
 def test_unequal_stages(
     p: int, m: int, slow: int, factor: float, makespan: float, idle: float
 ) -> None:
@@ -162,7 +163,7 @@ def test_1f1b_unequal_stays_below_its_bound(scale: list[float], m: int) -> None:
     assert made <= (3 * sum(scale) + (m - 1) * 3 * max(scale)) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["(p-1)/(m*p)", "(PP-1)/(micro_batches*PP)", "(PP - 1) / (num_microbatches × PP)"]
 )
 def test_wrong_formula_is_refused_by_name(text: str) -> None:

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.bubble import plan_of, price_plan
@@ -18,7 +19,7 @@ from firstfault_tools.pipeline.questions import (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schedule", "v", "target"), [("1f1b", 1, 0.1), ("1f1b", 1, 0.05), ("interleaved", 2, 0.08)]
 )
 def test_fewest_microbatches_is_the_first_that_fits(schedule: str, v: int, target: float) -> None:
@@ -76,7 +77,7 @@ def test_recompute_adds_a_forward_to_the_backward() -> None:
     assert with_it.ratio_to_ideal == pytest.approx(without.ratio_to_ideal)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schedule", "m", "v"),
     [("gpipe", 8, 1), ("1f1b", 8, 1), ("interleaved", 8, 2), ("zb-h1", 8, 1), ("zb-v", 8, 2),
      ("dualpipe", 8, 1)],
@@ -96,7 +97,7 @@ def test_gantt_is_a_valid_schedule(schedule: str, m: int, v: int) -> None:
     assert {len(line) for line in chart} == {65}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "field"),
     [
         ({"schedule": "2f2b"}, "schedule"),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
+from tests.rows import each_row
 
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.log.place import Place
 from firstfault_tools.placement.layout import number_from, read_layout
 from firstfault_tools.placement.table import PlacementTable
 
-SAID = yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8"))
+SAID = read_yaml(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda s: s["text"][:40])
+@each_row("said", SAID, ids=lambda s: s["text"][:40])
 def test_layouts_in_words(said: dict[str, Any]) -> None:
     found = read_layout(said["text"])
     assert found.per_node == said.get("each")
@@ -23,7 +23,7 @@ def test_layouts_in_words(said: dict[str, Any]) -> None:
     assert {h: list(s) for h, s in found.spans.items()} == said.get("spans", {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "host", "gpu", "rank"),
     [
         ("ranks 0-7 on a05, 8-15 on a06", "a06", 6, 14),

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.causality.incident import LogIncident
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.log import prefix
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_file_name, read_forms, read_prefix
 from firstfault_tools.log.scan import build_set, scan_file
 from firstfault_tools.placement.table import PlacementTable
 
-TABLE = yaml.safe_load(Path(__file__).with_name("placements.yaml").read_text(encoding="utf-8"))
+TABLE = read_yaml(Path(__file__).with_name("placements.yaml").read_text(encoding="utf-8"))
 
 
 def told(place: Place) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def told(place: Place) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("row", TABLE["prefixes"], ids=lambda row: row["text"])
+@each_row("row", TABLE["prefixes"], ids=lambda row: row["text"])
 def test_prefix(row: dict[str, Any]) -> None:
     place, body = read_prefix(row["text"])
     assert told(place) == row["place"]
@@ -44,7 +45,7 @@ def test_one_automaton_of_all_forms_changes_nothing(monkeypatch: pytest.MonkeyPa
     assert [prefix._read_head.__wrapped__(text) for text in texts] == alone
 
 
-@pytest.mark.parametrize("row", TABLE["files"], ids=lambda row: row["text"])
+@each_row("row", TABLE["files"], ids=lambda row: row["text"])
 def test_file_name(row: dict[str, Any]) -> None:
     assert told(read_file_name(row["text"])) == row["place"]
 
@@ -73,7 +74,7 @@ def test_job(row: dict[str, Any], tmp_path: Path) -> None:
 SAMPLED = {"prefixes": "prefixes", "bodies": "prefixes", "files": "files"}
 
 
-@pytest.mark.parametrize("group", SAMPLED)
+@each_row("group", SAMPLED)
 def test_every_form_has_a_source_and_a_sample(group: str) -> None:
     texts = [row["text"] for row in TABLE[SAMPLED[group]]]
     for form in read_forms(group):
@@ -113,7 +114,7 @@ def test_a_printed_rank_always_wins(rank: int, local: int) -> None:
     assert PlacementTable().ranks_of(place).only == rank
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "words"),
     [
         (Place(rank=11, local_rank=3, host="gpu-a17"), "rank 11 (local 3, gpu-a17)"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.checklist import CheckState
 from firstfault_tools.preflight.bandwidth import check_bandwidth
@@ -17,7 +17,7 @@ def table(busbw: float, hosts: tuple[str, ...] = ("node-09",), card: str = "NVID
     return f"# nThread 1 nGpus 2 minBytes 1073741824\n# Using devices\n{ranks}#\n{row}# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {busbw}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "fabric", "state", "says"),
     [
         (table(362.0), None, CheckState.PASSED, "node-09: 362.0 GB/s of 450"),
@@ -33,7 +33,7 @@ def test_held_against_a_rate(text: str, fabric: float | None, state: CheckState,
     assert says in held[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [table(42.3, ("a", "b")), table(17.1, card="Some Card 7"), table(0.4, size=1 << 16), "hello\n"],
 )

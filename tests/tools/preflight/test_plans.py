@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.checklist import CheckState
 from firstfault_tools.preflight.plans import (
@@ -17,7 +17,7 @@ from firstfault_tools.preflight.plans import (
 PASSED, FAILED, UNKNOWN = CheckState.PASSED, CheckState.FAILED, CheckState.UNKNOWN
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "pause", "state", "says"),
     [
         ("", 120.0, PASSED, r"600 s (PyTorch's default"),
@@ -35,7 +35,7 @@ def test_timeouts(text: str, pause: float | None, state: CheckState, says: str) 
     assert ("leaves a dump" in reason) == (pause is not None and "DUMP" not in text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("planned", "steps", "state"),
     [
         (Planned(1024, 60, 10), 360, PASSED),
@@ -59,7 +59,7 @@ def probe(host: str, **values: object) -> str:
 CHRONY = "Reference ID    : A9FEA97B\nStratum         : 4\nSystem time     : 0.000{0} seconds slow of NTP time\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "state", "says"),
     [
         ([probe("a", offset_ms=0.2), probe("b", offset_ms=-0.4)], PASSED, "2 nodes synchronised, at most 0.6 ms apart"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.metrics.checklist import CheckState
@@ -27,7 +28,7 @@ def test_what_was_not_given_stays_open() -> None:
     assert summarise(answers).startswith("Nothing failed: 0 passed")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("card", "sharding", "state"),
     [("H100-80GB", "fsdp", CheckState.PASSED), ("A100-40GB", "fsdp", CheckState.FAILED)],
 )
@@ -43,9 +44,7 @@ def test_a_setting_that_nobody_knows_is_said_not_raised() -> None:
     assert "no-such-model" in answer.reason
 
 
-@pytest.mark.parametrize(
-    ("second", "state"), [("2.21.5", CheckState.PASSED), ("2.20.5", CheckState.FAILED)]
-)
+@each_row(("second", "state"), [("2.21.5", CheckState.PASSED), ("2.20.5", CheckState.FAILED)])
 def test_versions_of_nodes(second: str, state: CheckState) -> None:
     files = tuple(
         (f"node{n}.txt", f"torch==2.6.0\nnvidia-nccl-cu12=={v}\n")
@@ -84,7 +83,7 @@ def test_own_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["items: 3", "items: [{id: a}]", "items: [{id: a, text: b, run: 'rm -rf /'}]", "[1"]
 )
 def test_own_items_that_cannot_be_read(text: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.probe.build import KIT, build_kit, write_kit
 from firstfault_tools.probe.kit import command, health, record, surroundings
@@ -155,7 +156,7 @@ def test_one_rank_of_a_job(kit: Path) -> None:
     assert of(records, "all_reduce")[0]["values"]["ranks"] == 8
 
 
-@pytest.mark.parametrize("only", sorted(COMPONENTS))
+@each_row("only", sorted(COMPONENTS))
 def test_one_component_alone(only: str) -> None:
     tests = choose_tests(parse_arguments(["--only", only]))
     assert set(tests) == {"health", *COMPONENTS[only]}

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.probe.launch import Launcher, plan_launch
@@ -15,7 +16,7 @@ from firstfault_tools.probe.local import run_here
 FAKE = Path(__file__).with_name("fake_node")
 
 
-@pytest.mark.parametrize("launcher", list(Launcher))
+@each_row("launcher", list(Launcher))
 def test_every_launcher_ends_with_the_merge(launcher: Launcher) -> None:
     steps = plan_launch(launcher, ["node-1"], node_count=2, gpus_per_node=8)
     assert steps[-1].text == "firstfault probe merge probe-*.jsonl"
@@ -28,7 +29,7 @@ def test_kubectl_copies_then_runs() -> None:
     assert steps[1].text.endswith("> probe-ml-trainer-0.jsonl")
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=x", "a;b", "a b", ""])
+@each_row("name", ["-oProxyCommand=x", "a;b", "a b", ""])
 def test_names_that_are_no_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidParameter):
         plan_launch(Launcher.SSH, [name], node_count=1, gpus_per_node=8)

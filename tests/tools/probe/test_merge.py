@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.findings import Finding, Level
@@ -89,7 +90,7 @@ def test_use_by_another_process_explains_the_slow_rate() -> None:
     assert serious(compare(busy, gemm("n0", 0, 790))) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "kind", "level"),
     [
         (

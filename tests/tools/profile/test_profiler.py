@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Finding, Level
@@ -73,7 +74,7 @@ def test_interval_arithmetic_agrees_with_sets_of_points(
         assert covered(gaps(a)) == span - covered(first)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "category", "expected"),
     [
         (
@@ -141,9 +142,7 @@ def test_gzip_bomb_is_refused() -> None:
         unpack(bomb, "x", limit=1_000_000)
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"traceEvents": 3}', trace([]), b"\x1f\x8bxx"]
-)
+@each_row("body", [b"", b"{", b"[]", b'{"traceEvents": 3}', trace([]), b"\x1f\x8bxx"])
 def test_no_trace_is_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableArtefact):
         read_trace(body, "x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.run_comparison.comparison import compare_diff
 from firstfault_tools.run_comparison.diffs import read_diff
@@ -12,7 +12,7 @@ NORMAL = "$ diff a.txt b.txt\n31c31\n< deepspeed==0.17.2\n---\n> deepspeed==0.18
 UNIFIED = "--- run.sh\n+++ run.sh\n@@ -3,2 +3,2 @@\n torchrun train.py\n-export NCCL_P2P_DISABLE=0\n+export NCCL_P2P_DISABLE=1\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "sides"),
     [
         (NORMAL, ("deepspeed==0.17.2", "deepspeed==0.18.3")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.run_comparison.settings import (
     Kind,
@@ -102,13 +102,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "kind", "setting", "value"), ROWS)
+@each_row(("name", "text", "kind", "setting", "value"), ROWS)
 def test_forms(name: str, text: str, kind: Kind, setting: str, value: str) -> None:
     found = {(s.kind, s.name): s.value for s in read_settings(name, text)}
     assert found.get((kind, setting)) == value, found
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         " iteration 1/ 100 | elapsed time per iteration (ms): 900.0 | lm loss: 9.0E+00 |",
@@ -124,7 +124,7 @@ def test_ordinary_lines_state_nothing(line: str) -> None:
     assert read_settings("t.log", line) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [("1e-4", "0.0001"), ("True", "yes"), ("'a'", "a"), ("None", "null"), ("1_000", "1000.0")],
 )

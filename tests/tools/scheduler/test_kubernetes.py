@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import number_lines
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.registry import Artefact
 from firstfault_tools.scheduler import kubernetes
 from firstfault_tools.scheduler.kubernetes_reasons import load_reasons
@@ -52,7 +53,7 @@ def pod(**change: object) -> str:
     return POD.format(**{**fields, **change})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "code", "kind", "level", "category"),
     [
         ("OOMKilled", 137, "oom_killed", Level.CAUSE, Category.OOM),
@@ -87,7 +88,7 @@ def test_memory_limit_is_named_only_for_a_memory_kill() -> None:
 
 @pytest.mark.skipif(not CASE.is_file(), reason="cases are not here")
 def test_the_public_incident_names_the_killed_peer() -> None:
-    log = yaml.safe_load(CASE.read_text(encoding="utf-8"))["log"]
+    log = read_yaml(CASE.read_text(encoding="utf-8"))["log"]
     (found,) = find(log)
     assert (found.kind, found.level) == ("kubernetes.oom_killed", Level.CAUSE)
     assert found.facts["pod"] == "nccl-worker-1"
@@ -177,7 +178,7 @@ def test_pods_of_somebody_else_are_no_cause() -> None:
     assert [f.level for f in find(own)] == [Level.SYMPTOM]
 
 
-@pytest.mark.parametrize(("ready", "level"), [("1/1", Level.CONTEXT), ("0/1", Level.SYMPTOM)])
+@each_row(("ready", "level"), [("1/1", Level.CONTEXT), ("0/1", Level.SYMPTOM)])
 def test_a_probe_that_failed_while_the_pod_came_up(ready: str, level: Level) -> None:
     lines = [
         "$ kubectl get pods",

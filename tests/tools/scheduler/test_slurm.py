@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.excerpt import number_lines
@@ -74,7 +75,7 @@ def test_sacct_in_columns_and_with_bars() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "reason", "kind"),
     [
         ("TIMEOUT", "TimeLimit", "slurm.time_limit"),
@@ -96,7 +97,7 @@ def test_scontrol_show_job(state: str, reason: str, kind: str | None) -> None:
     assert all(f.host == "gpu-07" and "JobState" in f.evidence[0].text for f in found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "level"),
     [
         ("DOWN*+DRAIN", Level.FAILURE),
@@ -122,7 +123,7 @@ def test_sinfo_and_reasons() -> None:
     assert "Xid 79 on GPU 3" in found[2].title
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "pair"),
     [("0:9", (0, 9)), ("137:0", (137, 0)), ("", (None, None)), ("x:1", (None, None))],
 )

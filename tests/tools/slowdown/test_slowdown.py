@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.times import Schedule, stage_times
@@ -78,7 +79,7 @@ def test_rebalancing_never_lengthens_the_step(compute: list[int], micro: int) ->
     assert balanced >= ideal - 1e-6
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [{}, {"log": "nothing"}, {"times": [{}, {}]}, {"times": [{"compute_ms": 1}]}, {"stage_ms": [1.0]}],
 )  # fmt: skip

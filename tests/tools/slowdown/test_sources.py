@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.conftest import ROOT
+from tests.rows import each_row
 
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.slowdown.losses import find_losses
@@ -36,7 +37,7 @@ LATE = "\n".join(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "suspect", "gained"),
     [(LINES, "rank 1", 140 / 660), (TIMERS, "rank 3", 120 / 420), (PARTS, "rank 2", 160 / 480), (LATE, "rank 2", 1600 / 3900)],
     ids=["lines", "timers", "parts", "inspector"],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Finding, Level
@@ -232,7 +233,7 @@ def test_log_with_a_traceback_is_left_alone() -> None:
     assert not READER.recognise("log.txt", log)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "rank"),
     [("pyspy_rank_3.txt", 3), ("stacks_rank_0", 0), ("worker-12.dump", 12), ("pyspy.txt", None)],
 )

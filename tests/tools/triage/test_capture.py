@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.triage.bundle import Bundle
 from firstfault_tools.triage.capture import Capture, Capturing, Plan
@@ -176,7 +177,7 @@ def test_two_hosts_that_claim_one_rank_are_named(site: Site, tmp_path: Path) -> 
     assert done.notes[0].startswith("rank 0 runs on gpu1, gpu2")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("times", "dump", "stale"),
     [
         ({"/d/0": 950.0}, "/d/0", ()),

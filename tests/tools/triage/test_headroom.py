@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.triage.headroom import read_headroom
 
@@ -20,7 +20,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("step", "text", "said"), ROWS)
+@each_row(("step", "text", "said"), ROWS)
 def test_headroom(step: str, text: str, said: str) -> None:
     notes = list(read_headroom(step, text))
     assert len(notes) == bool(said)

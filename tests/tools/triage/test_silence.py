@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.triage.silence import NEVER_BEGUN_S, Silence
 
@@ -34,7 +34,7 @@ def test_one_log_is_silent_once_and_again_after_it_spoke() -> None:
     assert silence.judge(1200.0) is not None
 
 
-@pytest.mark.parametrize("rows", [1, 0], ids=["steps", "lines"])
+@each_row("rows", [1, 0], ids=["steps", "lines"])
 def test_the_rank_that_fell_silent_while_others_go_on(rows: int) -> None:
     silence = Silence()
     names = [f"logs/rank_{n}.log" for n in range(8)]

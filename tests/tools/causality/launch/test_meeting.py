@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch import conflicts as launch_conflicts
@@ -52,7 +53,7 @@ def failed(kind: str, file: str, line: int = 1, text: str = "x") -> Finding:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "words"),
     [
         ("5123456", "0.78.45.128"),

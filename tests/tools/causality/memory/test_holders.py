@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 
@@ -82,7 +83,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "words"), CASES, ids=[w[:24] for _, w in CASES])
+@each_row(("lines", "words"), CASES, ids=[w[:24] for _, w in CASES])
 def test_the_holder_is_named(workspace: Workspace, lines: list[str], words: str) -> None:
     assert words in str(told(workspace, *lines)["root_cause"])
 
@@ -104,7 +105,7 @@ def channel(host: str, pid: int, dev: int, a: int, b: int, how: str) -> str:
     return CHANNEL.format(host=host, pid=pid, dev=dev, a=a, b=b, how=how)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "rank"),
     [
         ([channel("n1", 33, 1, 5, 6, "send"), channel("n2", 40, 0, 5, 6, "receive")], 5),
@@ -133,7 +134,7 @@ def test_a_message_of_two_ranks_of_several_lines_is_nobodys(workspace: Workspace
     assert told(workspace, *lines, end)["first_failing_rank"] is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("memory", "full"),
     [
         ("Mem:            31Gi        30Gi       210Mi", True),

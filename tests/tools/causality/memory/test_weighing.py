@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 
@@ -33,7 +34,7 @@ def stack(*names: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tried", "fragmented"),
     [("9.00", True), ("17.00", True), ("27.30", False)],
 )
@@ -46,7 +47,7 @@ def test_fragmentation_needs_room_enough(
     assert row["first_failing_rank"] == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("frame", "words"),
     [("state_dict", "gathered for a checkpoint"), ("load_checkpoint", "checkpoint was loaded")],
 )
@@ -66,7 +67,7 @@ def killed(*before: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "category"),
     [
         (
@@ -96,7 +97,7 @@ def test_a_cap_is_named(workspace: Workspace) -> None:
     assert "a cap lets this process hold 35.63 GiB" in str(told(workspace, message)["root_cause"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("launch", "rank"),
     [("", None), ("--nnodes=1 --nproc_per_node=8", 5), ("--nnodes=2 --nproc_per_node=8", None)],
 )
@@ -123,7 +124,7 @@ def test_like_processes_on_one_gpu_are_ranks_of_the_job(workspace: Workspace) ->
     assert row["first_failing_rank"] is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "category"),
     [
         ("previous attempt: job 70112 ended by NODE_FAIL at 05:58:40", None),
@@ -143,7 +144,7 @@ KEYS = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("missing", "extra", "prefix"),
     [
         ('"module.a.weight", "module.b.bias"', '"a.weight", "b.bias"', "module."),
@@ -166,7 +167,7 @@ def bars(host: str, first: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("other", "differs"), [(0, True), (20, False)])
+@each_row(("other", "differs"), [(0, True), (20, False)])
 def test_nodes_that_resume_at_different_steps(
     workspace: Workspace, other: int, differs: bool
 ) -> None:
@@ -188,7 +189,7 @@ def straggler(event: str) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("event", "words"),
     [
         ("profiler: recording", "profiler began to record"),
@@ -211,7 +212,7 @@ GUESTS = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "guest", "words"),
     [
         ("=> loading checkpoint 'out/last.pth'", "3.10", "map_location"),
@@ -227,7 +228,7 @@ def test_other_ranks_on_the_first_gpu(
     assert row["first_failing_rank"] == 0
 
 
-@pytest.mark.parametrize(("pid", "rank"), [(1104, 2), (999, None)])
+@each_row(("pid", "rank"), [(1104, 2), (999, None)])
 def test_a_killed_worker_belongs_to_the_rank_that_reports_it(
     workspace: Workspace, pid: int, rank: int | None
 ) -> None:

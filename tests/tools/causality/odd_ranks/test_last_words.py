@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from tests.rows import each_row
 
 from firstfault.workspace import Workspace
 from firstfault_tools.causality.odd_ranks.last_words import read_doing
@@ -17,7 +17,7 @@ WATCHDOG = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "doing"),
     [
         ("[rank3] > /work/model/router.py(214)forward()", "debugger"),

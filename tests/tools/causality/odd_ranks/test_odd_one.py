@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.causality.odd_ranks.odd_one import (
     OddOne,
@@ -16,7 +16,7 @@ def pair(a: int, count_a: int, b: int, count_b: int) -> dict[str, str]:
     return {"rank_a": str(a), "count_a": str(count_a), "rank_b": str(b), "count_b": str(count_b)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "odd"),
     [
         ([pair(3, 416, 5, 412), pair(0, 416, 5, 412), pair(5, 412, 0, 416)], OddOne((5,), "412", "416")),
@@ -29,7 +29,7 @@ def test_minority_of_pairs(rows: list[dict[str, str]], odd: OddOne | None) -> No
     assert find_odd_one(rows) == odd
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reporters", "world", "ranks"),
     [([1, 2, 3], 4, (0,)), ([2], 4, (2,)), ([1, 2], 4, None), ([1], 2, None), ([3], None, None)],
 )
@@ -40,7 +40,7 @@ def test_unlike_process_zero(
     assert (found.ranks if found else None) == ranks
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ranks", "words"),
     [([5], "rank 5"), ([16, 17, 18], "ranks 16-18"), ([0, 1, 3], "ranks 0, 1, 3"), ([], "")],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Complaint, Level
 from firstfault_tools.hardware.excerpt import number_lines
@@ -38,7 +38,7 @@ FALLBACKS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), FALLBACKS, ids=[w[1] for _, w in FALLBACKS])
+@each_row(("text", "words"), FALLBACKS, ids=[w[1] for _, w in FALLBACKS])
 def test_a_fallback_is_told_with_its_reason(text: str, words: tuple[str, ...]) -> None:
     (found,) = cpu_fallback.find_in_lines(number_lines(f"{text}\n{GPU}"), "log")
     assert all(word in found.title for word in words), found.title
@@ -54,7 +54,7 @@ def test_without_a_gpu_in_sight_it_is_a_fact_only() -> None:
     assert found.level is Level.CONTEXT
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "GPU available: True (cuda), used: True",
@@ -79,7 +79,7 @@ def test_wrong_copies_name_pairs_and_the_control() -> None:
     assert found.category is Category.ENVIRONMENT
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "cuda:0 -> cuda:1 : max abs diff 0.0",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.errors import HostileArtefact, ToolError, UnreadableArtefact
 from firstfault_tools.findings import Complaint, Finding, Level
@@ -93,7 +94,7 @@ def test_the_dmon_capture_shows_a_wait() -> None:
     assert all("100" in e.text for e in spin.evidence)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "kind"),
     [
         ({}, None),
@@ -123,7 +124,7 @@ def test_no_temperature_is_hard_coded() -> None:
     assert serious(find(QUERY.format(**FINE))) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "kind"),
     [
         (
@@ -292,7 +293,7 @@ gpu-w08, 1, NVIDIA H100 80GB HBM3, 00000000:0F:00.0, 45, Not Active
 COLUMNS = "index, name, pci.bus_id, temperature.gpu, clocks_throttle_reasons.hw_thermal_slowdown"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "head", [f"host, {COLUMNS}", f"nvidia-smi --query-gpu={COLUMNS.replace(' ', '')} --format=csv"]
 )
 def test_a_column_of_hosts_before_the_rows(head: str) -> None:

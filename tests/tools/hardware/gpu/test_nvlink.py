@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.hardware.gpu.nvlink import READER, find_in_lines
@@ -52,9 +52,7 @@ def test_a_slow_link() -> None:
     assert (found.kind, found.gpu) == ("hardware.nvlink_slow", "GPU 1")
 
 
-@pytest.mark.parametrize(
-    "text", [status(GOOD, GOOD), status([None] * 4), status([None] * 4, [None] * 4)]
-)
+@each_row("text", [status(GOOD, GOOD), status([None] * 4), status([None] * 4, [None] * 4)])
 def test_equal_boards_are_context(text: str) -> None:
     (found,) = find(text)
     assert (found.kind, found.level) == ("hardware.nvlink_state", Level.CONTEXT)
@@ -89,7 +87,7 @@ def test_damage_raises_nothing(text: str) -> None:
     find("GPU 0: x (UUID: a)\n\t Link 0: <inactive>\n" + text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "words"),
     [
         (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level
@@ -38,7 +38,7 @@ HOT = Finding(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "host"),
     [
         ("dmesg.txt", None),
@@ -81,7 +81,7 @@ def test_a_hot_gpu_gets_the_rank_and_the_slow_rank_becomes_its_sign() -> None:
     assert [e.file for e in hot.evidence] == ["smi.csv", "t.log"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         replace(HOT, facts={"gpu_index": 4}),

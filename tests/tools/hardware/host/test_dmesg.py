@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.growth import count_calls
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.bus import find_slot, name_gpu, normalise_address, number_gpus
@@ -17,9 +17,10 @@ from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.gpu import xid_catalogue
 from firstfault_tools.hardware.host import dmesg, stamps
 from firstfault_tools.hardware.host.kernel_events import load_events
+from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.registry import Artefact
 
-ROWS = yaml.safe_load(Path(__file__).with_name("kernel_lines.yaml").read_text(encoding="utf-8"))
+ROWS = read_yaml(Path(__file__).with_name("kernel_lines.yaml").read_text(encoding="utf-8"))
 CAPTURE = Path("/work/shared/cases/captures/dmesg.txt")
 
 
@@ -27,7 +28,7 @@ def find(text: str) -> tuple[Finding, ...]:
     return dmesg.find_in_lines(number_lines(text), "log")
 
 
-@pytest.mark.parametrize(("line", "kind", "level"), ROWS)
+@each_row(("line", "kind", "level"), ROWS)
 def test_each_line_gives_its_finding(line: str, kind: str | None, level: str | None) -> None:
     found = find(line)
     if kind is None:
@@ -104,7 +105,7 @@ def test_hosts_keep_their_gpus_apart() -> None:
     assert [f.host for f in find(text)] == ["gpu-node-7", "gpu-node-8"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "host", "epoch", "boot"),
     [
         ("[  144.987966] NVRM: x", None, None, 144.987966),
@@ -146,7 +147,7 @@ def test_a_driver_name_is_no_host() -> None:
     assert read.message.startswith("nvme nvme0:")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "address"),
     [
         ("PCI:0000:9a:00", "0000:9a:00.0"),
@@ -161,7 +162,7 @@ def test_one_spelling_of_an_address(text: str, address: str | None) -> None:
     assert normalise_address(text) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "slot"),
     [
         ("PCI:0000:9A:00", "9a:00"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Complaint
 from firstfault_tools.hardware.host.host_pressure import find_in_lines
@@ -22,7 +22,7 @@ def test_a_full_host_that_swaps() -> None:
     assert "97% of its swap" in found.title
 
 
-@pytest.mark.parametrize(("left", "swap"), [(200, 61), (1, 0), (100, 2)])
+@each_row(("left", "swap"), [(200, 61), (1, 0), (100, 2)])
 def test_memory_to_spare_or_no_swap(left: int, swap: int) -> None:
     assert find_in_lines(number(FREE.format(used=300, left=left, swap=swap)), "a.log") == ()
 

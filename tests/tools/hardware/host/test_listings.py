@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.hardware.host.listings import READER, SIGNS
 from firstfault_tools.log.kept import fold_lines
@@ -15,14 +15,14 @@ STATUS = (
 )
 
 
-@pytest.mark.parametrize("text", [DF, PS, STATUS])
+@each_row("text", [DF, PS, STATUS])
 def test_listings_are_known(text: str) -> None:
     head = text.encode()
     assert ReaderSigns("x", SIGNS).may_know("x.txt", head, b"\n".join(fold_lines(head)))
     assert READER.recognise("x.txt", head)
 
 
-@pytest.mark.parametrize("sign", ["v1.28 of", "one\ntwo", "re:(?m)^x\\d", "name:dump"])
+@each_row("sign", ["v1.28 of", "one\ntwo", "re:(?m)^x\\d", "name:dump"])
 def test_signs_are_seen_in_folded_lines(sign: str) -> None:
     """What differs in digits alone is no sign; one over two lines is looked for in the text."""
     for head, known in ((b"a v1.28 of\none\ntwo\nx7", True), (b"a v1.29 of\none two ax7", False)):

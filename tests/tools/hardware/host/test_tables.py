@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.hardware.host import full_mounts
@@ -44,7 +44,7 @@ def test_a_name_that_pushed_its_row_to_the_next_line() -> None:
     assert second["mount"] == "/"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "full"),
     [
         (WRAPPED, [(None, "/ckpt")]),
@@ -70,7 +70,7 @@ def test_units_come_from_an_option_and_the_limit_from_the_command() -> None:
     assert (limit.host, limit.amount("limit")) == ("n1", 512 * GIB)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "heading"),
     [
         ("Filesystem      Size  Used Avail Use% Mounted on", True),

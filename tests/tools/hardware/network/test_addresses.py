@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.hardware.excerpt import NumberedLine
 from firstfault_tools.hardware.network.addresses import find_in_lines
@@ -33,7 +33,7 @@ def test_one_line_format_is_read() -> None:
     assert len(find_in_lines(rows, "addr.txt")) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rows",
     [
         _listing({"node1": "10.1.0.1", "node2": "10.1.0.2", "node3": "10.1.0.3"}),
@@ -76,7 +76,7 @@ def _containers(*addresses: str) -> tuple[str, ...]:
     return tuple(row.format(a) for a in addresses for row in _IFCONFIG)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "words"),
     [
         ((_FAILS, *_TWO_ROUTES), ("n1 has two interfaces", "ens9", "eno1", "10.8.0.0/20")),
@@ -93,7 +93,7 @@ def test_interfaces_that_lead_nowhere(rows: tuple[str, ...], words: tuple[str, .
     assert all(word in found.title for word in words)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rows",
     [
         _TWO_ROUTES,

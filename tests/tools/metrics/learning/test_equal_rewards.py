@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.log.line import counts_preparation
@@ -24,7 +24,7 @@ def trl(loss: float, grad: float, spread: float) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         trl(0.0, 0.2, 0.3),
@@ -68,7 +68,7 @@ def test_damage_raises_nothing(lines: list[str]) -> None:
     find_in_lines(number("\n".join(lines)), "x")
 
 
-@pytest.mark.parametrize("prefix", ["", "train/", "rollout/"])
+@each_row("prefix", ["", "train/", "rollout/"])
 def test_a_few_rows_with_a_spread_do_not_hide_that_the_others_have_none(prefix: str) -> None:
     rows = "\n".join(
         f"{{'{prefix}grad_norm': {0.05 if s % 13 == 0 else 0.0}, '{prefix}reward': 3.0, "

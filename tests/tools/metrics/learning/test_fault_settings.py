@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Evidence, Finding, Json, Level
 from firstfault_tools.metrics.learning.fault_settings import TABLE, explain_by_settings, groups_of
@@ -83,7 +83,7 @@ CASES: list[tuple[str, dict[str, Json], list[str], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "facts", "texts", "question", "row"), CASES)
+@each_row(("kind", "facts", "texts", "question", "row"), CASES)
 def test_deciding_setting(
     kind: str, facts: dict[str, Json], texts: list[str], question: str, row: str
 ) -> None:

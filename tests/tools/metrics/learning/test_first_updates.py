@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.metrics.judgement import judge_steps
@@ -37,7 +37,7 @@ def test_without_a_setting_it_is_a_failure() -> None:
     assert "no_load_optim" not in title
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("losses", "head", "first"),
     [
         (THROWN_OFF, (LEFT_OUT,), 42001),  # nothing was loaded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.growing_columns import judge_table
 
@@ -20,7 +20,7 @@ def by_layer(name: str, growth: float) -> list[tuple[int, str]]:
     return table(f"step,layer,{name}", rows)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "growth", "words"),
     [
         ("max_attn_logit", 1.8, "layer 7"),
@@ -43,7 +43,7 @@ def test_overflow_of_half_precision_is_named() -> None:
     assert "65504" in found[0].title
 
 
-@pytest.mark.parametrize(("end", "told"), [(0.001, True), (0.2, False)])
+@each_row(("end", "told"), [(0.001, True), (0.2, False)])
 def test_updates_that_change_nothing(end: float, told: bool) -> None:
     rows = [f"{n},1.4,{0.3 if n < 5 else end}" for n in range(12)]
     found = judge_table(table("step,loss,frac_weights_changed", rows), "a.csv")

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.loss_trend import Pace, read_trend
 from firstfault_tools.metrics.sources.steps import parse_steps
@@ -19,7 +20,7 @@ def log(loss: Callable[[int], float], last: int = 2000, every: int = 10, noise: 
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("loss", "pace"),
     [
         (lambda s: 1.7 + 6.0 * s**-0.3, Pace.ON_CURVE),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.lost_losses import find_in_incident
 
@@ -19,7 +19,7 @@ def incident(lines: Sequence[str]) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("form", "name"),
     [
         ("Epoch[1] Batch[{n}] Speed: 141.2 samples/sec,  IDLoss={v},", "IDLoss"),
@@ -36,7 +36,7 @@ def test_the_name_the_place_and_the_value_before(form: str, name: str) -> None:
     assert found.evidence[-1].line == 6
 
 
-@pytest.mark.parametrize(
+@each_row(
     "form",
     [
         "epoch {n} val_loss={v}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.metrics.learning.passed_over import find_in_incident
@@ -33,7 +33,7 @@ def between(message: str, times: int = 5) -> list[str]:
     return [line for n in range(times) for line in (message, f"step:{n} - actor/grad_norm:0.0")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "category", "words"),
     [
         ("(RewardWorker pid=7) Error in reward_fn: 'NoneType' object is not iterable", Category.CODE_BUG, "reward or score function"),
@@ -58,7 +58,7 @@ def test_ray_counts_what_it_does_not_print() -> None:
     assert found.facts["times"] == 513
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         between("WARNING: 0 errors so far"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.pasted_checks import find_in_lines
 
@@ -24,13 +24,13 @@ QUIET = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "lines"), TOLD)
+@each_row(("kind", "lines"), TOLD)
 def test_told(kind: str, lines: list[str]) -> None:
     (found,) = find_in_lines(list(enumerate(lines, 1)), "log")
     assert found.kind == kind
     assert found.evidence
 
 
-@pytest.mark.parametrize("lines", QUIET)
+@each_row("lines", QUIET)
 def test_quiet(lines: list[str]) -> None:
     assert find_in_lines(list(enumerate(lines, 1)), "log") == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.policy_collapse import find_in_lines
 
@@ -39,7 +40,7 @@ def test_lines_without_reward_are_passed_over() -> None:
     assert not list(find_in_lines([(n, f"step {n} loss 2.1") for n in range(50)], "log.txt"))
 
 
-@pytest.mark.parametrize(("level", "collapsed"), [(0.3, True), (0.5, False)])
+@each_row(("level", "collapsed"), [(0.3, True), (0.5, False)])
 def test_an_entropy_that_vanished_explains_a_smaller_fall(level: float, collapsed: bool) -> None:
     text = [
         VERL.format(s=s, e=0.6 * 0.8**s, g=0.2, k=0.001, r=0.5 if s < 25 else level)

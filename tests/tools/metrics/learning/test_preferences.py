@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics.learning.preferences import find_in_lines
@@ -22,7 +22,7 @@ def number(rows: list[str]) -> list[tuple[int, str]]:
     return list(enumerate(rows, start=1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "kind", "level"),
     [
         ([row(n, 0.69 - n / 100, -n / 10, -n / 4, 0.5 + n / 100) for n in range(20)], "metrics.preference_margin", Level.BENIGN),
@@ -34,7 +34,7 @@ def test_verdicts(rows: list[str], kind: str, level: Level) -> None:
     assert (found.kind, found.level) == (kind, level)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rows",
     [
         [row(n, 0.6931, 0.0, 0.0, 0.0) for n in range(10)],

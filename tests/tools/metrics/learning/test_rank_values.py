@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.metrics import log_lines
@@ -53,7 +53,7 @@ def test_a_host_of_slow_ranks_is_named_without_a_rank() -> None:
     assert (found.rank, found.host, found.facts["ranks"]) == (None, "d2", [4, 5])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         timing(0.06, 4.6),
@@ -109,7 +109,7 @@ LISTED = """\
 """
 
 
-@pytest.mark.parametrize(("text", "rank", "line"), [(EMPTY, 2, 4), (LISTED, 1, 2)])
+@each_row(("text", "rank", "line"), [(EMPTY, 2, 4), (LISTED, 1, 2)])
 def test_a_count_of_zero_beside_the_first_nan(text: str, rank: int, line: int) -> None:
     (found,) = empty_batch.find_in_lines(number(text), "t.log")
     assert (found.rank, found.evidence[0].line) == (rank, line)
@@ -125,7 +125,7 @@ def test_two_empty_batches_name_no_single_rank() -> None:
     assert (found.rank, found.facts["ranks"]) == (None, [0, 2])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         EMPTY.replace("nan tokens 0", "nan tokens 4800"),
@@ -197,7 +197,7 @@ def test_one_rank_alone_waits_for_its_data() -> None:
     assert "since iteration 9" in found.title
 
 
-@pytest.mark.parametrize(("data", "others"), [(900.5, 880.0), (40.0, 0.1), (120.0, 0.1)])
+@each_row(("data", "others"), [(900.5, 880.0), (40.0, 0.1), (120.0, 0.1)])
 def test_data_that_all_wait_for_or_that_costs_little(data: float, others: float) -> None:
     assert by_kind(starved(data, others), "metrics.rank_waits") == []
 
@@ -217,7 +217,7 @@ def test_work_that_drifts_apart_while_steps_take_longer() -> None:
     assert "unevenly" in found.title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         verl(0, 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.metrics.learning.same_data import find_in_lines
@@ -26,7 +26,7 @@ def test_losses_with_their_seed() -> None:
     assert "identical" in found.title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "texts",
     [
         [f"[rank{r}] first batch sample ids: [{r}, 4, 99, 12]" for r in range(4)],
@@ -54,7 +54,7 @@ def test_the_same_order_in_every_epoch() -> None:
     assert found.level is Level.FAILURE
 
 
-@pytest.mark.parametrize("ids", ["[47, 3, 9]", "[47 3 9]", "tensor([47, 3, 9], device='cuda:0')"])
+@each_row("ids", ["[47, 3, 9]", "[47 3 9]", "tensor([47, 3, 9], device='cuda:0')"])
 def test_the_order_of_numbers(ids: str) -> None:
     (found,) = find_in_lines(log(*(f"[rank0] epoch {e} batch ids: {ids}" for e in range(3))), "a")
     assert found.category is Category.CODE_BUG
@@ -68,7 +68,7 @@ def test_every_pass_begins_at_the_offset_of_the_resume() -> None:
     assert "one part of the data set" in found.title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "texts",
     [
         [t.replace("'a", f"'a{n}") for n, t in enumerate(ORDER)],

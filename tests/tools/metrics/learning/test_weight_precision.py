@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.learning.weight_precision import find_in_lines
 
@@ -16,7 +16,7 @@ def run(setting: str, rate: str, fall: float) -> list[tuple[int, str]]:
     return list(enumerate(texts, 1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "rate", "fall", "lost"),
     [
         ("dtype: bf16", "3.0e-07", 0.0, True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Category, Level
 from firstfault_tools.metrics.learning.zero_reports import find_in_lines
@@ -64,7 +64,7 @@ QUIET = [
 ]
 
 
-@pytest.mark.parametrize(("what", "lines", "category"), TOLD)
+@each_row(("what", "lines", "category"), TOLD)
 def test_zero_is_told(what: str, lines: list[str], category: Category) -> None:
     found = list(find_in_lines(list(enumerate(lines, 1)), "log"))
     assert [f.kind for f in found] == [f"zero.{what}"]
@@ -72,7 +72,7 @@ def test_zero_is_told(what: str, lines: list[str], category: Category) -> None:
     assert found[0].evidence[0].text in [line.strip() for line in lines]
 
 
-@pytest.mark.parametrize("lines", QUIET)
+@each_row("lines", QUIET)
 def test_zero_as_it_should_be(lines: list[str]) -> None:
     found = find_in_lines(list(enumerate(lines, 1)), "log")
     assert [f for f in found if f.level is Level.CAUSE] == []
@@ -102,7 +102,7 @@ def test_empty_tensors_of_a_sharded_save() -> None:
     assert "ZeRO-3" in found.title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "size mismatch for w: copying a param with shape torch.Size([0]) from checkpoint",

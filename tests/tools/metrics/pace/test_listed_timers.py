@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.pace.listed_timers import find_in_lines
 
@@ -20,7 +20,7 @@ def write(extra: dict[int, float], reports: int = 3) -> list[tuple[int, str]]:
     return list(enumerate(rows, 1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("extra", "kind", "rank", "said"),
     [
         ({6: 2.6, 7: 2.6}, "metrics.slow_stage", None, "the last of 4 blocks of 2 ranks"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.metrics.pace.rank_times import find_in_lines
@@ -50,7 +50,7 @@ def find(text: str) -> tuple[Finding, ...]:
     return find_in_lines(list(enumerate(text.split("\n"), start=1)), "t.log")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "rank", "host", "gpu", "line"),
     [
         (THERMAL, 13, "gx-22", "GPU 5", 2),
@@ -95,7 +95,7 @@ def test_a_whole_slow_host_is_named_as_host() -> None:
     assert (found.host, found.rank, found.facts["ranks"]) == ("h3", None, [6, 7])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         HEALTHY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics.pace.step_parts import find_in_lines
@@ -12,7 +12,7 @@ def number(line: str, count: int = 6) -> list[tuple[int, str]]:
     return [(i, line.format(i=i)) for i in range(1, count + 1)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "words", "page"),
     [
         ("step {i} rollout 231.4 s train 9.8 s", "'rollout' takes 231.4", "rollout-long-tail"),
@@ -27,7 +27,7 @@ def test_the_largest_part_is_named(line: str, words: str, page: str) -> None:
     assert found.page == page
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "step {i} loss 2.1 fwd 141 ms bwd 296 ms data 3 ms",
@@ -53,7 +53,7 @@ def test_evaluation_that_outlasts_training() -> None:
     assert "1360 s after every 611 s" in found.title
 
 
-@pytest.mark.parametrize(("train", "evaluate"), [("10:11", "01:40"), ("00:11", "00:40")])
+@each_row(("train", "evaluate"), [("10:11", "01:40"), ("00:11", "00:40")])
 def test_short_evaluation_is_no_matter(train: str, evaluate: str) -> None:
     lines = [
         BAR.format(name="Epoch 3", n=812, took=train),
@@ -112,7 +112,7 @@ def test_saves_that_say_their_duration() -> None:
     assert find_in_lines(short, "a.log") == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("last", "words"), [("59", ", 5% of the time: training"), ("02", "90 s each time: training")]
 )
 def test_the_share_of_saves_is_of_the_time_that_clocks_tell(last: str, words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.findings import Level
 from firstfault_tools.metrics.judgement import judge_steps
@@ -31,7 +31,7 @@ def judge(tokens: Shape, seconds: Shape, column: str) -> dict[str, tuple[Level, 
     return {f.kind.removeprefix("metrics."): (f.level, f.title) for f in found}
 
 
-@pytest.mark.parametrize("column", ["response_length/mean", "completions/mean_length", "global_seqlen/mean"])  # fmt: skip
+@each_row("column", ["response_length/mean", "completions/mean_length", "global_seqlen/mean"])  # fmt: skip
 def test_steps_that_grow_with_the_tokens_are_no_slowdown(column: str) -> None:
     found = judge(grow(400, 800), grow(90, 180), column)
     level, title = found["work_grew"]
@@ -40,7 +40,7 @@ def test_steps_that_grow_with_the_tokens_are_no_slowdown(column: str) -> None:
     assert "throughput_drift" not in found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tokens", "seconds"),
     [
         (grow(400, 404), grow(90, 180)),  # the work is what it was

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from firstfault_tools.metrics.sources.rank_table import (
     RANK,
@@ -13,7 +13,7 @@ from firstfault_tools.metrics.sources.rank_table import (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "rank", "host"),
     [
         ("rank 13 gx-22 gpu 5: compute 1655.8", 13, "gx-22"),
@@ -35,7 +35,7 @@ def test_a_number_with_a_point_is_no_rank() -> None:
     assert RANK.search("mean rank 1.5 of the matrix") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("heading", "row", "expected"),
     [
         ("rank | host | compute (ms) | wait", "| 3 | n1 | 1,655.8 | 2 |", RankRow(3, "n1", (3.0, None, 1655.8, 2.0))),
@@ -51,7 +51,7 @@ def test_a_table_gives_its_rows(heading: str, row: str, expected: RankRow | None
     assert table.read_row(row) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["rank 3 compute 5.0 wait 2", "the rank is late", "rank,rank,wait", "loss | step"]
 )
 def test_other_lines_are_no_heading(text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.metrics.sources.tracker_history import READER
@@ -38,7 +39,7 @@ def test_the_step_at_which_the_loss_is_no_number(text: str, tmp_path: Path) -> N
     assert "400" in reading.findings[0].title
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [{"_step": 1}, {"metrics": [{"key": "a"}]}, [1, 2], {"train_loss": 3.0}],
 )
