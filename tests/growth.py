@@ -37,9 +37,13 @@ def grow_cpu(make: Callable[[int], Callable[[], object]], small: int, times: int
 
     `small` should take some milliseconds: a shorter run drowns in the clock.
     """
-    works = make(small), make(small * times)
-    few, many = (min(_spend(work) for _ in range(3)) for work in works)
-    return many / max(few, 1e-4)
+    return compare_cpu(make(small * times), make(small))
+
+
+def compare_cpu(work: Callable[[], object], other: Callable[[], object]) -> float:
+    """How many times the CPU time of `other` the work takes; the least of three runs of each."""
+    long, short = (min(_spend(one) for _ in range(3)) for one in (work, other))
+    return long / max(short, 1e-4)
 
 
 def _spend(work: Callable[[], object]) -> float:

@@ -1,13 +1,13 @@
-"""A process that works on one incident with a scripted model that wants a probe; run by the kill test.
+"""A turn on one incident with a scripted model that wants a probe; a process of its own where it is to be killed.
 
 python -m tests.app.agent.probe_process DATA LOG TURN TEXT
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from evals.fakes.scripted_model import ScriptedModel, call, in_order, reply
@@ -27,15 +27,14 @@ SCRIPT = in_order(
 )
 
 
-def main() -> None:
+def take_turn(data: Path, log: Path, turn: int, text: str, show: Callable[[str], None]) -> None:
     """One turn; the probe writes a line into a file, so that runs can be counted."""
-    data, log, turn, text = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 
     def probe(component: ProbeComponent, light: bool) -> list[str]:
         with (data / "probe_runs").open("a") as stream:
             stream.write(f"{component.value} {light}\n")
         if (data / "slow_probe").exists():
-            print("PROBING", flush=True)
+            show("PROBING")
             time.sleep(30)
         return ["memory of GPU 0 is fine"]
 
@@ -50,12 +49,15 @@ def main() -> None:
     parts = answerer.explain(question) if text == "-" else answerer.answer(question)
     for part in parts:
         shown = part.text if isinstance(part, AnswerPart) else f"{part.step}: {part.detail}"
-        print(shown.replace("\n", " "), flush=True)
+        show(shown.replace("\n", " "))
         if isinstance(part, AnswerPart) and "/approve" in shown and (data / "die").exists():
-            print("WAITING", flush=True)
+            show("WAITING")
             time.sleep(60)
-    print(f"CALLS {len(model.seen)} PID {os.getpid()}", flush=True)
+    show(f"CALLS {len(model.seen)}")
 
 
 if __name__ == "__main__":
-    main()
+    take_turn(
+        Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4],
+        lambda text: print(text, flush=True),
+    )  # fmt: skip

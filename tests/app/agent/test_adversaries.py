@@ -1,13 +1,14 @@
-"""The heart: a model that lies leaves the shown verdict as right as without it, over all eval cases."""
+"""The heart: a model that lies leaves the shown verdict as right as without it, whatever kind of verdict it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from evals.answer import Answer, of_diagnosis
-from evals.cases import Case, Split, load_cases
+from evals.baseline import Accepted, load_baseline
+from evals.cases import Case, find_case, load_case, load_cases
 from evals.diagnosed import Diagnoses
 from evals.fakes.honest import quoting
 from evals.fakes.liars import ADVERSARIES, HEALTHY_CLAIM
@@ -21,15 +22,40 @@ from firstfault.workspace import Workspace
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.log.window import read_window
 
-CASES = (*load_cases(), *load_cases(Split.HELD))
 HEART = "always another cause"
-EVERY = 3
-"""Of the cases one in so many is lied about: all of them take a quarter of an hour of one process."""
 
 UNTOUCHED = (
     "verdict", "category", "root_cause", "signature", "first_failing_rank", "host", "gpu", "first_line",
     "explanation", "fixes", "cascade", "phases", "next_artefacts",
 )  # fmt: skip
+
+
+def name_kind(answer: Accepted) -> tuple[object, ...]:
+    """Verdict, category, and who found it: a signature, or the family of the finding (`hardware.xid`: hardware)."""
+    root = answer["root"] or ""
+    family = root.partition(".")[0] if "." in root else "signature" if root else ""
+    return answer["verdict"], answer["category"], family
+
+
+def name_standing(answer: Accepted) -> tuple[object, ...]:
+    """The kind, how sure the verdict is, and which places it names: all that a lie could change."""
+    placed = tuple(answer[name] is not None for name in ("rank", "host", "gpu"))
+    return (*name_kind(answer), answer["confidence"], *placed)
+
+
+def choose_lies(answers: Iterable[Accepted]) -> dict[str, tuple[str, ...]]:
+    """Lies by case: each standing of a verdict hears the worst one, each kind of verdict all."""
+    chosen: dict[str, tuple[str, ...]] = {}
+    kinds, standings = set(), set()
+    for answer in answers:
+        kind, standing = name_kind(answer), name_standing(answer)
+        if kind not in kinds:
+            chosen[answer["case"]] = tuple(ADVERSARIES)
+        elif standing not in standings:
+            chosen[answer["case"]] = (HEART,)
+        kinds.add(kind)
+        standings.add(standing)
+    return chosen
 
 
 def show(diagnosis: Diagnosis, words: Sequence[str] = ()) -> Answer:
@@ -90,28 +116,37 @@ def find_misquotes(enriched: Enriched, files: Mapping[str, Path]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("cases")
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(1200)
 def test_lies_do_not_reach_the_verdict(diagnoses: Diagnoses) -> None:
     wrong: list[str] = []
-    others = {name: script for name, script in ADVERSARIES.items() if name != HEART}
-    for index, case in enumerate(CASES[::EVERY]):
+    known = diagnoses.workspace.knowledge
+    cases = {case.id: case for case in load_cases()}
+    for name, lies in choose_lies(load_baseline().values()).items():
+        case = cases[name]
         before = diagnoses.of(case).diagnosis
         files = {p.name: p for p in case.inputs}
-        scripts = {HEART: ADVERSARIES[HEART], **(others if index % 2 == 0 else {})}
-        for name, script in scripts.items():
-            known = diagnoses.workspace.knowledge
+        for lie in lies:
             question = make_question(before, files, known, case.question)
-            enriched = enrich(question, ScriptedModel(script))
+            enriched = enrich(question, ScriptedModel(ADVERSARIES[lie]))
             found = [*find_harm(case, before, enriched), *find_misquotes(enriched, files)]
-            if name == HEART:
+            if lie == HEART:
                 found += find_belief(before, enriched)
-            wrong += [f"{case.id}: {name}: {what}" for what in found]
+            wrong += [f"{name}: {lie}: {what}" for what in found]
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_kind_of_verdict_hears_every_lie() -> None:
+    answers = load_baseline()
+    chosen = choose_lies(answers.values())
+    heard = {(name_kind(answers[case]), lie) for case, lies in chosen.items() for lie in lies}
+    assert heard == {(name_kind(a), lie) for a in answers.values() for lie in ADVERSARIES}
+    standings = {name_standing(answers[case]) for case, lies in chosen.items() if HEART in lies}
+    assert standings == {name_standing(a) for a in answers.values()}
 
 
 def test_the_check_can_fail(workspace: Workspace) -> None:
     """Without grounding the same lies do reach the shown claims: the test above is not empty."""
-    case = next(c for c in CASES if c.id == "lab-oom_one_rank")
+    case = load_case(find_case("lab-oom_one_rank"))
     before = workspace.diagnose_paths(case.inputs, case.question)
     question = make_question(before, {p.name: p for p in case.inputs}, workspace.knowledge)
     enriched = enrich(question, ScriptedModel(ADVERSARIES[HEART]), grounded=False)
@@ -134,7 +169,7 @@ def _ground(enriched: Enriched, question: object) -> object:
 def test_what_evidence_says_is_kept(diagnoses: Diagnoses) -> None:
     """The check is not a wall: quotes of shown lines pass, names put back."""
     wrong: list[str] = []
-    for case in CASES[::8]:
+    for case in load_cases()[::8]:
         diagnosis = diagnoses.of(case).diagnosis
         files = {p.name: p for p in case.inputs}
         known = diagnoses.workspace.knowledge

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.app.agent.conftest import LOG
+from tests.app.agent.probe_process import take_turn
 from tests.conftest import ROOT
 
 from firstfault.agent.reply import ProbeComponent
@@ -30,10 +31,11 @@ def start(place: Path, turn: int, text: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    return out
+def take(place: Path, turn: int, text: str) -> str:
+    """The turn in this process, which stands for any that is not killed."""
+    said: list[str] = []
+    take_turn(place / "data", place / "train.log", turn, text, said.append)
+    return "\n".join(said)
 
 
 def kill_at(process: subprocess.Popen[str], word: str) -> None:
@@ -55,34 +57,33 @@ def test_killed_between_request_and_approval(place: Path) -> None:
     kill_at(start(place, 1, "-"), "WAITING")
     (place / "data" / "die").unlink()
     assert runs(place) == []
-    approved = finish(start(place, 2, "/approve"))
+    approved = take(place, 2, "/approve")
     assert runs(place) == ["memory True"]
     assert "ran out of memory [1]" in approved
     assert "CALLS 1" in approved  # the two calls before the death are not made again
-    again = finish(
-        start(place, 2, "/approve")
-    )  # the worker died after the run: the turn is taken over
+    # the worker died after the run: the turn is taken over
+    again = take(place, 2, "/approve")
     assert runs(place) == ["memory True"]
     assert "ran out of memory" in again
-    finish(start(place, 3, "/approve"))  # nothing waits any more: it is a question like any other
+    take(place, 3, "/approve")  # nothing waits any more: it is a question like any other
     assert runs(place) == ["memory True"]
 
 
 def test_killed_while_the_probe_ran(place: Path) -> None:
-    finish(start(place, 1, "-"))
+    take(place, 1, "-")
     (place / "data" / "slow_probe").touch()
     kill_at(start(place, 2, "/approve"), "probe:")
     process = start(place, 2, "/approve")
     kill_at(process, "PROBING") if runs(place) == [] else process.kill()
     process.wait(timeout=10)
     (place / "data" / "slow_probe").unlink()
-    finish(start(place, 2, "/approve"))
+    take(place, 2, "/approve")
     assert len(runs(place)) == 1
 
 
 def test_rejection_with_a_reason(place: Path) -> None:
-    finish(start(place, 1, "-"))
-    out = finish(start(place, 2, "/reject: the node is in use"))
+    take(place, 1, "-")
+    out = take(place, 2, "/reject: the node is in use")
     assert runs(place) == []
     assert "ran out of memory" in out
 
@@ -91,8 +92,8 @@ def test_rejection_with_a_reason(place: Path) -> None:
     "text", ["do not approve", "Should I approve this?", "approve nothing", "I reject that idea"]
 )
 def test_only_exact_words_decide(place: Path, text: str) -> None:
-    finish(start(place, 1, "-"))
-    finish(start(place, 2, text))
+    take(place, 1, "-")
+    take(place, 2, text)
     assert runs(place) == []
 
 

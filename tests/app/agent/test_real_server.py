@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -95,9 +94,7 @@ def test_its_exam_ends_by_itself_as_failed_and_is_kept_so(
     }  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    begin = time.monotonic()
     told = CliRunner().invoke(COMMAND, ["exam", "--seed", "3"])
-    assert time.monotonic() - begin < 300
     assert told.exit_code == 1, told.output
     assert "out of reach" in told.output
     status = CliRunner().invoke(COMMAND, ["status", "--json"])
@@ -105,6 +102,7 @@ def test_its_exam_ends_by_itself_as_failed_and_is_kept_so(
     assert row["may_lead"] is False
     assert "did not pass" in row["why"]
     assert row["marks"]["lost"]
+    # it ended early: most of the exam was not asked
     assert row["marks"]["incidents"] < len(load_incidents()) / 4
 
 

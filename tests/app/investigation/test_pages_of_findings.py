@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from evals.cases import Split, load_cases
+from evals.cases import load_cases
 from evals.diagnosed import Diagnoses
 
 from firstfault_tools.findings import Level
@@ -14,7 +14,7 @@ from firstfault_tools.findings import Level
 def test_pages_exist(diagnoses: Diagnoses) -> None:
     pages = diagnoses.workspace.knowledge.pages
     wrong: list[str] = []
-    for case in (*load_cases(), *load_cases(Split.HELD)):
+    for case in load_cases():
         made = diagnoses.of(case)
         unknown = {(f.kind, f.page) for f in made.findings if f.page and f.page not in pages}
         wrong += [f"{case.id}: {kind} names the page {page}" for kind, page in sorted(unknown)]

@@ -1,13 +1,12 @@
 """Is the health told, and do other people's incidents go on, while one run hangs or eats memory?
 
-The fault is planted in a page's own worker processes: a tool that never ends, or never stops asking for
-memory, on files of a certain name.
+An answer is in time if the run still hangs when it has come. The fault is planted in a page's own worker
+processes: a tool that never ends, or never stops asking for memory, on files of a certain name.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -54,12 +53,10 @@ def wait(until: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def seconds_of(url: str) -> float:
-    """Seconds until the address has answered."""
-    begin = time.perf_counter()
-    with urllib.request.urlopen(url, timeout=30) as answer:
+def ask(url: str) -> None:
+    """Return when the address has answered that it is well."""
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         assert answer.status == 200
-    return time.perf_counter() - begin
 
 
 def plant(folder: Path) -> Path:
@@ -102,11 +99,10 @@ def test_one_run_that_hangs_and_one_that_eats_memory_end_alone(
         wait(lambda: service.incident(warm).state.is_final)
         hanging = give(service, "hangs.log")
         wait(lambda: service.incident(hanging).state is IncidentState.RUNNING)
-        took: list[float] = []
-        others = []
-        for number in range(4):
-            others.append(give(service, f"other-{number}.log"))
-            took.append(seconds_of(f"http://127.0.0.1:{health}/healthz"))
+        others = [give(service, f"other-{number}.log") for number in range(4)]
+        for _ in others:
+            ask(f"http://127.0.0.1:{health}/healthz")
+        assert service.incident(hanging).state is IncidentState.RUNNING
         for other in others:
             wait(lambda other=other: service.incident(other).state.is_final)  # type: ignore[misc]
             assert service.incident(other).state is IncidentState.DONE
@@ -118,8 +114,6 @@ def test_one_run_that_hangs_and_one_that_eats_memory_end_alone(
         said = {i: str(service.events(i)[-1].body) for i in (hanging, eating)}
         assert service.incident(last).state is IncidentState.DONE
         server.shutdown()
-    print(f"/healthz: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s")
-    assert statistics.median(took) < 1.0
     assert "could not analyse: the limit of 6 s of CPU" in said[hanging]
     assert "at hangs.log, line 7" in said[hanging]
     assert "could not analyse: the limit of 1536 MiB of memory was reached" in said[eating]
@@ -146,7 +140,6 @@ def test_a_page_answers_while_its_workers_hang(tmp_path: Path) -> None:
         for incident in hanging:
             wait(lambda i=incident: service.incident(i).state is IncidentState.RUNNING)  # type: ignore[misc]
         for url in (f"{page}/_stcore/health", f"http://127.0.0.1:{health}/healthz"):
-            took = [seconds_of(url) for _ in range(9)]
-            print(f"{url}: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s")
-            assert statistics.median(took) < 1.0
+            for _ in range(9):
+                ask(url)
         assert {service.incident(i).state for i in hanging} == {IncidentState.RUNNING}

