@@ -67,6 +67,7 @@ def test_being_cut_off_is_said(endpoint: Endpoint) -> None:
     assert "cut off" in explain_failure(raised.value, short)
 
 
+@pytest.mark.slow
 def test_a_weak_model_costs_nothing_but_itself(endpoint: Endpoint, ask: MakeQuestion) -> None:
     """It cannot answer well; the diagnosis stands, and whatever it says is checked."""
     question = ask()
@@ -83,6 +84,7 @@ def test_tools_are_accepted(endpoint: Endpoint, ask: MakeQuestion) -> None:
     assert enriched.problem or enriched.assessment is not None
 
 
+@pytest.mark.slow
 def test_its_exam_ends_by_itself_as_failed_and_is_kept_so(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection as Transaction
 
-from firstfault.conversation.rules import search_lexically
+from firstfault.agent.enrich import make_question
+from firstfault.conversation.rules import RuleAnswerer
 from firstfault.incidents.database import Database
 from firstfault.incidents.events import EventKind
 from firstfault.incidents.record import open_record
@@ -33,6 +34,7 @@ from firstfault.workspace import Workspace
 
 LEASE = 0.4
 KILLS = 50
+WHY, WHICH = "Why CUDA_OOM, and how do I fix it?", "Which rank, and what is the fix?"
 FORK = multiprocessing.get_context("fork")
 Chaos = Callable[..., Settings]
 
@@ -81,8 +83,10 @@ class Nursery:
 
     def _serve(self, pipe: Connection[Any, Any]) -> None:
         warm = Workspace()
-        warm.diagnose_text("warm.log", make_log(0).encode())
-        search_lexically("warm", 1)
+        diagnosis = warm.diagnose_text("warm.log", make_log(0).encode())
+        for text in (WHY, WHICH):  # or every fork reads the tables of the conversation for itself
+            for _ in RuleAnswerer().answer(make_question(diagnosis, {}, warm.knowledge, text)):
+                pass
         ended: dict[int, int] = {}
         while (message := pipe.recv())[0] != "end":
             if message[0] == "spawn":
@@ -165,7 +169,7 @@ def test_a_worker_may_die_at_any_write(chaos: Settings, nursery: Nursery, commit
     with open_service(chaos, workers=False) as service:
         for count in range(1, 10):
             incident = service.start(NewIncident((PastedText(make_log(count)),)))
-            service.ask(incident, "Why CUDA_OOM, and how do I fix it?")
+            service.ask(incident, WHY)
             doomed = nursery.spawn(die_at_write, chaos, count, committed)
             assert nursery.join(doomed) == -signal.SIGKILL
             heir = nursery.spawn(work_until_killed, chaos)
@@ -185,7 +189,7 @@ def report_until_killed(
             new = NewIncident((PastedText(log, f"rank{number}.log"),), f"report {number}")
             incident = service.start(new, key=f"report-{number}")
             book.write(f"{number} {incident}\n")
-            service.ask(incident, "Which rank, and what is the fix?", key="q")
+            service.ask(incident, WHICH, key="q")
             time.sleep(0.05)
 
 

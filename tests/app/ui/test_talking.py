@@ -1,4 +1,7 @@
-"""Do conversations go in a real browser as they go in the service? Five of the dialogues, typed and clicked."""
+"""Do conversations go in a real browser as they go in the service? Three of the dialogues, typed and clicked.
+
+Between them they begin with a question and with a log, add a log, open phases again and walk through them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+
+from firstfault_tools.knowledge.pack import read_yaml
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-TABLE = yaml.safe_load(
+TABLE = read_yaml(
     (Path(__file__).parents[1] / "conversation" / "dialogues.yaml").read_text(encoding="utf-8")
 )
-NAMES = ("likely-oom-stands", "nothing-is-closed-by-typing", "still-running-slurm", "questions-only", "rolled-back-twice")  # fmt: skip
+NAMES = ("likely-oom-stands", "still-running-slurm", "rolled-back-twice")
 DIALOGUES: Mapping[str, Any] = {d["id"]: d for d in TABLE["dialogues"]}
 pytestmark = pytest.mark.browser
 Open = Callable[..., "Page"]
