@@ -26,13 +26,15 @@ _REAL_RESOLVE = socket.getaddrinfo
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Data and caches of the tests never touch the user's; the pack cache is shared by the session."""
+    """Data and caches of the tests never touch the user's; the pack cache is shared by all processes of the run."""
     base = tmp_path_factory.mktemp("firstfault")
+    run = tmp_path_factory.getbasetemp()
+    cache = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "cache"
     before = dict(os.environ)
     os.environ["FIRSTFAULT_DATA"] = str(base / "data")
     # a worker of its own costs a test seconds; test_crew.py and test_limits.py start some
     os.environ["FIRSTFAULT_WORKER"] = "thread"
-    os.environ.setdefault("FIRSTFAULT_CACHE", str(base / "cache"))
+    os.environ.setdefault("FIRSTFAULT_CACHE", str(cache))
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
             del os.environ[name]

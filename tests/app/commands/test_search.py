@@ -10,11 +10,6 @@ from tests.rows import each_row
 from firstfault.commands.search import COMMAND, lay_out
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIRSTFAULT_CACHE", str(tmp_path))
-
-
 def test_best_page_first() -> None:
     run = CliRunner().invoke(COMMAND, ["CUDA out of memory", "--method", "lexical", "--json"])
     assert run.exit_code == 0
