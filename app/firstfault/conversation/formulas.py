@@ -339,7 +339,7 @@ def _amount(found: re.Match[str]) -> Amount:
         return Amount(value * 1000.0 ** "bkmgt".index(groups["bits"][0].lower()) / 8, "rate")
     if groups.get("time"):
         unit = groups["time"].lower()
-        return Amount(value * (YEAR if unit.startswith("y") else seconds_of(unit)), "time")
+        return Amount(value * seconds_of(unit), "time")
     if groups.get("bytes"):
         unit = groups["bytes"].lower()
         power = "bkmgtp".index(unit[0])

@@ -175,7 +175,7 @@ class RuleAnswerer:
             return _capture(question, asked, sources)
         if _is_name(asked, walk) and (lines := answer_words(question, sources)):
             return Reply(lines, "incident.lines", chips_for(question.diagnosis))
-        if question.diagnosis is not None and (told := say_missing(asked.text, True)):
+        if told := say_missing(asked.text, True):
             return Reply(told, "none.missing", chips_for(question.diagnosis))
         sure = False
         if question.diagnosis is not None:

@@ -283,6 +283,8 @@ def find_rulings(
     clauses = [c.strip() for c in _CLAUSES.split(asked.text)]
     if first is not None and (other := _completes(first, beside)) is not None:
         return [first, other]
+    if first is not None and near and (other := _holds_the_rest(asked, near, pages, first)) is not None:  # fmt: skip
+        return [first, other]
     if len(clauses) < 2 or not near:
         return out
     for clause in clauses[:4]:
@@ -296,6 +298,31 @@ def find_rulings(
         if not out or (ahead >= AHEAD and _is_new(out[0], other)):
             out.append(other)
     return out[:2]
+
+
+RARE = 3.8
+"""Rarity among the answers from which a word of a question names a thing of its own."""
+
+
+def _holds_the_rest(
+    asked: Asked, near: Mapping[str, float], pages: Sequence[str], first: Ruling
+) -> Ruling | None:
+    """The answer that holds a rare word of the question which the first lacks; None where it lacks none or none is near."""
+    table = _table()
+    lacks = {w for w in tokenize(asked.text) if table.rarity.get(w, 0.0) >= RARE} - table.held[first.id]  # fmt: skip
+    best, most = None, (0.0, 0.0)
+    for phrase, value in _rank(asked, near, pages) if lacks else ():
+        own = lacks & phrase.words
+        gain = (sum(table.rarity[w] for w in own), value)
+        if (
+            own
+            and phrase.ruling.id != first.id
+            and value >= NEAR
+            and near[phrase.id] >= PLAIN_NEAR
+            and gain > most
+        ):
+            best, most = phrase.ruling, gain
+    return best
 
 
 def _nearest(ruling: Ruling, near: Mapping[str, float]) -> float:

@@ -7,7 +7,7 @@ from functools import cache
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
-from firstfault.conversation.spoken_of import quote_lines, same_words, tell_nearest
+from firstfault.conversation.spoken_of import NEAREST, quote_lines, same_words, tell_nearest
 from firstfault.conversation.topics import topics_in
 from firstfault.conversation.words import TABLE, plain_words
 from firstfault.knowledge_base.tokens import tokenize
@@ -96,7 +96,9 @@ def tell_absent(f: Facts) -> str:
         return f"{near}\n\n{shows}"
     if where is None:
         return f"The log does not show that: none of the {len(f.evidence.lines):,} lines read answers it. {shows}"
-    return f"The log does not show that: no line that was read gives {where[0]}. It would stand in {where[1]}. {shows}"
+    near = tell_nearest(f)
+    lines = f"\n\n{near.replace(NEAREST, 'Nearest to it', 1)}\n\n" if near else " "
+    return f"The log does not show that: no line that was read gives {where[0]}. It would stand in {where[1]}.{lines}{shows}"
 
 
 def tell_normal(f: Facts) -> str:

@@ -27,6 +27,8 @@ HELD = 0.34
 """Share of the weight of what the evidence knows of a question below which the verdict is about something else."""
 UNKNOWN = 0.2
 """Weight of a word that no line holds, as a share of that of one in a single line."""
+NEAREST = "No line answers that outright; nearest to it"
+_NAME_LIKE = expression(r"[\d_./]")
 _DIGITS = expression(r"\d+")
 _EMPTY = frozenset(
     tokenize(
@@ -55,6 +57,10 @@ class Spoken:
 
     def weigh(self, places: frozenset[int]) -> float:
         return sum(self.weights[i] for i in places)
+
+    def tells(self, places: frozenset[int]) -> bool:
+        """Two things of the question, or one by its name: a lone word stands in many a line by chance."""
+        return len(places) > 1 or any(_NAME_LIKE.search(w) for i in places for w in self.groups[i])
 
     @property
     def whole(self) -> float:
@@ -90,7 +96,7 @@ def find_nearest(spoken: Spoken) -> list[Line]:
         best, line, places = 0.0, None, frozenset[int]()
         for candidate, own in spoken.held:
             value = sum(left[i] for i in own)
-            if value > best and _kind(candidate) not in kinds:
+            if value > best and _kind(candidate) not in kinds and spoken.tells(own):
                 best, line, places = value, candidate, own
         if line is None or best < max(LEAST_WEIGHT, LEAST_SHARE * spoken.whole, NEXT_BEST * first):
             break
@@ -146,4 +152,4 @@ def tell_nearest(f: Facts) -> str:
     lines = find_nearest(read_spoken(f))
     if not lines:
         return ""
-    return f"No line answers that outright; nearest to it:\n\n{quote_lines(f, lines)}"
+    return f"{NEAREST}:\n\n{quote_lines(f, lines)}"

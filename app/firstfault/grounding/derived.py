@@ -22,6 +22,7 @@ from firstfault.grounding.sums import (
     Written,
     factors,
     read_sums,
+    unit_below,
     unit_of,
 )
 from firstfault_tools.expressions import expression
@@ -45,7 +46,6 @@ _COMPOUND = expression(
     r"(?i)\b(?P<n>\d{1,4}) ?(?P<unit>d|days?|h|hours?|heures?|m|min|minutes?) ?(?:and |et )?(?P<more>\d{1,2}) ?(?P<rest>h|hours?|m|min|minutes?|s|sec|seconds?|)\b"
 )
 """`2h40`, `1 h 5 min`, `3 min 20 s`."""
-_BELOW = {86_400.0: 3600.0, 3600.0: 60.0, 60.0: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def derive(
 def _durations(text: str) -> Iterator[tuple[float, tuple[str, str]]]:
     for m in _COMPOUND.finditer(text):
         unit = unit_of(m["unit"].lower())
-        if unit is None or unit.factor not in _BELOW:
+        if unit is None or (next_below := unit_below(unit)) is None:
             continue
-        below = unit_of(m["rest"].lower()) if m["rest"] else Unit(_TIME, _BELOW[unit.factor])
+        below = unit_of(m["rest"].lower()) if m["rest"] else next_below
         if below is not None and below.family == _TIME and below.factor < unit.factor:
             yield float(m["n"]) * unit.factor + float(m["more"]) * below.factor, (m["n"], m["more"])
 

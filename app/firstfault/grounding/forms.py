@@ -13,6 +13,7 @@ from itertools import combinations, pairwise
 
 from firstfault.grounding.arithmetic import slack
 from firstfault.grounding.items import Item, ItemKind
+from firstfault.grounding.sums import unit_of
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.scan import make_line
 
@@ -37,7 +38,6 @@ _ADDRESS = expression(r"(?:\d{1,3}\.){3}\d{1,3}")
 _DURATION = expression(
     r"(?i)(?<![\w.])(?P<n>(?:\d{1,3}(?:,\d{3}){1,3}|\d{1,6})(?:\.\d+)?)[ -]?(?P<unit>s|sec(?:ond)?s?|min(?:ute)?s?|h|hours?|d|days?)\b"
 )
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def stands_shortened(quote: str, texts: Iterable[str]) -> bool:
@@ -159,7 +159,9 @@ def _is_shortened(name: str, said: str) -> bool:
 def lasted(text: str, cited: Sequence[Item]) -> frozenset[str]:
     """Numbers of durations in `text` that lie between the stamps of two cited lines, as they are written."""
     stated = [
-        (m["n"].replace(",", ""), _SECONDS[m["unit"][0].lower()]) for m in _DURATION.finditer(text)
+        (m["n"].replace(",", ""), unit.factor)
+        for m in _DURATION.finditer(text)
+        if (unit := unit_of(m["unit"].lower())) is not None
     ]
     if not stated:
         return frozenset()

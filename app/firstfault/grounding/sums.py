@@ -132,6 +132,12 @@ def unit_of(word: str) -> Unit | None:
     return _units().get(above) or _units().get(above.lower())
 
 
+def unit_below(unit: Unit) -> Unit | None:
+    """The next smaller unit of the same family that is a whole base unit or more: minutes of an hour; None where none is."""
+    smaller = [u for u in _units().values() if u.family == unit.family and 1 <= u.factor < unit.factor]  # fmt: skip
+    return max(smaller, key=lambda u: u.factor, default=None)
+
+
 def factors(family: str) -> frozenset[float]:
     """How much the units of a family are."""
     return frozenset(u.factor for u in _units().values() if u.family == family)
