@@ -10,16 +10,18 @@ from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.moments import say_moment
 from firstfault.conversation.run_answers import at_event, at_line, clock
+from firstfault.conversation.slowing import read_slowing, say_pace
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.headline import say_plainly
+from firstfault.postmortem.pace import Pace
 from firstfault.postmortem.victims import ranks_in_trouble
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.place import name_ranks
 
-_COST = expression(r"(?i)\bcosts?\b|\bgpu-?\s?hours?\b|\bdollars?\b|\bmoney\b")
+_COST = expression(r"(?i)\bcost(?:s|ed)?\b|\bgpu-?\s?hours?\b|\bdollars?\b|\bmoney\b")
 
 
 def tell_whys(t: Telling) -> str:
@@ -74,6 +76,8 @@ def tell_manager(t: Telling) -> str:
 def _three_sentences(t: Telling, what: str) -> list[str]:
     """What happened, what it cost, what is done next; without a word of the field."""
     d = t.diagnosis
+    if d.category is Category.PERFORMANCE and (pace := read_slowing(t)) is not None:
+        return [_say_slowed(t, pace)]
     at = f" at {clock(t.record.fault_time)} UTC" if t.record.fault_time is not None else ""
     where = f" on the machine {t.host}" if t.host else ""
     first = f"The training run stopped{at} because {what}{where}."
@@ -87,6 +91,16 @@ def _three_sentences(t: Telling, what: str) -> list[str]:
     state = ", and the run goes on from its last good saved state" if saved is not None else ""
     third = f"Next, {then or 'the cause is removed'}{state}; it is for {team_of(d.category, d.root_cause)}."
     return [f"{first} {second} {third}"]
+
+
+def _say_slowed(t: Telling, pace: Pace) -> str:
+    """Of a run that goes on slowly: since when, by how much, and what is done next."""
+    where = f" on the machine {t.host}" if t.host else ""
+    return (
+        f"The training run goes on, but more slowly since {clock(pace.healthy[-1].time)} UTC because of a fault{where}. {say_pace(pace)} All machines "
+        f"work on one task together, so the slowest sets the pace of all; nothing that was trained is lost. Next, "
+        f"{_NEXT_PLAINLY[Category.PERFORMANCE]}; it is for {team_of(t.diagnosis.category, t.diagnosis.root_cause)}."
+    )
 
 
 _PLAINLY_BY_PART = {

@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from firstfault.conversation.run_answers import at_line, clock
+from firstfault.conversation.run_answers import at_line
+from firstfault.conversation.slowing import tell_slowing
 from firstfault.conversation.telling import Telling
 from firstfault.postmortem.evidence import timed_steps
 from firstfault.postmortem.pace import read_pace
@@ -111,19 +112,6 @@ _SINCE = expression(
 )
 
 
-def _since(t: Telling) -> str:
-    """Step and time from which the run was slow; '' where its pace never changed."""
-    pace = read_pace(timed_steps(t.record.artefacts), t.record.artefacts.lines)
-    if pace is None:
-        return ""
-    one, other = pace.healthy[-1], pace.slow[0]
-    marks = [at_line(t, x.file, x.line, x.text) for x in (one, other)]
-    return (
-        f"Since step {other.step}, logged at {clock(other.time)} UTC ({marks[1]}); step {one.step} at {clock(one.time)} UTC was the last at the usual "
-        f"pace ({marks[0]}). {100 * pace.lost_share:.0f} % of the throughput is lost since. {t.cause} {t.main}."
-    )
-
-
 _ETA = expression(
     r"(?i)\b(?:eta|time left|how long (?:until|till|before|does it take until)[^?\n]{0,24}\b(?:finish\w*|done|over|complete\w*|end)|"
     r"when (?:will|is|does)[^?\n]{0,20}\b(?:finish\w*|done|complete\w*)|"
@@ -156,7 +144,7 @@ def tell_figure(t: Telling) -> str:
     """The quantities that are named; '' where none is asked for or no step line prints one."""
     if _ETA.search(t.asked.text):
         return _say_eta(t)
-    if _SINCE.search(t.asked.text) and (since := _since(t)):
+    if _SINCE.search(t.asked.text) and (since := tell_slowing(t)):
         return since
     if not asks_figure(t.asked.text) and not _SKIPPED.search(t.asked.text):
         return ""

@@ -133,6 +133,7 @@ class RuleAnswerer:
                 (a, r) for a, r in told_by if not r.kind.startswith("knowledge.") or _asks_pages(a)
             ]
             told_by = [(a, r) for a, r in told_by if r.kind not in ("walk.fixed", "walk.came_back")]
+        told_by = [(a, r) for a, r in told_by if not r.text.startswith(_EMPTY_HANDED)] or told_by
         once = {r.kind: a for a, r in reversed(told_by)}
         told_by = [(a, r) for a, r in told_by if r.kind not in _ONCE or once[r.kind] is a]
         if len({r.text for _, r in told_by}) < 2 and (
@@ -280,8 +281,10 @@ _TOLD = frozenset(["timeline", "manager", "ticket", "whys", "newcomer", "next"])
 """What is asked for without a word that asks ("put the events in order")."""
 _LOOSE = frozenset(["answer", "rank"])
 """Readings by a word alone, which a whole sentence that is near to another way of asking overrules."""
-_ONCE = frozenset({"incident.restart", "incident.why", "incident.next"})
+_ONCE = frozenset({"incident.absent", "incident.restart", "incident.why", "incident.next"})
 """Answers to the incident as a whole: a second one to another half of the message says the same with other words."""
+_EMPTY_HANDED = ("The evidence singles out no", "The log does not show that: none of")
+"""Beginnings of an answer to one part that adds nothing where another part was answered."""
 _ASKS_GENERALLY = re.compile(r"(?i)\b(?:what|which|why|how|when|who|where|should|can|does|do)\b")
 FRAGMENT = 4
 """Words of a part of a question up to which, without a word that asks, it only adds to the part about the run."""

@@ -33,6 +33,11 @@ _GPUS = expression(
 _GPUS_NAMED = expression(
     r"(?i)\b(?:gpus|ntasks|world_size)[=:] ?(\d{1,6})\b|\b(\d{1,6}) GPUs\b(?! ?(?:per|each|/|a )\b)"
 )
+_NODES_OF = expression(
+    r"(?i)\b(\d{1,5}) (?:nodes|hosts|machines|servers|pods)\b[^\n]{0,40}? x ?(\d{1,2}) ?(?:NVIDIA |AMD )?(?:[ABH]\d00|GB?\d00|MI\d{3}X?|V100|L40S?|GPUs?)\b|"
+    r"\d\.\.[a-z-]{0,20}(\d{1,4})\b[^\n]{0,12}?\b(\d{1,2}) GPUs each\b"
+)
+"""Nodes with the GPUs of each: "16 nodes c01..c16 x 8 H100", "worker-0..3, 8 GPUs each" (counted from 0)."""
 _MESH = expression(r"\b(dp_replicate|dp_shard|dp|tp|pp|cp)\s?[=:]\s?(\d{1,5})\b")
 """Sizes whose product is the number of ranks, as torchtitan prints them; experts share these ranks."""
 _BOOKED = expression(r"(?i)\b\d[\d,.]*\s*GPU[- ]?h(?:ou)?rs?\b")
@@ -113,6 +118,11 @@ def _gpus(
     seen = len(got.ranks_seen)
     least = max(got.ranks_seen, default=-1) + 1
     for line in artefacts.lines:
+        of = _NODES_OF.search(line.text[:1_000])
+        if of is not None:
+            count = int(of[1]) * int(of[2]) if of[1] else (int(of[3]) + 1) * int(of[4])
+            if count >= least:
+                return count, [f"{count} GPUs: as {line.file}, line {line.line} says"]
         told = _GPUS.search(line.text[:1_000])
         if told is not None and int(told[1]) >= least:
             return int(told[1]), [f"{told[1]} GPUs: as {line.file}, line {line.line} says"]
