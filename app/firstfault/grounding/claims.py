@@ -146,7 +146,7 @@ class Objected:
             return False  # a hidden name that was made up
         if self.fault is Fault.QUOTE and self.is_code:
             return True
-        if re.search(r"\d{2,}$", self.part):
+        if re.search(r"\d\d$", self.part):
             return False  # a host, a version
         quoted = self.fault is Fault.QUOTE and not re.search(r"\s", self.part)
         return quoted or self.fault in (Fault.NAME, Fault.VARIABLE, Fault.FLAG)
