@@ -150,7 +150,7 @@ class SearchIndex:
             return []
         words = self.vocabulary.weigh_words(asked.text)
         near = {} if method is Method.LEXICAL else self._score_near(asked)
-        scores = self._score_by_vectors(near)
+        scores = self._score_by_vectors({**near, **self._score_asked(asked)} if near else near)
 
         def passes(page: str) -> bool:
             return page in self._first and self._passes(page, category, framework)
@@ -208,6 +208,19 @@ class SearchIndex:
         vector = _embed_query(asked.text)
         kinds = (Kind.PASSAGE, Kind.PHRASE)
         return {i: s for kind in kinds for i, s in store.nearest(vector, POOL, kind)}
+
+    def _score_asked(self, asked: Query) -> dict[str, float]:
+        """The same of the ways in which people ask for a plain answer: they lead to its page as its phrases do."""
+        store, pages = self.vectors, self._answered_on
+        if store is None:
+            return {}
+        nearest = store.nearest(_embed_query(asked.text), POOL, Kind.QUESTION)
+        return {f"{pages[i]}?{i}": s for i, s in nearest if i in pages}
+
+    @cached_property
+    def _answered_on(self) -> dict[str, str]:
+        """Entry id of a ruling's phrase -> the page that holds more of its answer."""
+        return {i: r.page for r in self.rulings if r.page for i in r.phrases}
 
     def _score_by_vectors(self, near: Mapping[str, float]) -> dict[str, float]:
         """Page id -> 0..1: mean of its best passage and its best phrase, stretched above the floor."""
