@@ -12,11 +12,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from firstfault.errors import FirstfaultError, UsageError
 from firstfault.settings import Settings
+from firstfault_tools.dataclass import dataclass
 
 FREE_GUESSES, PAUSE_SECONDS, LONGEST_PAUSE = 5, 2.0, 300.0
 FORGIVEN_EVERY = 60.0

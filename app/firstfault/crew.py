@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from firstfault.settings import Settings
+from firstfault_tools.dataclass import dataclass
 
 log = logging.getLogger(__name__)
 PAUSE_SECONDS, GRACE_SECONDS = 1.0, 20.0

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from firstfault.conversation.answerer import Answerer
@@ -55,6 +55,7 @@ from firstfault.postmortem.report import Report
 from firstfault.settings import Settings, WorkerMode
 from firstfault.worker import Worker, choose_answerer
 from firstfault.workspace import Workspace
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.log.window import read_window

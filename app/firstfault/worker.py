@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -57,6 +57,7 @@ from firstfault.intake.collect import Skipped, collect_files
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.limits import OverLimit, bound_run
 from firstfault.workspace import Workspace
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.executors import Scanning, Workers
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
 from firstfault.investigation.why import Why
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Level
 from firstfault_tools.log.executors import Workers
 

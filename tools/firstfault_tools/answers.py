@@ -7,9 +7,9 @@ calculator's own, so that all doors say the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Json
 from firstfault_tools.registry import calculators

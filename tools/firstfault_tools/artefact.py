@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from firstfault_tools.dataclass import dataclass
 
 HEAD_BYTES = 64 * 1024
 

@@ -7,10 +7,11 @@ loose text. Keys inside `Finding.facts` carry their unit (`tried_gib`, `elapsed_
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.facts import Fact, FactReader
 from firstfault_tools.facts import Json as Json
 from firstfault_tools.finding_roles import FindingRole, roles_of_kind

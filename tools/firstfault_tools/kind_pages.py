@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from firstfault_tools.dataclass import dataclass
 
 
 def page_of_kind(kind: str) -> str | None:

@@ -11,7 +11,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from firstfault_tools.artefact import Artefact as Artefact
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.knowledge.pack import load_rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from firstfault.agent.approval import HOW, read_decision
@@ -33,6 +33,7 @@ from firstfault.conversation.walk import ORDER, Said, Walk, follow, phase_questi
 from firstfault.errors import ModelUnavailable
 from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
 from firstfault.investigation.diagnosis import Diagnosis, LedBy
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.incidents.records import Related

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,6 +32,7 @@ from firstfault.grounding.claims import (
 from firstfault.grounding.effects import Effect, judge_command, may_propose
 from firstfault.grounding.items import Ground, Item
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, PhaseName
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 from firstfault_tools.hardware.bus import call_gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from firstfault.agent.pseudonymise import Veil
 from firstfault.agent.untrusted import make_plain
 from firstfault.grounding.items import Ground, Item, ItemKind
 from firstfault.grounding.words import numbers
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.conversation.answerer import Exchange, Question

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from firstfault.errors import UsageError
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 if TYPE_CHECKING:

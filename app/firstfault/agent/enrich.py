@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from firstfault.conversation.walk import begin
 from firstfault.errors import ModelUnavailable
 from firstfault.grounding.items import Item
 from firstfault.investigation.diagnosis import Citation, Diagnosis
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.agent.model import Model

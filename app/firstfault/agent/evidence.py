@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from firstfault.grounding.items import Item, ItemKind
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.prefix import read_prefix
 
 SAID, RULES = "Q", "R"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from firstfault.agent.budget import make_budget
@@ -33,6 +33,7 @@ from firstfault.agent.tools.probe import make_probe_tools
 from firstfault.agent.tools.registry import make_registry_tools
 from firstfault.agent.view import read_prompt, shows_whole
 from firstfault.incidents.events import Progress
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import BaseCallbackHandler

@@ -6,12 +6,13 @@ Sends a few words of its own and no evidence. For `firstfault doctor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from firstfault.agent.endpoint import Endpoint, Structure
 from firstfault.agent.failures import explain_failure, is_of_endpoint
 from firstfault.agent.model import EndpointModel
+from firstfault_tools.dataclass import dataclass
 
 CHECK_SECONDS = 20.0
 

@@ -7,10 +7,11 @@ which rule placed each. Whoever leads by reasoning is never "confirmed".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 
 from firstfault.investigation.diagnosis import LedBy
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Confidence, Verdict
 
 INTERRUPTIONS = frozenset({Category.SCHEDULER, Category.COMMUNICATION, Category.HARDWARE})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from firstfault.agent.endpoint import PUBLIC_URL, Endpoint
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from firstfault.agent.budget import schema_of as _schema_of
@@ -14,6 +13,7 @@ from firstfault.agent.graph import make_tools
 from firstfault.agent.reply import reply_version
 from firstfault.agent.tokens import count_text
 from firstfault.agent.view import read_prompt
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ turn finds the result, or finds that the probe was begun and must not be begun a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from firstfault.agent.reply import ProbeComponent
 from firstfault.agent.store import AgentStore, ProbeState
+from firstfault_tools.dataclass import dataclass
 
 NAME = "run_probe"
 LIMIT_S = 150.0

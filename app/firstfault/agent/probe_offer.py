@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from firstfault.agent.approval import HOW, read_decision
@@ -19,6 +19,7 @@ from firstfault.conversation.probe_request import EXAMPLE, read_probe_request
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category, Verdict
 

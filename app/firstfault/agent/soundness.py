@@ -7,7 +7,7 @@ ended as planned, after each failure has to be seen here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault.agent.context import TurnContext
 from firstfault.agent.judge import Explanation, Sound
@@ -15,6 +15,7 @@ from firstfault.grounding.items import Item, ItemKind
 from firstfault.investigation.health import Condition, Ground, HealthProof, prove_health
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import ProgressReader
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Complaint, Confidence, Verdict
 from firstfault_tools.hardware.bus import normalise_address
 from firstfault_tools.log.place import Place

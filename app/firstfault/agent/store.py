@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from sqlalchemy.exc import IntegrityError
 
 from firstfault.incidents.database import keep_file_private
 from firstfault.investigation.diagnosis import PhaseName
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from firstfault.agent.assessment import Assessment, Block, stands_on
@@ -33,6 +33,7 @@ from firstfault.investigation.diagnosis import (
     PhaseName,
     PhaseStatus,
 )
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.registry import Artefact

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.ui.card import make_card
 from firstfault.workspace import Workspace
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Level, Verdict
 from firstfault_tools.log.secrets import redact
 

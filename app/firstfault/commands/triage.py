@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import click
 from firstfault.commands.diagnose import EXIT_CODES
 from firstfault.errors import CannotAnalyse, FirstfaultError, UsageError
 from firstfault.plain_text import show_line, write_json
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, ToolError
 from firstfault_tools.findings import Verdict
 from firstfault_tools.triage.steps import Manager, Scope, Step, select_steps

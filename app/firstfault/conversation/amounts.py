@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from firstfault.conversation.quantities import read_card_spans
 from firstfault.conversation.shardings import named_shardings
 from firstfault.conversation.times import seconds_of
 from firstfault.conversation.widths import read_parts, read_widths
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("amounts.yaml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from firstfault.incidents.events import AnswerPart, Progress, VerdictReached
 from firstfault.incidents.records import Related
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.knowledge import Knowledge
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from firstfault.conversation.formulas import choose_formula
 from firstfault.conversation.languages import to_english
 from firstfault.conversation.quantities import Quantities, infer_calculator, read_quantities
 from firstfault.conversation.topics import Topic, topics_in
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 

@@ -7,12 +7,12 @@ board says that the statement speaks against it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault.conversation.walk import Statement, Walk
 from firstfault.incidents.events import Explained
 from firstfault.investigation.diagnosis import Citation, Diagnosis, Hypothesis
 from firstfault.investigation.knowledge import Knowledge
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence
 from firstfault_tools.knowledge.page import bullets

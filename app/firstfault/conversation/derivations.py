@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -16,6 +15,7 @@ from firstfault.conversation.amounts import Reading, read_amounts
 from firstfault.conversation.formulas import evaluate, find_peak, shape_of_model
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.relations import Ask, Relation, load_table
+from firstfault_tools.dataclass import dataclass
 
 USUAL = frozenset({"per_node"})
 """Assumed without doubt: eight GPUs a node."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.calculator_reply import reply_calculated
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ Vectors hold "A or B" near to every answer on A; the words of B tell whether it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from firstfault.conversation.forms import Form
 from firstfault.knowledge_base.rulings import Ruling
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 ONE_SIDE, OTHER_FORM = 0.03, 0.015

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from firstfault.conversation.answerer import Question
 from firstfault.investigation.diagnosis import Citation, CitationKind
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.place import Place

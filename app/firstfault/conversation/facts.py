@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.telling import Telling
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True)

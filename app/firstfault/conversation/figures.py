@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from firstfault.conversation.slowing import tell_slowing
 from firstfault.conversation.telling import Telling
 from firstfault.postmortem.evidence import timed_steps
 from firstfault.postmortem.pace import read_pace
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 from firstfault_tools.knowledge.pack import read_yaml

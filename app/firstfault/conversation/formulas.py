@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from firstfault.conversation.budgets import read_token_budget
 from firstfault.conversation.quantities import COUNTS, Quantities, bind
 from firstfault.conversation.times import seconds_of
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("formulas.yaml")

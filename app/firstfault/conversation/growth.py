@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.telling import Telling
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 LEAST_ROWS, LEAST_RISE = 6, 0.1

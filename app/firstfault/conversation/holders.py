@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.growth import say_growth
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 _PROCESS = expression(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from firstfault.conversation.answerer import Question
@@ -63,6 +62,7 @@ from firstfault.conversation.topics import team_of
 from firstfault.conversation.words import TABLE, is_covered, plain_words
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from firstfault.conversation.asked import Asked
@@ -13,6 +12,7 @@ from firstfault.conversation.calculator_reply import load_shapes, reply_calculat
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.shardings import named_shardings
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("missing.yaml")

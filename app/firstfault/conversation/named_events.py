@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from firstfault.conversation.evidence import Evidence, Line
 from firstfault.conversation.evidence_lines import find_names
@@ -12,6 +11,7 @@ from firstfault.conversation.run_answers import at_line, clock
 from firstfault.conversation.telling import Telling
 from firstfault.conversation.words import plain_words
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -13,6 +12,7 @@ from firstfault.conversation.evidence import Line
 from firstfault.conversation.named_events import TROUBLE
 from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.telling import Telling
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 

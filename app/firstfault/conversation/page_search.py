@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from firstfault.conversation.rulings import is_known
 from firstfault.knowledge_base.search import Found, search_pages, word_rarity
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.knowledge.page import Page

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from firstfault.conversation.asked import Asked
@@ -17,6 +17,7 @@ from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.knowledge_base.statements import Statement, cut_statements, sentences, split_item
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.page import FIX_FOR_GOOD, FIX_NOW, Page, bullets
 

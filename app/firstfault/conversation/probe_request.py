@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from firstfault.conversation.reply import Reply
+from firstfault_tools.dataclass import dataclass
 
 _POLITE = r"^\W*(?:please |(?:can|could|would|will) you |let.?s |now |ok(?:ay)?,? )*"
 _ASKS = re.compile(

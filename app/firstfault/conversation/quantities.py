@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from firstfault.conversation import times
 from firstfault.conversation.budgets import without_budget
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 _SIZE = expression(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.run_answers import at_line, clock
 from firstfault.conversation.telling import Telling
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 _DOWN = expression(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from firstfault.conversation.sources import Sources
 from firstfault.incidents.events import AnswerPart, ToolUse
+from firstfault_tools.dataclass import dataclass
 
 WHAT_IF = "what-if"
 """Name of the page of calculators in an address."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 from firstfault.conversation.answerer import Question
@@ -63,6 +63,7 @@ from firstfault.incidents.events import AnswerPart, WalkShown
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.knowledge_base.search import Found, SearchIndex, open_index
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 
 NO_MODEL = "/preview, /send, /approve and /reject are for a model or a probe; none is set or waits here (docs/model.md)."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from firstfault.conversation.asked import Asked
@@ -20,6 +20,7 @@ from firstfault.knowledge_base.rulings import Ruling, load_rulings
 from firstfault.knowledge_base.search import holds_word
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.paths import cache_folder, knowledge_folder
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 NearQuestions = Callable[[str], Mapping[str, float]]

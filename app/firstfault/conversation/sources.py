@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from firstfault.investigation.diagnosis import Citation, Diagnosis
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 _MARK = expression(r"\[(\d{1,3})\]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.board import RULED_OUT, Board, is_stated
@@ -12,6 +11,7 @@ from firstfault.conversation.sources import Sources
 from firstfault.conversation.topics import team_of
 from firstfault.conversation.walk import Walk, named_phase, phase_question
 from firstfault.investigation.diagnosis import Diagnosis, Hypothesis
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Confidence
 
 _KIND: Mapping[Category, str] = {

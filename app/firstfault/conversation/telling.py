@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from firstfault.conversation.answerer import Question
@@ -18,6 +17,7 @@ from firstfault.postmortem.evidence import Artefacts
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.report import Cited, Report
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from firstfault.conversation.sources import Sources
 from firstfault.conversation.telling import Telling
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.knowledge import Knowledge
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.metrics.learning.loss_trend import Pace, read_trend

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from firstfault.conversation.asked import Asked, Family, read_asked
 from firstfault.conversation.topics import Topic
 from firstfault.investigation.diagnosis import Diagnosis, Phase, PhaseName, PhaseStatus
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from firstfault.errors import CannotAnalyse, UsageError
 from firstfault.experiments.driver import say_subject
@@ -17,6 +16,7 @@ from firstfault.experiments.planning import check_command
 from firstfault.incidents.acceptance import Upload
 from firstfault.incidents.experiments import StoredExperiment
 from firstfault.service import Service
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.experiments.experiment import About, Ask, Design, Result, next_step
 from firstfault_tools.experiments.kinds import Kind

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from firstfault.errors import CannotAnalyse
 from firstfault.experiments.preparation import Prepared, clean_up, prepare
 from firstfault.incidents.experiments import StoredExperiment
 from firstfault.incidents.record import EXPERIMENTS, Record
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.experiments.experiment import Ask, Design, Result, judge_figures, next_step
 from firstfault_tools.experiments.kinds import Kind, Verdict

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from firstfault.errors import InputUnreadable
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.experiments.commits import Repository
 from firstfault_tools.experiments.component import OUT_VARIABLE, VARIABLE, environment_of
 from firstfault_tools.experiments.differences import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache, lru_cache
 
@@ -29,6 +29,7 @@ from firstfault.grounding.forms import (
 from firstfault.grounding.items import Ground, Item, ItemKind, spoken
 from firstfault.grounding.quotes import WRITTEN_AS, flatten
 from firstfault.grounding.sums import FUNCTIONS, is_calculation
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
 

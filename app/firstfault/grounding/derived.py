@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, pairwise
 
 from firstfault.grounding.arithmetic import SCALES, slack
@@ -25,6 +25,7 @@ from firstfault.grounding.sums import (
     unit_below,
     unit_of,
 )
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 MOST_CLOCKS = 12

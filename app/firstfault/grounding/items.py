@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 
 from firstfault.grounding import words
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 LEAST_CELLS = 3

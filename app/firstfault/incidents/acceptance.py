@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from firstfault.intake.collect import show_name, spool_bytes
 from firstfault.intake.places import refuse_place
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.settings import Settings
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 MIB = 1024 * 1024

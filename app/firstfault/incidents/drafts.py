@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +16,7 @@ from firstfault.incidents.database import Database
 from firstfault.incidents.records import Feedback, Incident, clean_text
 from firstfault.incidents.schema import feedback
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log import secrets
 from firstfault_tools.log.line import normalise

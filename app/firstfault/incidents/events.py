@@ -7,7 +7,6 @@ comes after the last one it saw. `key` makes an event unique: a resumed run cann
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from firstfault.investigation.diagnosis import (
     PhaseStatus,
     SkippedInput,
 )
+from firstfault_tools.dataclass import dataclass
 
 
 class EventKind(StrEnum):

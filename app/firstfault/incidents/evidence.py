@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -17,6 +16,7 @@ from firstfault.errors import InputUnreadable
 from firstfault.incidents.database import EVIDENCE_LOCK, Database
 from firstfault.incidents.records import EvidenceFile, Origin
 from firstfault.incidents.schema import artefacts, evidence, incidents, runs
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select, update
@@ -15,6 +14,7 @@ from firstfault.incidents.database import Database
 from firstfault.incidents.plain import from_plain, to_plain
 from firstfault.incidents.records import new_id
 from firstfault.incidents.schema import experiments, incidents, trials
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.experiments.experiment import Design, Result
 from firstfault_tools.experiments.trial import Trial
 

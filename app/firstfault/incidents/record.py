@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from firstfault.errors import CannotAnalyse
@@ -18,6 +17,7 @@ from firstfault.incidents.store import IncidentStore
 from firstfault.incidents.verdicts import VerdictStore
 from firstfault.paths import keep_private
 from firstfault.settings import Settings
+from firstfault_tools.dataclass import dataclass
 
 DAY = 86_400
 EXPERIMENTS = "experiments"

@@ -7,11 +7,11 @@ leaves as it is, or attempts that got no further. Whatever is open gets another 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault.incidents.records import Related
 from firstfault.investigation.diagnosis import Diagnosis, Fix
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 

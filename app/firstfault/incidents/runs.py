@@ -7,7 +7,6 @@ back from the dead changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from firstfault.incidents.journal import append_event
 from firstfault.incidents.records import IncidentState, Run, RunKind, RunState
 from firstfault.incidents.schema import incidents, runs
 from firstfault.limits import read_note
+from firstfault_tools.dataclass import dataclass
 
 OPEN_STATES = (RunState.QUEUED.value, RunState.RUNNING.value)
 

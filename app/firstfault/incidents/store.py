@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, String, cast, exists, or_, select, update
@@ -25,6 +24,7 @@ from firstfault.incidents.records import (
 )
 from firstfault.incidents.runs import RunQueue
 from firstfault.incidents.schema import evidence, findings, incidents, turns
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.secrets import redact
 

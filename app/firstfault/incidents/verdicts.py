@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from firstfault.incidents.records import Related, Run, clean_text
 from firstfault.incidents.schema import artefacts, diagnoses, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.headline import say_plainly
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.hardware.bus import call_gpu
 
 MAX_RELATED = 20

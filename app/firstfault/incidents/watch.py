@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from firstfault.incidents.store import IncidentProgress, IncidentStore
+from firstfault_tools.dataclass import dataclass
 
 FRESH_SECONDS = 0.05
 

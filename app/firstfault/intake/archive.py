@@ -16,9 +16,10 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from firstfault_tools.dataclass import dataclass
 
 MAX_UNPACKED = 8 * 1024**3
 MAX_RATIO = 400

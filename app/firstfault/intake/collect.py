@@ -13,13 +13,14 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
 from firstfault.errors import InputUnreadable
 from firstfault.intake import archive, debug_pages
 from firstfault.plain_text import show_line
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.registry import Artefact

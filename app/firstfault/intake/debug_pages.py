@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 LIMIT = 256 * 1024 * 1024

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 LONG_LINE = 240

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from firstfault.intake.collect import show_name
 from firstfault.intake.ranges import BLOCK_BYTES, BlockStream, Fetch
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 READ_BYTES = 256 * 1024

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 from firstfault.investigation.complaint import tells_of_start
 from firstfault.investigation.vetoes import Claim, Statement, is_complaint
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.memory.cards import list_cards
 from firstfault_tools.memory.models import list_models

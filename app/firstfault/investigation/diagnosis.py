@@ -6,10 +6,11 @@ Frozen and JSON-able; `Diagnosis.to_json` is exactly what `diagnose --json` prin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.log.place import Place
 

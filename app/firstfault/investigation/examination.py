@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 
 from firstfault.investigation.copies import SAME_AS, find_copies
@@ -32,6 +32,7 @@ from firstfault_tools.checkpoint.full_target import join_full_target
 from firstfault_tools.collectives.nccl_join import join_communicators
 from firstfault_tools.correlation.decisions import Decision, Relation, Rule, Trail
 from firstfault_tools.correlation.relations import relate
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level

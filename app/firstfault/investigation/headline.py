@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import Diagnosis, NextArtefact
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level, Verdict
 from firstfault_tools.log.prefix import read_prefix

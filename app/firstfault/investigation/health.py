@@ -8,7 +8,7 @@ stands unexplained; what the person complains of or states in any other words wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from firstfault.investigation.clauses import is_against_another
@@ -27,6 +27,7 @@ from firstfault_tools.causality.advance import Advance
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.other_jobs import are_tied, lies_apart, read_span
 from firstfault_tools.causality.progress import ProgressReader
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line

@@ -6,7 +6,7 @@ One object, loaded once; the search is passed in, since only some questions need
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from firstfault.grounding.quotes import flatten
 from firstfault.investigation.precision import PrecisionTable
 from firstfault.investigation.stack import FrameworkTable
 from firstfault_tools.collectives.environment import known_variables
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.pack import load_made, load_rows, read_yaml
 from firstfault_tools.knowledge.page import Page, load_pages
 from firstfault_tools.log.literals import read_literals, write_literals

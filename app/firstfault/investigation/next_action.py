@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
 from firstfault.investigation.fixes import has_label
 from firstfault.investigation.run_place import EITHER, RunPlace, find_fix_place, find_run_place
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.kind_pages import check_of_kind

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault.investigation.examination import Examination, choose_few
 from firstfault.investigation.knowledge import Knowledge
@@ -17,6 +17,7 @@ from firstfault.investigation.place import find_place
 from firstfault.investigation.standouts import ALARM, MAX_LINES, SHAPE, TELLS, is_step
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.odd_ranks.last_words import NOISE, read_doing_in
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Finding, Level, Verdict

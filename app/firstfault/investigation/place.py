@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 from firstfault.investigation.examination import Examination
 from firstfault_tools.causality.attribution import process_of, rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.collectives.parallel_mesh import Mesh, locate, mesh_of_text
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Finding, Level

@@ -13,9 +13,10 @@ a kind may not borrow is its own record: one whose sentence was ever half right 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from firstfault.investigation.verdict import Judgement
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Confidence, Finding, Verdict
 

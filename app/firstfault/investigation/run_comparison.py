@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from firstfault.investigation.complaint import read_complaint
 from firstfault.investigation.diagnose import conclude
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.examination import examine
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.run_comparison.comparison import Comparison, compare_runs
 from firstfault_tools.run_comparison.effects import EFFECT_OF, Effect

@@ -7,12 +7,12 @@ person sees on a dashboard is then seen here as well, with its end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
 from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 from firstfault.investigation.clauses import (
@@ -26,6 +25,7 @@ from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination, sample_lines
 from firstfault.investigation.steadiness import is_steady
 from firstfault.investigation.vetoes import Statement, is_complaint
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.digest import FileDigest

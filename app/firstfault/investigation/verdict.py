@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault.investigation.complaint import asks_pace
 from firstfault.investigation.diagnosis import SkippedInput
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.health import Condition, HealthProof, prove_health
 from firstfault.investigation.vetoes import read_statement
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole

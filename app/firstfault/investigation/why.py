@@ -6,11 +6,12 @@ The rows are the same for the terminal, `--why --json` (schema firstfault.why/1)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from firstfault_tools.correlation.decisions import Decision
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Finding
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from firstfault.knowledge_base.postings import K1, Postings, choose_postings, ra
 from firstfault.knowledge_base.postings_file import read_postings, write_postings
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vocabulary import Vocabulary
+from firstfault_tools.dataclass import dataclass
 
 B = 0.5
 TITLE, TAGS, PHRASES, OTHER = "title", "tags", "phrases", "other"

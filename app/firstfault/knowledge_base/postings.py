@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
+
+from firstfault_tools.dataclass import dataclass
 
 K1 = 1.6
 PACK_FROM = 500_000

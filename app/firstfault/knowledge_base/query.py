@@ -6,8 +6,7 @@ spoke and not what was said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.prefix import read_prefix

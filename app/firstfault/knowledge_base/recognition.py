@@ -6,10 +6,10 @@ Deterministic: the same signatures as in a diagnosis, tried on the lines of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Level
 from firstfault_tools.log.signature import SignatureSet, load_signatures
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from firstfault.errors import CannotAnalyse
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
 
 _KEYS = frozenset({"ask", "page", "heading", "forms", "say", "run", "source"})

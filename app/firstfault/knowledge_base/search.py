@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
 from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
 from firstfault.paths import cache_folder, knowledge_folder
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.knowledge.page import load_pages
 
 POOL = 150

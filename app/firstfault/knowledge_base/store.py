@@ -10,7 +10,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from firstfault.errors import CannotAnalyse
 from firstfault.knowledge_base.vectors import Embedder
+from firstfault_tools.dataclass import dataclass
 
 BATCH = 64
 LOCKED_TRIES, LOCKED_PAUSE_S = 20, 0.25

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from firstfault.knowledge_base.search import Found, Method, SearchIndex, open_index
+from firstfault_tools.dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from firstfault.plain_text import say_pattern_error
 from firstfault.service import Service, open_service
 from firstfault.settings import Settings
 from firstfault.workspace import Workspace
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Finding
 from firstfault_tools.log.window import read_window
 from firstfault_tools.registry import Artefact, readers

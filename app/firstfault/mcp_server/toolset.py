@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from firstfault.errors import UsageError
 from firstfault.mcp_server.desk import Desk
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.registry import Calculator, calculators
 
 

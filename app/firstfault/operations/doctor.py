@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from firstfault.errors import FirstfaultError
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault.settings import Settings
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.incidents.database import Database

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from sqlalchemy import func, select
@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from firstfault.incidents.record import Record
 from firstfault.incidents.records import RunState
 from firstfault.incidents.schema import runs
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

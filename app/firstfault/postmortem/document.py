@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from firstfault.plain_text import show_line, show_text
 from firstfault.postmortem.evidence import NO_YEAR
 from firstfault.postmortem.rank_chart import LEGEND
 from firstfault.postmortem.report import Cited, Impact, LossKind, Report
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 BLANK = "________"

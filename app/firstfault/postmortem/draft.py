@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from firstfault import __version__
@@ -29,6 +29,7 @@ from firstfault.postmortem.report import (
 )
 from firstfault.postmortem.timeline import is_action, is_alert, short_text, write_timeline
 from firstfault.postmortem.whys import ask_whys
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.hardware.bus import call_gpu

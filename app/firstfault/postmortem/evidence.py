@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.waits import wait_in
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding

@@ -7,7 +7,6 @@ is quoted beside it and never taken over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
 
@@ -18,6 +17,7 @@ from firstfault.postmortem.lost_work import RunRecord, Stretch
 from firstfault.postmortem.pace import Pace, mid
 from firstfault.postmortem.report import Cited, Impact, Loss, LossKind
 from firstfault.postmortem.whys import GivenWhy
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault.postmortem.evidence import TimedLine
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 # "Throughput: 89,412 tokens/s (was 142,000)", "Per-step time: 11.2s (was 7.0s)", "MFU 26 %, baseline 41 %"

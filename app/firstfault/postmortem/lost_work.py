@@ -6,7 +6,7 @@ One reading for the post-mortem's cost and for questions such as "which checkpoi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
@@ -15,6 +15,7 @@ from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.waits import wait_in
 from firstfault.postmortem.evidence import Artefacts, TimedLine
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.prefix import read_prefix

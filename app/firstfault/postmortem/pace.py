@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
 from firstfault.postmortem.evidence import StepRow, TimedLine
 from firstfault.postmortem.report import FixCheck, FixState, MeasuredChange
+from firstfault_tools.dataclass import dataclass
 
 LEAST_ROWS, SLOWER, RECOVERED = 12, 1.15, 0.95
 GAP_FACTOR, GAP_SECONDS = 6.0, 300.0

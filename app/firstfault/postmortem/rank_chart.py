@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.prefix import read_file_name, read_prefix
 
 WIDTH, MOST_RANKS = 32, 24

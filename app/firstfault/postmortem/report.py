@@ -6,11 +6,11 @@ Blameless: systems and what they did, never who.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault.investigation.diagnosis import Citation
 from firstfault.postmortem.rank_chart import RankChart
+from firstfault_tools.dataclass import dataclass
 
 
 class Severity(StrEnum):

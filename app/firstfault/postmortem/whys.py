@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault.investigation.diagnosis import ChainLink, ChainRole, CitationKind, Diagnosis
 from firstfault.investigation.headline import capitalise, read_cause
 from firstfault.postmortem.evidence import Artefacts, Book
 from firstfault.postmortem.report import Cited, Why
 from firstfault.postmortem.victims import ranks_in_trouble
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level, Verdict
 from firstfault_tools.log.place import name_ranks

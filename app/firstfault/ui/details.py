@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
@@ -16,6 +15,7 @@ from firstfault.ui.lanes import LEAST_SILENCE_S
 from firstfault.ui.marks import icon
 from firstfault.ui.spans import say_span
 from firstfault.ui.words import ROLES, Look
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.prefix import read_prefix

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firstfault.grounding.effects import Effect, judge_command
+from firstfault_tools.dataclass import dataclass
 
 __all__ = ["LOOKS", "Effect", "Look", "judge_command"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import yaml
 
 from firstfault.service import NewIncident, Upload
+from firstfault_tools.dataclass import dataclass
 
 _HERE = Path(__file__).parent
 _LIST = _HERE / "examples.yaml"

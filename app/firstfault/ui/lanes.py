@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_file_name

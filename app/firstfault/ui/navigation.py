@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import streamlit as st
+
+from firstfault_tools.dataclass import dataclass
 
 
 class View(StrEnum):

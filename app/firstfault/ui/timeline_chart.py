@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -19,6 +18,7 @@ from firstfault.ui.curves import Curve
 from firstfault.ui.lanes import LAUNCHER, Lanes
 from firstfault.ui.spans import say_span
 from firstfault.ui.words import ROLES
+from firstfault_tools.dataclass import dataclass
 
 SHAPES = {ChainRole.INITIATING: "diamond", ChainRole.CASCADE: "circle", ChainRole.TEARDOWN: "cross"}
 BAND, GAP = 2.2, 0.7

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import streamlit as st
+
+from firstfault_tools.dataclass import dataclass
 
 TABS = {
     "memory": "GPU memory",

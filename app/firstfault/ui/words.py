@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firstfault.investigation.diagnosis import ChainRole, PhaseName, PhaseStatus
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Confidence, Verdict
 
 

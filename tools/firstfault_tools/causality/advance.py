@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
 from firstfault_tools.causality.progress import Progress, ProgressReader
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import Line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault_tools.causality.attribution import (
     REPEATED,
@@ -15,6 +15,7 @@ from firstfault_tools.causality.named_place import STRIKES_ONE
 from firstfault_tools.causality.placed_rank import rank_by_place
 from firstfault_tools.causality.port_ranks import rank_at_port
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole

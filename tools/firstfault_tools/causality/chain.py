@@ -9,11 +9,12 @@ stands before the other (`--why`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 
 from firstfault_tools.correlation.decisions import Trail
 from firstfault_tools.correlation.relations import relate
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Finding, Level
 
 DEPTH = {

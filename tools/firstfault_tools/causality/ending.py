@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Finding, Level
 from firstfault_tools.log.digest import FileDigest, Line, Mark

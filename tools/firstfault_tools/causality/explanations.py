@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from firstfault_tools.causality.exceptions import read_code_line
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import read_progress
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.log.digest import FileDigest, Line

@@ -7,11 +7,11 @@ loss is that of the base model again, and nothing in its log says that this was 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.other_jobs import are_tied
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line

@@ -7,10 +7,11 @@ another path: what it printed of sizes and seconds gives the bandwidth, `df` bes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Evidence, Finding, Level, Strength, Together

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from firstfault_tools.causality.aftermath import weigh_aftermath
@@ -18,6 +18,7 @@ from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.kills import weigh_kills
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.correlation.relations import decide, relate, rows_of
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole

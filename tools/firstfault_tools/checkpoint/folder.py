@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from firstfault_tools.checkpoint.cut_files import (
 )
 from firstfault_tools.checkpoint.listing import Entry
 from firstfault_tools.checkpoint.rank_folders import has_rank_folders, inspect_rank_folders
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 

@@ -7,8 +7,8 @@ interval t is about d/t for saving and (t/2 + restart) / M for work done twice.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 
 HOUR = 3600.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.expressions import expression
 

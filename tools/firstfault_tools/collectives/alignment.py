@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault_tools.collectives.recorder_dump import Dump, Entry, Group, State
+from firstfault_tools.dataclass import dataclass
 
 # The root alone gives (scatter, broadcast) or takes (gather, reduce) whole sizes in these.
 _FREE_INPUT = frozenset({"all_to_all", "all_to_all_single", "all_to_all_v_single", "scatter"})

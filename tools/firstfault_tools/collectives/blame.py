@@ -10,7 +10,6 @@ the verdict is `UNDECIDED`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from firstfault_tools.collectives.alignment import (
@@ -22,6 +21,7 @@ from firstfault_tools.collectives.alignment import (
     pair_transfers,
 )
 from firstfault_tools.collectives.recorder_dump import Dump, Entry, State
+from firstfault_tools.dataclass import dataclass
 
 
 class Fault(StrEnum):

@@ -14,10 +14,10 @@ import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 
 

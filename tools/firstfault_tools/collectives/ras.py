@@ -8,7 +8,7 @@ same numbers (NVIDIA's page on RAS).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from firstfault_tools.collectives.ras_report import (
@@ -17,6 +17,7 @@ from firstfault_tools.collectives.ras_report import (
     looks_like_ras,
     parse_ras,
 )
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError, UnreadableArtefact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.registry import Artefact, Reader, Reading

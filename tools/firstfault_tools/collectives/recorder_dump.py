@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.traceback import is_library, is_torch

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Finding
 
 MOST_LINES = 3

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, ToolError
 
 MOST_COMMITS = 20_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.knowledge.pack import read_yaml
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.experiments.border import border_space
 from firstfault_tools.experiments.hosts import EVERYWHERE, HOST, NOTHING, SIZE, host_space
 from firstfault_tools.experiments.kinds import Kind, Verdict
@@ -55,14 +56,14 @@ class Design:
     command: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     about: About = About()
-    rule: StoppingRule = StoppingRule()  # noqa: RUF009
-    criterion: Criterion = Criterion()  # noqa: RUF009
+    rule: StoppingRule = StoppingRule()
+    criterion: Criterion = Criterion()
     limit_s: float = 600.0
     fails_if_true: bool = True
     what: str = "value"
     pairs: bool = False
     group_sizes: tuple[int, ...] = ()
-    routes: Routes = Routes()  # noqa: RUF009
+    routes: Routes = Routes()
     changes: tuple[str, ...] = ()
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -9,8 +9,8 @@ that works, as there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.experiments.sequential import StoppingRule, decide
 from firstfault_tools.experiments.trial import Outcome, Trial
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.experiments.search import Space, Subject
 from firstfault_tools.experiments.trial import Outcome, Trial
@@ -140,7 +141,7 @@ def read_routes(text: str, name: str) -> Routes:
     return Routes(read("hosts"), between)
 
 
-def mark_slow(figures: Sequence[Figure], routes: Routes = Routes()) -> tuple[Trial, ...]:
+def mark_slow(figures: Sequence[Figure], routes: Routes = Routes()) -> tuple[Trial, ...]:  # noqa: B008  (frozen)
     """Each figure as a trial that failed where it is slow beside those of as long a path.
 
     The usual figure of a path's length is the upper quartile: slow ones may be the half.

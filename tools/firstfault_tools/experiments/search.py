@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.experiments.sequential import StoppingRule, clip
 from firstfault_tools.experiments.trial import Outcome, Trial
 

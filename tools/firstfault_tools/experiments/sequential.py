@@ -8,8 +8,8 @@ trials on average (Wald and Wolfowitz 1948, https://doi.org/10.1214/aoms/1177730
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 
 LEAST = 1e-9

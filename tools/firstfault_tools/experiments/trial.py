@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.log.secrets import redact
 
@@ -104,7 +104,7 @@ def run_trial(
     argv: Sequence[str],
     subject: tuple[str, ...],
     limit_s: float,
-    criterion: Criterion = Criterion(),
+    criterion: Criterion = Criterion(),  # noqa: B008  (frozen)
     *,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from firstfault_tools.dataclass import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path

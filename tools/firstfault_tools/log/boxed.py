@@ -6,8 +6,7 @@ arrow before the line that ran, and long paths broken over two lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 EDGE = "│"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Evidence
 from firstfault_tools.log.kept import KeptLines, Run
 from firstfault_tools.log.place import NOWHERE, Place

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log import secrets
 from firstfault_tools.log.kept import KeptLines, Run
 from firstfault_tools.log.line import is_plain, normalise

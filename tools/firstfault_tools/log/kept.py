@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar, overload
+
+from firstfault_tools.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -8,7 +8,9 @@ for, the placement table says (placement/table.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from firstfault_tools.dataclass import dataclass
 
 _UNKNOWN = (None, "")
 

@@ -7,10 +7,10 @@ the same parts and so come to the same result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.clock import find_year
 
 COMPLETE_BYTES = 24 * 1024 * 1024

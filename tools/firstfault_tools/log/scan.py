@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log import secrets
 from firstfault_tools.log.blocks import LineCounter, read_blocks
 from firstfault_tools.log.census import Census, read_label

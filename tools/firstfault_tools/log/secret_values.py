@@ -8,13 +8,13 @@ only one that looks random: logs are full of `pad_token`, `cache_key` and `token
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 LONGEST_VALUE = 4_000

@@ -7,9 +7,9 @@ line with last enqueued and last completed work, and the exception line; and the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import FileDigest, Line, Mark
 from firstfault_tools.log.scan import make_line

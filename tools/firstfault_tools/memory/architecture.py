@@ -6,10 +6,11 @@ mixture-of-experts MLP, norms, embeddings. Counts are exact integers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from functools import cached_property
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 
 

@@ -6,8 +6,7 @@ logits, temporaries) is scaled, so that the predicted peak meets the observed on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.estimate import Moment, StepMemory
 from firstfault_tools.memory.sizes import GIB

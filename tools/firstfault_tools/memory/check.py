@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.memory.configuration import Draft, Run, build_run, read_int

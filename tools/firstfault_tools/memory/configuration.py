@@ -7,10 +7,11 @@ had to assume. Drafts merge, later ones win, flags last; `build` makes the two o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.memory.architecture import Activation, Architecture, Norm, NormPlace
 from firstfault_tools.memory.rollout import Rollout

@@ -8,10 +8,10 @@ scaled and shifted by what the time embedding says. `rows` below are tokens of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture, Diffusion, DiffusionKind
 from firstfault_tools.memory.eager_types import EagerTypes
 from firstfault_tools.memory.setup import LayerSetup, TrainingSetup

@@ -7,10 +7,10 @@ back. States, gradients and what wrappers gather are added in `eager_step.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.eager_block import EagerBlock
 from firstfault_tools.memory.eager_diffusion import replay_diffusion, replay_diffusion_head

@@ -7,10 +7,10 @@ generalised to grouped queries, gated MLPs, flash attention and experts; docs/me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.estimate import Moment, Phase, StepMemory
 from firstfault_tools.memory.setup import (

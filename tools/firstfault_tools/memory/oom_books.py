@@ -6,9 +6,9 @@ The four have different fixes, so the answer names one of them and says by which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.oom_message import OomMessage
 from firstfault_tools.memory.sizes import GIB
 

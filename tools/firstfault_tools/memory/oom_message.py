@@ -9,9 +9,9 @@ free. ... Of the allocated memory ...` (`capacty` until 2.1).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.expressions import expression
 

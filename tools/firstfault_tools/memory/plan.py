@@ -7,9 +7,9 @@ context, adapters, rounded states) only where they are not enough.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.cards import Card
 from firstfault_tools.memory.changes import Trial, try_changes

@@ -8,8 +8,8 @@ not in use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.estimate import StepMemory
 from firstfault_tools.memory.setup import Framework, Sharding, TrainingSetup

@@ -8,8 +8,8 @@ layers that grow otherwise (written-out scores, a sequence that chunks do not di
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.tape import Span
 
 Groups = tuple[tuple[Span, int], ...]

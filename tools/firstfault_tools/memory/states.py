@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.eager_diffusion import is_adapted, list_matrices
 from firstfault_tools.memory.setup import Framework, Precision, Sharding, TrainingSetup

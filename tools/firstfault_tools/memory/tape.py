@@ -9,7 +9,9 @@ place, a weight's gradient stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from firstfault_tools.dataclass import dataclass
 
 _NONE = -1
 

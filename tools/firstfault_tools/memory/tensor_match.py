@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.memory.architecture import Architecture
 from firstfault_tools.memory.setup import Attention, Sharding, TrainingSetup
 from firstfault_tools.memory.states import MIB

@@ -8,9 +8,9 @@ share of false alarms and of found faults is measured by evals/metrics_alarms.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.metrics.view import block_medians, blocks_of, noise_of
 
 if TYPE_CHECKING:

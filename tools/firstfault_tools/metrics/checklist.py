@@ -6,11 +6,11 @@ The items are data in checklists.yaml; the automatic ones are answered from a ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Finding, Json, Level
 from firstfault_tools.metrics.series import MISSING, StepSeries

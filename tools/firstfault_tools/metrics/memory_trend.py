@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.kind_pages import page_of_kind
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries

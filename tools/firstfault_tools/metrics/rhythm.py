@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from firstfault_tools.dataclass import dataclass
 
 LEAST_S = 120.0
 """No silence below it counts: a save or an evaluation of the first minutes has no fellow yet to be known by."""

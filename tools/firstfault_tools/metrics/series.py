@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.closed_form import ClosedForm, closed_form, wrong_value
 from firstfault_tools.pipeline.simulation import Timeline, check_shape, simulate

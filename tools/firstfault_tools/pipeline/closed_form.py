@@ -13,8 +13,8 @@ deepseek-ai/DualPipe README (DualPipe).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.pipeline.times import Schedule, StageTimes

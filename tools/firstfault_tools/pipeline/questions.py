@@ -6,8 +6,9 @@ All answers come from the simulation, so they hold for unequal stages and with t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.bubble import Bubble, Plan, price_plan
 from firstfault_tools.pipeline.times import Schedule, StageTimes

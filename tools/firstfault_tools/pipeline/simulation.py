@@ -9,8 +9,8 @@ sampled; the result is the longest path through the dependency graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, ToolError
 from firstfault_tools.pipeline.orders import (
     Kind,

@@ -8,9 +8,10 @@ address, index (or pid), local rank, rank is closed; on several hosts the placem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.hardware.bus import find_slot
 from firstfault_tools.log.exits import Exit

@@ -8,8 +8,9 @@ A note at a saved output tells its own host: `# dmesg on a05 (node_rank 1)`, `(n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 MOST_EACH = 16

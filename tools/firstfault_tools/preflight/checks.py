@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category, Finding, Json, Level
 from firstfault_tools.metrics.checklist import CheckState, checklist_items

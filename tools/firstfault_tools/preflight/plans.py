@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from firstfault_tools.checkpoint.interval import derive_mtbf, find_daly, measure_waste
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.checklist import CheckState
 from firstfault_tools.preflight.items import State

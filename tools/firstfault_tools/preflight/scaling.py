@@ -6,10 +6,10 @@ Per-rank work and layout (tensor, pipeline, micro-batch) are taken to stay; data
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.findings import Json
 from firstfault_tools.registry import Calculator

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from firstfault_tools.dataclass import dataclass
 
 TABLE = Path(__file__).with_name("cards.json")
 # Usable GB/s of a x16 link one way, before protocol overhead.

@@ -8,9 +8,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.probe.build import write_kit
 from firstfault_tools.probe.records import ProbeRecord, parse_line
 

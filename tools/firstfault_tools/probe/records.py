@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Json
 

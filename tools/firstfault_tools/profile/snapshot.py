@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from firstfault_tools.collectives.plain_pickle import load_plain_pickle
 from firstfault_tools.collectives.recorder_dump import rank_of_name
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.log.traceback import is_library
 

@@ -11,11 +11,12 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from firstfault_tools.collectives.recorder_dump import rank_of_name
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.profile.intervals import Interval, gaps, length, merge_intervals, subtract

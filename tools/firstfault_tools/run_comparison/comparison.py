@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml

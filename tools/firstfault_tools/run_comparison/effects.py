@@ -7,12 +7,12 @@ a run that is simply longer does not look different.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
 from statistics import median
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Complaint
 from firstfault_tools.hardware.network.nccl_tests import NcclRun, read_runs
 from firstfault_tools.metrics.pace.profile_table import read_times

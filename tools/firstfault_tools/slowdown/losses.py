@@ -8,9 +8,9 @@ pipeline do not wait for each other so simply: their step is simulated (pipeline
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.simulation import simulate
 from firstfault_tools.pipeline.times import Schedule, StageTimes

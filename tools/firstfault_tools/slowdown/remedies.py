@@ -8,9 +8,9 @@ the hours that are left wins, and until then the break-even says how long bearin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.slowdown.losses import Loss, Worker, balance_step
 
 

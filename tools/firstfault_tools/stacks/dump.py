@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import HostileArtefact, UnreadableArtefact
 from firstfault_tools.expressions import expression
 

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.triage.bundle import Bundle
 from firstfault_tools.triage.execution import Answer, State, run_command
 from firstfault_tools.triage.headroom import read_headroom

@@ -10,8 +10,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from firstfault_tools.dataclass import dataclass
 
 MOST_BYTES = 16 << 20
 """Bytes kept of one answer: a flight-recorder dump of 2,000 entries is below 10 MB."""

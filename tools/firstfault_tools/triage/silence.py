@@ -7,10 +7,11 @@ and a log without step lines is compared with its like.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from firstfault_tools.collectives.recorder_dump import rank_of_name
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.metrics.rhythm import Rhythm

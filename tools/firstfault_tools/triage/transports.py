@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression
 from firstfault_tools.triage.steps import Manager

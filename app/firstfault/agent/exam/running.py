@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from firstfault.agent.exam.sitting import Grade, conclude, load_incidents, sit
 from firstfault.agent.exam.standing import Standing, save_marks
 from firstfault.agent.failures import EndpointAway
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.agent.model import Model

@@ -12,7 +12,6 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.grounding.effects import tells_to_change
 from firstfault.investigation.diagnose import diagnose
 from firstfault.investigation.knowledge import Knowledge
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Verdict
 from firstfault_tools.registry import Artefact
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from firstfault.agent.reply import reply_version
 from firstfault.agent.view import read_prompt
+from firstfault_tools.dataclass import dataclass
 
 if TYPE_CHECKING:
     from firstfault.agent.endpoint import Endpoint

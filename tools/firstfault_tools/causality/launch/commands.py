@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch.unmet import find_place
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.launch.commands import MOST_COMMANDS, read_commands
 from firstfault_tools.causality.launch.unmet import describe_launch
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Level
 from firstfault_tools.log.digest import Line

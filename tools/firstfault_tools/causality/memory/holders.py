@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.engines import (
@@ -17,6 +17,7 @@ from firstfault_tools.causality.memory.engines import (
     name_engine,
     name_library,
 )
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Evidence, Finding

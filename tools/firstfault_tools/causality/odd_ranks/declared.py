@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import (
@@ -25,6 +25,7 @@ from firstfault_tools.causality.odd_ranks.minority import (
     start_of,
 )
 from firstfault_tools.causality.odd_ranks.standings import explain_gathers
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from firstfault_tools.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

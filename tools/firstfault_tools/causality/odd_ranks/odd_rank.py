@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from firstfault_tools.causality.odd_ranks.minority import (
 )
 from firstfault_tools.causality.odd_ranks.speech import LEAST, Chorus, Voice, hear_speech
 from firstfault_tools.causality.odd_ranks.topics import Topic, topic_of
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.idle_resume import NOT_TRAINING, find_nothing_done
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level

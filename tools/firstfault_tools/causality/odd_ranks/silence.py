@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.odd_ranks.minority import Minority, begin_sentence
 from firstfault_tools.causality.odd_ranks.odd_rank import several_speak
 from firstfault_tools.causality.odd_ranks.speech import LEAST, Chorus, Voice, hear_speech
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level

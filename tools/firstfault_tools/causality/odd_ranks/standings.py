@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from firstfault_tools.causality.odd_ranks.last_words import read_doing
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport

@@ -7,9 +7,10 @@ as in a collective whose partner never comes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import mean, median
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import NumberedLine, quote_line

@@ -8,9 +8,9 @@ lines, and a leading `host:` as pdsh and clush print it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 # First letters are enough to tell months apart once lower-cased; longest prefixes first. English,

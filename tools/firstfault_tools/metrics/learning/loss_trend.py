@@ -7,10 +7,10 @@ looks over single steps; what falls by less levels off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.metrics.learning.loss_shape import usable_loss
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries
 from firstfault_tools.metrics.view import View

@@ -8,9 +8,10 @@ loss; a single rank is a straggler. Form: `megatron/core/timers.py`, `_get_all_r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level, Strength, Together
 from firstfault_tools.hardware.excerpt import quote_line

@@ -7,10 +7,11 @@ divide it (arXiv 2104.04473). Reads Megatron's, NeMo's, DeepSpeed's and torchtit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line

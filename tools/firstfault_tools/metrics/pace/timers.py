@@ -7,9 +7,9 @@ one timer a line. Names as in Megatron-LM's training loop and pipeline schedules
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,

@@ -6,9 +6,9 @@ steps grow with the tokens, and what would be a slowdown by the clock is none pe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.metrics.change_points import find_drift, find_shift
 from firstfault_tools.metrics.series import MISSING
 from firstfault_tools.metrics.view import View

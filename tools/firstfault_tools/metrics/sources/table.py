@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Finding, Json
 from firstfault_tools.metrics.judgement import judge_steps
 from firstfault_tools.metrics.series import MISSING, NO_RANK, NO_STEP, StepSeries
