@@ -136,7 +136,8 @@ def _make_index(scratch: Path, count: int) -> SearchIndex:
         real,
         passages=tuple(passages),
         store_folder=scratch / "embedded",
-        lexical_file=scratch / "lexical.json",
+        lexical_file=scratch / "lexical.pack",
+        lexical_identity="",
         shipped_folder=scratch,
     )
     name = WheelEmbedder.name

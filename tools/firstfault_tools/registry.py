@@ -186,7 +186,7 @@ def _kept_beside(root: Path) -> Path | None:
     """Where it is kept what the modules define: with their bytecode, since it goes stale as that does."""
     if sys.dont_write_bytecode:
         return None
-    return Path(cache_from_source(str(root / "__init__.py"))).with_name("modules.json")
+    return Path(cache_from_source(str(root / "__init__.py"))).with_name("modules.pack")
 
 
 def _read_module(file: Path, root: Path) -> dict[str, Any]:

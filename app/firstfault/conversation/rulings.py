@@ -83,7 +83,7 @@ class _Table:
 @cache
 def rulings() -> tuple[Ruling, ...]:
     """The installed rulings."""
-    return load_rulings(knowledge_folder() / "rulings", cache_folder() / "rulings.json")
+    return load_rulings(knowledge_folder() / "rulings", cache_folder() / "rulings.pack")
 
 
 @cache

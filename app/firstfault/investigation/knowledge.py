@@ -60,7 +60,7 @@ def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None =
     """Knowledge below `folder`; `packs` is the folder of the rebuilt-at-need cache files."""
 
     def pack(name: str) -> Path | None:
-        return packs / f"{name}.json" if packs is not None else None
+        return packs / f"{name}.pack" if packs is not None else None
 
     def read(file: Path) -> dict[str, Any]:
         return {"content": read_yaml(file.read_text(encoding="utf-8"))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -43,6 +44,8 @@ PAGE_WEIGHTS: Mapping[str, float] = {
 PASSAGE_WEIGHTS: Mapping[str, float] = {TITLE: 1.0, TAGS: 1.0, OTHER: 1.5}
 
 _PARTS = ("pages", "passages", "phrases")
+_CODE = (str(tokens_module.__file__), str(postings_module.__file__), __file__)
+"""What the numbers of the postings come from, beside the texts."""
 
 Fields = Mapping[str, list[str]]
 
@@ -88,11 +91,17 @@ class LexicalIndex:
 
 
 def build_lexical(
-    passages: Sequence[Passage], vocabulary: Vocabulary, file: Path | None = None
+    passages: Sequence[Passage],
+    vocabulary: Vocabulary,
+    file: Path | None = None,
+    identity: str = "",
 ) -> LexicalIndex:
-    """Index of `passages` and their pages, from `file` where it fits them, else built and kept."""
-    identity = _identity(passages, vocabulary)
-    kept = _read_kept(file, identity)
+    """Index of `passages` and their pages, from `file` where it fits them, else built and kept.
+
+    identity: what changes with the texts; without one they are read through for it.
+    """
+    identity = identity or _identity(passages, vocabulary)
+    kept = read_lexical(file, identity)
     if kept is not None:
         return kept
     pages: dict[str, defaultdict[str, list[str]]] = {}
@@ -159,18 +168,24 @@ def build_cosines(phrases: Sequence[Sequence[str]]) -> Postings:
     return choose_postings(len(phrases), entries)
 
 
+def stamp_code() -> list[tuple[int, int]]:
+    """Time of change and size of the code that makes postings."""
+    return [(told.st_mtime_ns, told.st_size) for told in map(os.stat, _CODE)]
+
+
 def _identity(passages: Iterable[Passage], vocabulary: Vocabulary) -> str:
     """Hash of everything the postings depend on: texts, phrases, weights and the code itself."""
     digest = hashlib.sha256()
-    for code in (tokens_module.__file__, postings_module.__file__, __file__):
-        digest.update(Path(str(code)).read_bytes())
+    for code in _CODE:
+        digest.update(Path(code).read_bytes())
     for passage in passages:
         digest.update(f"{passage.id}\x1f{passage.indexed}\x1e".encode())
     digest.update(repr(sorted(vocabulary.phrases.items())).encode())
     return digest.hexdigest()
 
 
-def _read_kept(file: Path | None, identity: str) -> LexicalIndex | None:
+def read_lexical(file: Path | None, identity: str) -> LexicalIndex | None:
+    """The index kept under this identity."""
     kept = read_postings(file, identity) if file is not None else None
     if kept is None:
         return None

@@ -1,28 +1,57 @@
-"""Where are postings kept between starts? Lists as one JSON file, arrays as one .npz beside it.
+"""Where are postings kept between starts? Lists as one file, unpacked word by word, arrays as one .npz beside it.
 
 A file is a cache: one that does not fit, or is damaged, is built again and says nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Mapping
+import marshal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile
 
-from firstfault.knowledge_base.postings import ArrayPostings, ListPostings, Postings
+from firstfault.knowledge_base.postings import ArrayPostings, Entries, ListPostings, Postings
+from firstfault_tools.knowledge.kept_file import read_kept, replace_file, write_kept
 
 _ARRAYS = ("ends", "numbers", "values")
 _HEAD = "head"
 
 
+class PackedEntries(Mapping[str, tuple[Sequence[int], Sequence[float]]]):
+    """Postings as they lie in the file: a question asks for those of a few words out of ten thousand."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+
+    @cached_property
+    def _words(self) -> dict[str, bytes]:
+        words: dict[str, bytes] = marshal.loads(self._packed)
+        return words
+
+    def __getitem__(self, token: str) -> tuple[Sequence[int], Sequence[float]]:
+        numbers, values = marshal.loads(self._words[token])
+        return numbers, values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._words)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+
+def _pack(entries: Entries) -> bytes:
+    """What `PackedEntries` unpacks."""
+    words = {t: marshal.dumps((list(n), list(v))) for t, (n, v) in entries.items()}
+    return marshal.dumps(words)
+
+
 def write_postings(
     file: Path, identity: str, head: Mapping[str, Any], parts: Mapping[str, Postings]
 ) -> None:
-    """Keep `head` (plain JSON) and `parts` under `identity` at `file`, or beside it as .npz."""
+    """Keep `head` (plain data) and `parts` under `identity` at `file`, or beside it as .npz."""
     row: dict[str, Any] = {"identity": identity, "head": dict(head), "lists": {}, "arrays": {}}
     arrays: dict[str, Any] = {}
     for name, part in parts.items():
@@ -30,43 +59,36 @@ def write_postings(
             row["arrays"][name] = [part.size, list(part.tokens)]
             arrays |= {f"{name}.{field}": getattr(part, field) for field in _ARRAYS}
         elif isinstance(part, ListPostings):
-            row["lists"][name] = [part.size, part.entries]
-    text = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
-    target, other = (_packed(file), file) if arrays else (file, _packed(file))
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".lexical-")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                _write(stream, text, arrays)
-            os.replace(name, target)
-        finally:
-            Path(name).unlink(missing_ok=True)
-        other.unlink(missing_ok=True)
-    except OSError:
-        return  # a read-only home must not stop a search; the next start builds again
-
-
-def _write(stream: IO[bytes], text: bytes, arrays: dict[str, Any]) -> None:
+            row["lists"][name] = [part.size, _pack(part.entries)]
     if not arrays:
-        stream.write(text)
+        write_kept(file, row)
+        other = _packed(file)
+    elif replace_file(_packed(file), partial(_write, row=row, arrays=arrays)):
+        other = file
+    else:
         return
+    with suppress(OSError):
+        other.unlink(missing_ok=True)
+
+
+def _write(stream: IO[bytes], row: dict[str, Any], arrays: dict[str, Any]) -> None:
     import numpy as np
 
-    arrays[_HEAD] = np.frombuffer(text, dtype=np.uint8)
+    arrays[_HEAD] = np.frombuffer(marshal.dumps(row), dtype=np.uint8)
     np.savez(stream, **arrays)
 
 
 def read_postings(file: Path, identity: str) -> tuple[dict[str, Any], dict[str, Postings]] | None:
     """(head, parts) kept under `identity`; None where nothing fits."""
     try:
-        if file.is_file():
-            return _unpack(json.loads(file.read_bytes()), identity, {})
+        row = read_kept(file)
+        if row is not None:
+            return _unpack(row, identity, {})
         if _packed(file).is_file():
             import numpy as np
 
             with np.load(_packed(file), allow_pickle=False) as content:
-                row = json.loads(content[_HEAD].tobytes())
+                row = marshal.loads(content[_HEAD].tobytes())
                 return _unpack(row, identity, content)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile):
         return None
@@ -79,7 +101,8 @@ def _unpack(
     if row["identity"] != identity:
         return None
     parts: dict[str, Postings] = {
-        name: ListPostings(size, entries) for name, (size, entries) in row["lists"].items()
+        name: ListPostings(size, PackedEntries(packed))
+        for name, (size, packed) in row["lists"].items()
     }
     for name, (size, tokens) in row["arrays"].items():
         ends, numbers, values = (content[f"{name}.{field}"] for field in _ARRAYS)

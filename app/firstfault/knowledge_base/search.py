@@ -13,7 +13,12 @@ from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
-from firstfault.knowledge_base.lexical import LexicalIndex, build_lexical
+from firstfault.knowledge_base.lexical import (
+    LexicalIndex,
+    build_lexical,
+    read_lexical,
+    stamp_code,
+)
 from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import Query, read_query
 from firstfault.knowledge_base.recognition import Recogniser
@@ -28,6 +33,7 @@ from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embe
 from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
 from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.knowledge.pack import own_file, stamp_files
 from firstfault_tools.knowledge.page import load_pages
 
 POOL = 150
@@ -72,6 +78,8 @@ class SearchIndex:
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     recogniser: Recogniser | None = None
     lexical_file: Path | None = None
+    lexical_identity: str = ""
+    """What the kept lexical index was made of; without it the texts themselves are compared."""
     shipped_folder: Path | None = None
     rulings: tuple[Ruling, ...] = ()
     statements: tuple[tuple[Statement, str], ...] = ()
@@ -80,7 +88,9 @@ class SearchIndex:
 
     @cached_property
     def lexical(self) -> LexicalIndex:
-        return build_lexical(self.passages, self.vocabulary, self.lexical_file)
+        return build_lexical(
+            self.passages, self.vocabulary, self.lexical_file, self.lexical_identity
+        )
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -302,34 +312,47 @@ def open_index(
 ) -> SearchIndex:
     """Index over the installed knowledge; `vectors=False` stays lexical and needs no files."""
     knowledge, cache_files = knowledge_folder(), cache_folder()
-    pages = load_pages(knowledge / "pages", cache_files / "pages.json")
+    lexical_file, lexical_identity = _kept_lexical(knowledge, cache_files)
+    pages = load_pages(knowledge / "pages", cache_files / "pages.pack")
     return SearchIndex(
         passages=cut_passages(pages.values()),
         store_folder=cache_files / "vectors" if vectors else None,
         progress=progress,
-        vocabulary=load_vocabulary(knowledge / "search", cache_files / "vocabulary.json"),
-        recogniser=Recogniser(knowledge / "signatures", cache_files / "signatures.json"),
-        lexical_file=cache_files / "lexical.json",
+        vocabulary=load_vocabulary(knowledge / "search", cache_files / "vocabulary.pack"),
+        recogniser=Recogniser(knowledge / "signatures", cache_files / "signatures.pack"),
+        lexical_file=lexical_file,
+        lexical_identity=lexical_identity,
         shipped_folder=knowledge,
-        rulings=load_rulings(knowledge / "rulings", cache_files / "rulings.json"),
+        rulings=load_rulings(knowledge / "rulings", cache_files / "rulings.pack"),
         statements=cut_all(pages.values()),
         in_memory=in_memory,
     )
 
 
+def _kept_lexical(knowledge: Path, cache_files: Path) -> tuple[Path | None, str]:
+    """Where the lexical index of a knowledge folder is kept, and what it depends on."""
+    pages = stamp_files(knowledge / "pages", ".md")
+    phrases = stamp_files(knowledge / "search", ".yaml")
+    return own_file(knowledge, cache_files / "lexical.pack"), repr((stamp_code(), pages, phrases))
+
+
 @cache
-def _lexical_index() -> SearchIndex:
-    return open_index(vectors=False)
+def _lexical_index() -> LexicalIndex:
+    """Words of the installed knowledge. As long as no file changed, no page is read for them."""
+    return (
+        read_lexical(*_kept_lexical(knowledge_folder(), cache_folder()))
+        or open_index(vectors=False).lexical
+    )
 
 
 def word_rarity(token: str) -> float:
     """Weight of a token by how few pages hold it."""
-    return _lexical_index().lexical.pages.rarity(token)
+    return _lexical_index().pages.rarity(token)
 
 
 def holds_word(token: str) -> bool:
     """Some page holds the token."""
-    return bool(_lexical_index().lexical.pages.holders(token))
+    return bool(_lexical_index().pages.holders(token))
 
 
 ENOUGH_WORDS = 3
@@ -343,7 +366,7 @@ def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
     that shares a few common words with a page stays near zero. Words that no page knows count as rare.
     evals/retrieval/floor.py measures what a score is worth.
     """
-    index = _lexical_index().lexical
+    index = _lexical_index()
     words = dict.fromkeys(tokenize(read_query(query).text), 1.0)
     ceiling = index.pages.ceiling(words)
     if ceiling <= 0:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from firstfault.knowledge_base.passages import Passage
 from firstfault.knowledge_base.postings import K1
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vocabulary import Vocabulary
+from firstfault_tools.knowledge.kept_file import read_kept
 
 
 def _passage(page: str, heading: str, text: str) -> Passage:
@@ -53,17 +53,17 @@ def test_what_a_page_is_not_counts_less_than_what_it_is() -> None:
 
 
 def test_kept_index_gives_the_same_scores_and_is_rebuilt_after_a_change(tmp_path: Path) -> None:
-    file = tmp_path / "lexical.json"
+    file = tmp_path / "lexical.pack"
     built = build_lexical(PASSAGES, Vocabulary(), file)
-    stamp = json.loads(file.read_text())["identity"]
+    stamp = read_kept(file)["identity"]
     kept = build_lexical(PASSAGES, Vocabulary(), file)
     assert kept.score_pages({"disk": 1.0}, 9) == built.score_pages({"disk": 1.0}, 9)
     build_lexical((*PASSAGES, _passage("new", "Summary", "x")), Vocabulary(), file)
-    assert json.loads(file.read_text())["identity"] != stamp
+    assert read_kept(file)["identity"] != stamp
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"identity": 1}', "\x00"])
 def test_a_damaged_file_is_rebuilt(tmp_path: Path, damage: str) -> None:
-    file = tmp_path / "lexical.json"
+    file = tmp_path / "lexical.pack"
     file.write_text(damage)
     assert build_lexical(PASSAGES, Vocabulary(), file).score_pages({"disk": 1.0}, 9)

@@ -21,9 +21,9 @@ PARTS: dict[str, Callable[[], Mapping[str, Postings]]] = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_postings_come_back_as_they_were(tmp_path: Path, name: str) -> None:
-    parts, file = PARTS[name](), tmp_path / "lexical.json"
+    parts, file = PARTS[name](), tmp_path / "lexical.pack"
     write_postings(file, "one", {"page_ids": ["é"]}, parts)
-    assert [f.suffix for f in tmp_path.iterdir()] == [".json" if name == "lists" else ".npz"]
+    assert [f.suffix for f in tmp_path.iterdir()] == [".pack" if name == "lists" else ".npz"]
     kept = read_postings(file, "one")
     assert kept is not None
     head, back = kept
@@ -38,7 +38,7 @@ def test_postings_come_back_as_they_were(tmp_path: Path, name: str) -> None:
 
 
 def test_a_grown_index_replaces_the_small_file_and_back(tmp_path: Path) -> None:
-    file = tmp_path / "lexical.json"
+    file = tmp_path / "lexical.pack"
     for name in ("lists", "arrays", "lists"):
         write_postings(file, name, {}, PARTS[name]())
         assert read_postings(file, name) is not None
@@ -47,7 +47,7 @@ def test_a_grown_index_replaces_the_small_file_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 10, 200, -40, -1])
 def test_a_damaged_array_file_fits_nothing(tmp_path: Path, cut: int) -> None:
-    file = tmp_path / "lexical.json"
+    file = tmp_path / "lexical.pack"
     write_postings(file, "one", {}, PARTS["arrays"]())
     packed = file.with_suffix(".npz")
     packed.write_bytes(packed.read_bytes()[:cut])
@@ -55,7 +55,7 @@ def test_a_damaged_array_file_fits_nothing(tmp_path: Path, cut: int) -> None:
 
 
 def test_flipped_bytes_are_noticed(tmp_path: Path) -> None:
-    file = tmp_path / "lexical.json"
+    file = tmp_path / "lexical.pack"
     write_postings(file, "one", {}, PARTS["arrays"]())
     packed = file.with_suffix(".npz")
     content = packed.read_bytes()
@@ -68,11 +68,11 @@ def test_a_folder_that_cannot_be_written_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    write_postings(tmp_path / "file" / "lexical.json", "one", {}, PARTS["lists"]())
+    write_postings(tmp_path / "file" / "lexical.pack", "one", {}, PARTS["lists"]())
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(postings_file, "_write", refuse)
-    write_postings(tmp_path / "lexical.json", "one", {}, PARTS["arrays"]())
+    write_postings(tmp_path / "lexical.pack", "one", {}, PARTS["arrays"]())
     assert [f.name for f in tmp_path.iterdir()] == ["file"]

@@ -131,7 +131,7 @@ def test_diagnosis_search_loads_no_heavy_library(tmp_path: Path) -> None:
 def test_diagnosis_scores_lie_between_0_and_1_and_unknown_words_lower_them(
     lexical_index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "_lexical_index", lambda: lexical_index)
+    monkeypatch.setattr(search_module, "_lexical_index", lambda: lexical_index.lexical)
     plain = search_pages("GPU has fallen off the bus", 3)
     mixed = search_pages("GPU has fallen off the bus qqzz wwxx yyvv uukk", 3)
     assert 1 >= plain[0][1] > mixed[0][1] > 0
@@ -171,6 +171,6 @@ def test_a_large_index_suggests_as_a_small_one(
 ) -> None:
     answers = []
     for index in (lexical_index, large_index):
-        monkeypatch.setattr(search_module, "_lexical_index", lambda index=index: index)
+        monkeypatch.setattr(search_module, "_lexical_index", lambda index=index: index.lexical)
         answers.append([search_pages(q.text, n) for q in load_questions() for n in (1, 5)])
     assert answers[0] == answers[1]

@@ -1,20 +1,20 @@
-"""How are hundreds of small knowledge files loaded in milliseconds? Parsed once, kept as one JSON file.
+"""How are hundreds of small knowledge files loaded in milliseconds? Parsed once, kept as one file.
 
 The pack is rebuilt when any source file's name, size or modification time changes.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PACK_FORMAT = 6
+from firstfault_tools.knowledge.kept_file import read_kept, share_names, write_kept
+
+PACK_FORMAT = 7
 
 type_row = dict[str, Any]
 
@@ -23,8 +23,8 @@ def load_rows(
     folder: Path, suffix: str, read: Callable[[Path], type_row], pack: Path | None
 ) -> list[type_row]:
     """Rows of every `*suffix` file below `folder`, in path order, from `pack` where it is fresh."""
-    pack = _own_pack(folder, pack)
-    stamp = sorted(_list_files(str(folder), suffix), key=lambda row: row[0].split(os.sep))
+    pack = own_file(folder, pack)
+    stamp = stamp_files(folder, suffix)
     rows = _read_pack(pack, stamp)
     if rows is None:
         rows = [read(folder / row[0]) for row in stamp]
@@ -42,6 +42,11 @@ def load_made(made_from: Sequence[str], make: Callable[[], type_row], pack: Path
     return rows[0]
 
 
+def stamp_files(folder: Path, suffix: str) -> list[list[Any]]:
+    """[path below the folder, time of change, size] of every `*suffix` file, in path order."""
+    return sorted(_list_files(str(folder), suffix), key=lambda row: row[0].split(os.sep))
+
+
 def _list_files(folder: str, suffix: str, inside: str = "") -> Iterator[list[Any]]:
     """[path below the folder, time of change, size] of each file; a thousand `Path`s would cost a tenth of a second."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -53,7 +58,7 @@ def _list_files(folder: str, suffix: str, inside: str = "") -> Iterator[list[Any
                 yield [inside + entry.name, told.st_mtime_ns, told.st_size]
 
 
-def _own_pack(folder: Path, pack: Path | None) -> Path | None:
+def own_file(folder: Path, pack: Path | None) -> Path | None:
     """One file for each folder: two installations that shared one would rebuild it in turns."""
     if pack is None:
         return None
@@ -69,26 +74,12 @@ def read_yaml(text: str) -> Any:
 
 
 def _read_pack(pack: Path | None, stamp: list[Any]) -> list[type_row] | None:
-    if pack is None or not pack.is_file():
+    content = read_kept(pack)
+    if not isinstance(content, list) or content[:2] != [PACK_FORMAT, stamp]:
         return None
-    try:
-        content = json.loads(pack.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if content.get("format") != PACK_FORMAT or content.get("stamp") != stamp:
-        return None
-    rows: list[type_row] = content["rows"]
+    rows: list[type_row] = content[2]
     return rows
 
 
 def _write_pack(pack: Path | None, stamp: list[Any], rows: list[type_row]) -> None:
-    if pack is None:
-        return
-    try:
-        pack.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=pack.parent, prefix=".pack-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump({"format": PACK_FORMAT, "stamp": stamp, "rows": rows}, stream)
-        os.replace(name, pack)
-    except OSError:
-        return  # a read-only home must not stop a diagnosis; the next start parses again
+    write_kept(pack, share_names([PACK_FORMAT, stamp, rows]))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from firstfault_tools.dataclass import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
 from firstfault_tools.knowledge.pack import load_rows, read_yaml
-from firstfault_tools.expressions import expression
 
 FIX_NOW, FIX_FOR_GOOD = "Fix now", "Fix for good"
 CONFIRM = "How to confirm"
