@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from firstfault import __version__
 from firstfault.errors import FirstfaultError
 from firstfault.plain_text import show_text
 from firstfault_tools.expressions import expression
+from firstfault_tools.kept_forms import keep_forms
 
 _DEFINES = expression(r"^(?:def )?COMMAND\b", re.M)
 _SENTENCE = expression(r".+?[.?](?=\s|$)")
@@ -69,6 +69,8 @@ class CommandFolder(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], self.list_commands(ctx), 3, 0.6)
             if not near:
                 raise
@@ -121,7 +123,7 @@ def root(verbose: bool) -> None:
 def main() -> None:
     """Entry of the `firstfault` command."""
     # what is imported stays: looking through it again and again takes a tenth of a short command
-    gc.set_threshold(100_000)
+    gc.set_threshold(1_000_000)
     for stream in (sys.stdout, sys.stderr):
         # a terminal that cannot show a character gets `?`: the answer matters more than its quotes
         if isinstance(stream, io.TextIOWrapper):
@@ -150,5 +152,6 @@ def main() -> None:
         click.echo("Run again as `firstfault -v ...` for the details, and report it.", err=True)
         sys.exit(4)
     finally:
+        keep_forms()
         # nor is it looked through at the end, twice, before the memory goes back as a whole
         gc.freeze()

@@ -20,7 +20,7 @@ from firstfault_tools.log.executors import Workers
 
 def _search(query: str, limit: int) -> Sequence[tuple[str, float]]:
     """Lexical page search, imported only when a question needs it."""
-    from firstfault.knowledge_base.search import search_pages
+    from firstfault.knowledge_base.suggestion import search_pages
 
     return search_pages(query, limit)
 

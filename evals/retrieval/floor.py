@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firstfault.knowledge_base.recognition import Recogniser
-from firstfault.knowledge_base.search import search_pages
+from firstfault.knowledge_base.suggestion import search_pages
 from firstfault.paths import knowledge_folder
 from firstfault_tools.knowledge.pack import read_yaml
 

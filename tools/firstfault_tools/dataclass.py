@@ -18,6 +18,8 @@ else:
     from dataclasses import MISSING, Field, FrozenInstanceError
     from operator import attrgetter
 
+    from firstfault_tools.kept_forms import compile_source
+
     @dataclasses.dataclass
     class _Example:
         field: int
@@ -153,7 +155,8 @@ else:
         body = "\n  ".join(lines or ["pass"])
         made = {}
         # the source holds names of fields, which are identifiers, and numbers
-        exec(f"def __init__({', '.join(parameters)}):\n  {body}", names, made)  # noqa: S102
+        source = f"def __init__({', '.join(parameters)}):\n  {body}"
+        exec(compile_source(source), names, made)  # noqa: S102
         init = made["__init__"]
         init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
         return init

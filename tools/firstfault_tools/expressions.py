@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache, partial
 from typing import Any, AnyStr, cast
 
+from firstfault_tools.kept_forms import compile_kept
+
 _METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 _TEXT_SECOND = frozenset({"sub", "subn"})
 
@@ -103,7 +105,7 @@ class _Expression:
         """The pattern of `re`, compiled when a text is short enough for it or google-re2 refuses the pattern."""
         known: re.Pattern[Any] | None = self.__dict__.get("_compiled")
         if known is None:
-            known = self.__dict__["_compiled"] = re.compile(self.pattern, self.flags)
+            known = self.__dict__["_compiled"] = compile_kept(self.pattern, self.flags)
         return known
 
     def __reduce__(self) -> tuple[Any, ...]:

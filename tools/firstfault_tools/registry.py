@@ -6,7 +6,6 @@ nothing else is edited to add one. Modules whose name starts with an underscore 
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 import sys
@@ -22,7 +21,7 @@ from firstfault_tools.artefact import Artefact as Artefact
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding, Json
-from firstfault_tools.knowledge.pack import load_rows
+from firstfault_tools.knowledge.pack import load_pressed
 from firstfault_tools.log.kept import fold_bytes, fold_lines
 from firstfault_tools.roles import Role
 
@@ -149,19 +148,9 @@ _GIVEN = ("GATE", "SIGNS", "BESIDE")
 _WORDS = re.compile(rb"\n(GATE|SIGNS|BESIDE) = (\([^\n]*\)|\(\n.*?\n\))(?:\n|  #)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Module:
-    """What a module's text tells of it."""
-
-    marks: frozenset[str]
-    gate: tuple[str, ...]
-    signs: tuple[str, ...]
-    beside: tuple[str, ...]
-
-
 @cache
-def _modules() -> Mapping[str, _Module]:
-    """What every module below `firstfault_tools` defines, told from its text without importing it.
+def _modules() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
+    """Mark -> names of the modules below `firstfault_tools` that hold it, each with what it gives; none is imported.
 
     In the order in which finders run: room by room, a room's own modules before those of the rooms
     inside it, which may build on what those found.
@@ -169,17 +158,21 @@ def _modules() -> Mapping[str, _Module]:
     import firstfault_tools
 
     root = Path(firstfault_tools.__path__[0])
-    rows = load_rows(root, ".py", lambda file: _read_module(file, root), _kept_beside(root))
-    rows.sort(key=lambda row: (row["parts"][0], len(row["parts"]), row["parts"]))
-    return MappingProxyType(
-        {
-            ".".join((firstfault_tools.__name__, *row["parts"]))[: -len(".py")]: _Module(
-                frozenset(row["marks"]), *(tuple(row[name]) for name in _GIVEN)
-            )
-            for row in rows
-            if not row["parts"][-1].startswith("_")
-        }
+    modules: dict[str, dict[str, dict[str, list[str]]]] = load_pressed(
+        root, ".py", lambda file: _read_module(file, root), _sort_modules, _kept_beside(root)
     )
+    return MappingProxyType(modules)
+
+
+def _sort_modules(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, list[str]]]]:
+    modules: dict[str, dict[str, dict[str, list[str]]]] = {mark: {} for mark in _MARKS}
+    for row in sorted(rows, key=lambda row: (row["parts"][0], len(row["parts"]), row["parts"])):
+        if row["parts"][-1].startswith("_"):
+            continue
+        name = ".".join(("firstfault_tools", *row["parts"])).removesuffix(".py")
+        for mark in row["marks"]:
+            modules[mark][name] = {given: row[given] for given in _GIVEN}
+    return modules
 
 
 def _kept_beside(root: Path) -> Path | None:
@@ -190,8 +183,10 @@ def _kept_beside(root: Path) -> Path | None:
 
 
 def _read_module(file: Path, root: Path) -> dict[str, Any]:
+    from ast import literal_eval
+
     source = file.read_bytes()
-    words = {m[1].decode(): list(ast.literal_eval(m[2].decode())) for m in _WORDS.finditer(source)}
+    words = {m[1].decode(): list(literal_eval(m[2].decode())) for m in _WORDS.finditer(source)}
     return {
         "parts": file.relative_to(root).parts,
         "marks": [mark for mark in _MARKS if mark.encode() in source],
@@ -200,9 +195,8 @@ def _read_module(file: Path, root: Path) -> dict[str, Any]:
 
 
 def _modules_with(mark: str) -> Iterator[tuple[str, Any]]:
-    for name, module in _modules().items():
-        if mark in module.marks:
-            yield name, importlib.import_module(name)
+    for name in _modules()[mark]:
+        yield name, importlib.import_module(name)
 
 
 @cache
@@ -222,9 +216,7 @@ def readers_for(name: str, head: bytes) -> tuple[Reader, ...]:
 @cache
 def _reader_signs() -> tuple[ReaderSigns, ...]:
     return tuple(
-        ReaderSigns(name, module.signs)
-        for name, module in _modules().items()
-        if _READER in module.marks
+        ReaderSigns(name, tuple(given["SIGNS"])) for name, given in _modules()[_READER].items()
     )
 
 
@@ -232,9 +224,8 @@ def _reader_signs() -> tuple[ReaderSigns, ...]:
 def line_finders() -> Mapping[str, LineFinder]:
     """Every finder of pasted material, by name. Imports none of them."""
     return {
-        name.removeprefix("firstfault_tools."): LineFinder(name, module.gate)
-        for name, module in _modules().items()
-        if _IN_LINES in module.marks
+        name.removeprefix("firstfault_tools."): LineFinder(name, tuple(given["GATE"]))
+        for name, given in _modules()[_IN_LINES].items()
     }
 
 
@@ -274,9 +265,8 @@ def incident_finders() -> Mapping[str, IncidentFinder]:
     incident: a `causality.incident.LogIncident`. findings: what is known so far, never changed.
     """
     return {
-        name.removeprefix("firstfault_tools."): IncidentFinder(name, module.beside)
-        for name, module in _modules().items()
-        if _IN_INCIDENT in module.marks
+        name.removeprefix("firstfault_tools."): IncidentFinder(name, tuple(given["BESIDE"]))
+        for name, given in _modules()[_IN_INCIDENT].items()
     }
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 
 LEAST_ROWS = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.beside import say_hardware_lines
 from firstfault.conversation.cost import tell_cost
@@ -17,6 +16,7 @@ from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.investigation.headline import say_plainly
 from firstfault.postmortem.pace import Pace
 from firstfault.postmortem.victims import ranks_in_trouble
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.place import name_ranks

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.run_answers import at_line, clock, steps_lost
 from firstfault.conversation.telling import Telling
 from firstfault.postmortem.report import Loss, LossKind
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.slowing import tell_slowing
 from firstfault.conversation.telling import Telling
 from firstfault.postmortem.evidence import timed_steps
 from firstfault.postmortem.pace import read_pace
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict

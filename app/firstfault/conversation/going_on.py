@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.evidence_lines import find_names
@@ -14,6 +13,7 @@ from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault.knowledge_base.statements import cut_statements
 from firstfault.postmortem.lost_work import LoggedStep
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.saves import SaveState
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict

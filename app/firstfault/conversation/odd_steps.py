@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.named_events import TROUBLE
 from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.telling import Telling
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.metrics.series import MISSING, NO_STEP, StepSeries

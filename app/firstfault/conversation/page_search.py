@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from firstfault.conversation.rulings import is_known
-from firstfault.knowledge_base.search import Found, search_pages, word_rarity
+from firstfault.knowledge_base.search import Found
+from firstfault.knowledge_base.suggestion import search_pages, word_rarity
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression

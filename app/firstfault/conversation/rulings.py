@@ -17,7 +17,7 @@ from firstfault.conversation.conditions import conditions_of
 from firstfault.conversation.doubts import read_doubts, said_by
 from firstfault.conversation.forms import Form, asks_yes_or_no, asks_yes_or_no_too, read_form
 from firstfault.knowledge_base.rulings import Ruling, load_rulings
-from firstfault.knowledge_base.search import holds_word
+from firstfault.knowledge_base.suggestion import holds_word
 from firstfault.knowledge_base.tokens import tokenize
 from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.telling import Telling
 from firstfault.incidents.records import Related
@@ -26,6 +25,7 @@ from firstfault.incidents.verdicts import say_related
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.postmortem.attempts import count_meetings
 from firstfault.postmortem.lost_work import LoggedStep, Onset
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.saves import SaveEvent, SaveState
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict

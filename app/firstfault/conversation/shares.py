@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import pairwise
-from statistics import median
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.run_answers import at_event
 from firstfault.conversation.telling import Telling
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.saves import SaveState
 from firstfault_tools.expressions import expression
 

@@ -6,15 +6,10 @@ while unpacking, since headers lie.
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
-import lzma
 import os
 import shutil
-import tarfile
 import tempfile
-import zipfile
 import zlib
 from pathlib import Path
 from typing import IO
@@ -34,10 +29,18 @@ MAX_DEPTH = 2
 """How many times an archive may hold another one, such as a .gz in a .zip in a .tar.gz."""
 _CHUNK = 1024 * 1024
 _TOO_MANY = f"more than {MAX_MEMBERS} members; the rest was left out"
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, ValueError)  # fmt: skip
 
 Unpacked = list[tuple[str, Path]]
 Reasons = list[tuple[str, str]]
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What a damaged archive raises. Most logs are none, so what reads archives is loaded where one is met."""
+    import lzma
+    import tarfile
+    import zipfile
+
+    return (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, ValueError)  # fmt: skip
 
 
 def kind_of(head: bytes, name: str) -> str | None:
@@ -92,7 +95,7 @@ def _unpack(path: Path, name: str, kind: str, job: _Job, depth: int) -> None:
             _unpack_stream(path, name, kind, job, depth)
     except _TooLarge as error:
         job.reasons.append((name, str(error)))
-    except _DAMAGE as error:
+    except _damage() as error:
         job.reasons.append(
             (name, f"damaged {kind} file ({error}); copy it again, or unpack what is left")
         )
@@ -168,10 +171,16 @@ class Budget:
 
 def _open(path: Path, kind: str) -> IO[bytes]:
     if kind == "gzip":
+        import gzip
+
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if kind == "bzip2":
+        import bz2
+
         return bz2.open(path, "rb")
     if kind == "xz":
+        import lzma
+
         return lzma.open(path, "rb")
     import zstandard
 
@@ -196,7 +205,7 @@ def _copy(source: IO[bytes], spool: Path, budget: Budget) -> tuple[Path, bool]:
             target.close()
             os.unlink(name)
             raise
-        except _DAMAGE as error:
+        except _damage() as error:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 target.close()
                 os.unlink(name)
@@ -235,6 +244,8 @@ def _unpack_stream(path: Path, name: str, kind: str, job: _Job, depth: int) -> N
 
 
 def _unpack_tar(stream: IO[bytes], name: str, job: _Job, depth: int) -> None:
+    import tarfile
+
     with tarfile.open(fileobj=stream, mode="r:") as tar:
         for count, member in enumerate(tar):
             label = f"{name}/{_label(member.name)}"
@@ -252,6 +263,8 @@ def _unpack_tar(stream: IO[bytes], name: str, job: _Job, depth: int) -> None:
 
 
 def _unpack_zip(path: Path, name: str, job: _Job, depth: int) -> None:
+    import zipfile
+
     with zipfile.ZipFile(path) as archive:
         for count, info in enumerate(archive.infolist()):
             if max(count, job.budget.members) >= MAX_MEMBERS:

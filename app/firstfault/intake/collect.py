@@ -6,7 +6,6 @@ with a reason and never silently.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import tempfile
@@ -200,6 +199,8 @@ def collect_files(named: Iterable[tuple[str, Path]], spool: Path) -> Collection:
 
 def spool_bytes(data: bytes, spool: Path) -> Path:
     """Content-addressed copy of `data` below `spool`, readable by its owner only."""
+    import hashlib
+
     digest = hashlib.sha256(data).hexdigest()
     target = spool / digest[:2] / digest
     if not target.is_file():

@@ -7,7 +7,6 @@ dumps periodically. The readers of stacks and recorders take a rank a file, by i
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 
 from firstfault_tools.dataclass import dataclass
@@ -42,10 +41,12 @@ def is_page(head: bytes) -> bool:
 
 def split_page(text: str) -> Iterator[RankPart]:
     """The part of every rank."""
+    from html import unescape
+
     found = False
     for part in _PART.finditer(text):
         found = True
-        shown = html.unescape(part["text"]).strip("\n")
+        shown = unescape(part["text"]).strip("\n")
         yield RankPart(int(part["rank"]), shown, (part["failed"] or "").strip())
     if found:
         return

@@ -33,13 +33,11 @@ def choose_artefacts(
     out: list[NextArtefact] = []
     finding = judgement.finding
     if finding is not None and finding.kind.startswith("signature."):
-        wanted = finding.kind.removeprefix("signature.")
-        for signature in examination.logs.signatures.signatures:
-            if signature.id == wanted:
-                out += [
-                    NextArtefact(n.what, n.why, n.command, True, n.run_on, n.supports_if, n.refutes_if, n.then)
-                    for n in signature.next
-                ]  # fmt: skip
+        signature = examination.logs.signatures.find(finding.kind.removeprefix("signature."))
+        out += [
+            NextArtefact(n.what, n.why, n.command, True, n.run_on, n.supports_if, n.refutes_if, n.then)
+            for n in (signature.next if signature is not None else ())
+        ]  # fmt: skip
     facts = _facts(examination, judgement)
     names = _names(examination, judgement)
     stated = _stated(judgement)

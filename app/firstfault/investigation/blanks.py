@@ -18,6 +18,7 @@ from firstfault.investigation.scheduler import keep_lines
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
+from firstfault_tools.kept_forms import compile_kept
 
 MOST_READ = 60
 """Quoted lines that are looked at for a name: those of the verdict come first."""
@@ -47,7 +48,7 @@ class Blank:
     @property
     def spelled(self) -> re.Pattern[str]:
         """The words as they stand for themselves: no variable, no part of a pattern or of a longer name."""
-        return re.compile(
+        return compile_kept(
             rf"(?<![\w$/|.{{-])(?:{'|'.join(map(re.escape, self.words))})(?![\w=|}}-])"
         )
 

@@ -19,8 +19,7 @@ from firstfault.investigation.complaint import tells_of_start
 from firstfault.investigation.vetoes import Claim, Statement, is_complaint
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
-from firstfault_tools.memory.cards import list_cards
-from firstfault_tools.memory.models import list_models
+from firstfault_tools.kept_forms import compile_kept
 
 TABLE = Path(__file__).with_name("harmless_words.json")
 LEAST_FOREIGN = 2
@@ -152,10 +151,12 @@ def _words() -> _Words:
         quantities={w: curve for curve, row in table["quantities"].items() for w in row.split()},
         start=frozenset(table["start"].split()),
         stopped=frozenset(table["stopped"].split()),
-        denied=re.compile(rf"(?i)\b(?:no|without|never an?y?|not an?y?) (?:\w+ )?(?:{trouble})\b"),
-        requests=re.compile(rf"(?i)^\W*(?:{'|'.join(table['requests'].split())})\b"),
+        denied=compile_kept(
+            rf"(?i)\b(?:no|without|never an?y?|not an?y?) (?:\w+ )?(?:{trouble})\b"
+        ),
+        requests=compile_kept(rf"(?i)^\W*(?:{'|'.join(table['requests'].split())})\b"),
         deeds=_compile_deeds(table),
-        characters=re.compile(table["characters"]),
+        characters=compile_kept(table["characters"]),
     )
 
 
@@ -166,7 +167,7 @@ def _compile_deeds(table: Mapping[str, str]) -> re.Pattern[str]:
     person = rf"(?:(?:an?|the|our|my|one of our|some) )?(?:{people})\b(?: (?!never\b|not\b)\w+)? "
     thing = r"(?:the|our|my|this|that) [\w -]{1,40}? (?:was|were|has been|had been|is|are) "
     done = rf"(?:(?:have|has|had|just|only|also|now|recently|was|were|been) )*(?:{deeds})\b"
-    return re.compile(
+    return compile_kept(
         rf"(?i)^\W*(?:(?:just |only )?(?:{doing})\b|{when}(?:{person}|{thing}){done})"
     )
 
@@ -179,6 +180,10 @@ _DENIES = expression(
 @cache
 def _names() -> frozenset[str]:
     """Names of models and cards: they say what runs."""
+    # only what somebody writes is looked through for them: the memory model is not loaded for a log
+    from firstfault_tools.memory.cards import list_cards
+    from firstfault_tools.memory.models import list_models
+
     return frozenset(p for name in (*list_models(), *list_cards()) for p in split_word(name))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from itertools import pairwise
-from statistics import median
 
 from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination, sample_lines
 from firstfault.investigation.speed import find_speed
 from firstfault.investigation.spikes import find_spikes
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.prefix import read_prefix

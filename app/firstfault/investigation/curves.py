@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from statistics import median
 
 from firstfault.investigation.examination import Examination, sample_lines
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence

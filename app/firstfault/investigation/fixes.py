@@ -155,7 +155,8 @@ def _named_fix(examination: Examination, finding: Finding) -> str:
     wanted = finding.kind.removeprefix("signature.")
     if wanted == finding.kind:
         return fix_of_kind(finding.kind)
-    return next((s.fix for s in examination.logs.signatures.signatures if s.id == wanted), "")
+    known = examination.logs.signatures.find(wanted)
+    return known.fix if known is not None else ""
 
 
 def has_label(text: str) -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 from firstfault.grounding.quotes import flatten
 from firstfault.investigation.precision import PrecisionTable
 from firstfault.investigation.stack import FrameworkTable
-from firstfault_tools.collectives.environment import known_variables
+from firstfault_tools.collectives.environment import variable_names
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.knowledge.pack import load_made, load_rows, read_yaml
+from firstfault_tools.knowledge.pack import load_made, load_rows, own_file, read_yaml
 from firstfault_tools.knowledge.page import Page, load_pages
 from firstfault_tools.log.literals import read_literals, write_literals
+from firstfault_tools.log.narrowing import name_index, read_index, write_index
 from firstfault_tools.log.scan import build_set
 from firstfault_tools.log.signature import SignatureSet, load_signatures
 
@@ -74,10 +75,13 @@ def load_knowledge(folder: Path, packs: Path | None, search: PageSearch | None =
     # the scanner's own marks stand in no file of signatures
     marks = signatures.marks
     read_literals(load_made(marks, lambda: write_literals(marks), pack("marks")))
+    patterns = signatures.patterns
+    index = load_made(name_index(patterns), lambda: write_index(patterns), own_file(folder, pack("narrowing")))  # fmt: skip
+    read_index(patterns, index)
     return Knowledge(
         signatures=signatures,
         pages=load_pages(folder / "pages", pack("pages")),
-        variables=frozenset(known_variables()),
+        variables=variable_names(),
         artefacts=tuple(extra.get("next_artefacts", {}).get("rules", ())),
         search=search,
         frameworks=FrameworkTable(extra.get("frameworks", {}).get("frameworks", {})),

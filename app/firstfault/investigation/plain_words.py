@@ -13,6 +13,7 @@ from functools import cache
 from firstfault.investigation.complaint import LONGEST_QUESTION
 from firstfault.investigation.vetoes import TABLE, read_statement
 from firstfault_tools.findings import Complaint
+from firstfault_tools.kept_forms import compile_kept
 
 ENGLISH = "en"
 
@@ -24,7 +25,7 @@ def _rows() -> tuple[tuple[Complaint, dict[str, re.Pattern[str]], str], ...]:
     return tuple(
         (
             Complaint(row["complaint"]),
-            {k: re.compile(p, re.IGNORECASE) for k, p in row["patterns"].items()},
+            {k: compile_kept(p, re.IGNORECASE) for k, p in row["patterns"].items()},
             row["plain"],
         )
         for row in (table["spent"], *table["vetoes"])

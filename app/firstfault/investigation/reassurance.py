@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from firstfault.investigation.complaint import asks_pace
@@ -20,6 +19,7 @@ from firstfault.investigation.examination import Examination
 from firstfault.investigation.health import OF_CLASS
 from firstfault.investigation.verdict import Judgement
 from firstfault.investigation.vetoes import read_statement
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (
     Category,

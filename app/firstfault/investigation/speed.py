@@ -10,10 +10,10 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from statistics import median
 
 from firstfault.investigation.complaint import asks_pace, read_complaint
 from firstfault.investigation.examination import Examination, sample_lines
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from statistics import median
 
 from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level

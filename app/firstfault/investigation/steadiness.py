@@ -7,10 +7,10 @@ end at their usual level, a reward or score that moves and is not worse than at 
 from __future__ import annotations
 
 from itertools import pairwise
-from statistics import fmean, median
 
 from firstfault.investigation.curves import Curve, read_curve
 from firstfault.investigation.examination import Examination
+from firstfault_tools.averages import mean, median
 
 LEVEL = 1.05
 """Share of its usual level up to which the end of a quantity that should stay is no rise."""
@@ -61,7 +61,7 @@ def ends_well(quantity: str, curve: Curve) -> bool:
     """The last values are those of a run that is well: below the first, risen to its best, or at their usual level."""
     values = curve.values
     third = len(values) // 3
-    usual, last = fmean(values[third : 2 * third + 1]), fmean(values[-third - 1 :])
+    usual, last = mean(values[third : 2 * third + 1]), mean(values[-third - 1 :])
     match quantity:
         case "loss":
             return curve.end <= curve.start

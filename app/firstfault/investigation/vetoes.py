@@ -20,6 +20,7 @@ from firstfault.investigation.complaint import (
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Complaint
+from firstfault_tools.kept_forms import compile_kept
 
 TABLE = Path(__file__).with_name("vetoes.json")
 BEFORE = 60
@@ -110,11 +111,11 @@ class Statement:
 @cache
 def _words() -> _Words:
     table = json.loads(TABLE.read_text(encoding="utf-8"))
-    rules = {name: re.compile(table[name], re.IGNORECASE) for name in ("why", "first", "denied", "denied_after", "feared", "goes_on")}  # fmt: skip
+    rules = {name: compile_kept(table[name], re.IGNORECASE) for name in ("why", "first", "denied", "denied_after", "feared", "goes_on")}  # fmt: skip
     vetoes = tuple(
         Veto(
             Complaint(row["complaint"]),
-            re.compile("|".join(row["patterns"].values()), re.IGNORECASE),
+            compile_kept("|".join(row["patterns"].values()), re.IGNORECASE),
             row["not_shown"],
         )
         for row in table["vetoes"]

@@ -7,22 +7,25 @@ up numbers.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from firstfault.knowledge_base import postings as postings_module
 from firstfault.knowledge_base import tokens as tokens_module
-from firstfault.knowledge_base.passages import Passage
 from firstfault.knowledge_base.postings import K1, Postings, choose_postings, rarity
 from firstfault.knowledge_base.postings_file import read_postings, write_postings
 from firstfault.knowledge_base.tokens import tokenize
-from firstfault.knowledge_base.vocabulary import Vocabulary
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.knowledge.pack import own_file, stamp_files
+
+if TYPE_CHECKING:
+    from firstfault.knowledge_base.passages import Passage
+    from firstfault.knowledge_base.vocabulary import Vocabulary
 
 B = 0.5
 TITLE, TAGS, PHRASES, OTHER = "title", "tags", "phrases", "other"
@@ -168,13 +171,22 @@ def build_cosines(phrases: Sequence[Sequence[str]]) -> Postings:
     return choose_postings(len(phrases), entries)
 
 
-def stamp_code() -> list[tuple[int, int]]:
+def kept_lexical(knowledge: Path, cache_files: Path) -> tuple[Path | None, str]:
+    """Where the lexical index of a knowledge folder is kept, and what it depends on."""
+    pages = stamp_files(knowledge / "pages", ".md")
+    phrases = stamp_files(knowledge / "search", ".yaml")
+    return own_file(knowledge, cache_files / "lexical.pack"), repr((_stamp_code(), pages, phrases))
+
+
+def _stamp_code() -> list[tuple[int, int]]:
     """Time of change and size of the code that makes postings."""
     return [(told.st_mtime_ns, told.st_size) for told in map(os.stat, _CODE)]
 
 
 def _identity(passages: Iterable[Passage], vocabulary: Vocabulary) -> str:
     """Hash of everything the postings depend on: texts, phrases, weights and the code itself."""
+    import hashlib
+
     digest = hashlib.sha256()
     for code in _CODE:
         digest.update(Path(code).read_bytes())

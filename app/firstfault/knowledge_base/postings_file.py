@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
 
 from firstfault.knowledge_base.postings import ArrayPostings, Entries, ListPostings, Postings
 from firstfault_tools.knowledge.kept_file import read_kept, replace_file, write_kept
@@ -84,15 +83,22 @@ def read_postings(file: Path, identity: str) -> tuple[dict[str, Any], dict[str, 
         row = read_kept(file)
         if row is not None:
             return _unpack(row, identity, {})
-        if _packed(file).is_file():
-            import numpy as np
-
-            with np.load(_packed(file), allow_pickle=False) as content:
-                row = marshal.loads(content[_HEAD].tobytes())
-                return _unpack(row, identity, content)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile):
+        return _read_arrays(_packed(file), identity) if _packed(file).is_file() else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError):
         return None
-    return None
+
+
+def _read_arrays(file: Path, identity: str) -> tuple[dict[str, Any], dict[str, Postings]] | None:
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            row = marshal.loads(content[_HEAD].tobytes())
+            return _unpack(row, identity, content)
+    except BadZipFile:
+        return None
 
 
 def _unpack(

@@ -7,18 +7,13 @@ lines only. Pages are ranked; each is shown by its passage that fits best.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
-from firstfault.knowledge_base.lexical import (
-    LexicalIndex,
-    build_lexical,
-    read_lexical,
-    stamp_code,
-)
+from firstfault.knowledge_base.lexical import LexicalIndex, build_lexical, kept_lexical
 from firstfault.knowledge_base.passages import Passage, cut_passages
 from firstfault.knowledge_base.query import Query, read_query
 from firstfault.knowledge_base.recognition import Recogniser
@@ -28,12 +23,10 @@ from firstfault.knowledge_base.shipping import index_file, read_shipped
 from firstfault.knowledge_base.snapshot import open_vectors
 from firstfault.knowledge_base.statements import Statement, cut_all
 from firstfault.knowledge_base.store import Entry, Kind, Progress, VectorStore
-from firstfault.knowledge_base.tokens import tokenize
 from firstfault.knowledge_base.vectors import Embedder, embedder_name, load_embedder
 from firstfault.knowledge_base.vocabulary import Vocabulary, load_vocabulary
 from firstfault.paths import cache_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.knowledge.pack import own_file, stamp_files
 from firstfault_tools.knowledge.page import load_pages
 
 POOL = 150
@@ -312,7 +305,7 @@ def open_index(
 ) -> SearchIndex:
     """Index over the installed knowledge; `vectors=False` stays lexical and needs no files."""
     knowledge, cache_files = knowledge_folder(), cache_folder()
-    lexical_file, lexical_identity = _kept_lexical(knowledge, cache_files)
+    lexical_file, lexical_identity = kept_lexical(knowledge, cache_files)
     pages = load_pages(knowledge / "pages", cache_files / "pages.pack")
     return SearchIndex(
         passages=cut_passages(pages.values()),
@@ -327,53 +320,3 @@ def open_index(
         statements=cut_all(pages.values()),
         in_memory=in_memory,
     )
-
-
-def _kept_lexical(knowledge: Path, cache_files: Path) -> tuple[Path | None, str]:
-    """Where the lexical index of a knowledge folder is kept, and what it depends on."""
-    pages = stamp_files(knowledge / "pages", ".md")
-    phrases = stamp_files(knowledge / "search", ".yaml")
-    return own_file(knowledge, cache_files / "lexical.pack"), repr((stamp_code(), pages, phrases))
-
-
-@cache
-def _lexical_index() -> LexicalIndex:
-    """Words of the installed knowledge. As long as no file changed, no page is read for them."""
-    return (
-        read_lexical(*_kept_lexical(knowledge_folder(), cache_folder()))
-        or open_index(vectors=False).lexical
-    )
-
-
-def word_rarity(token: str) -> float:
-    """Weight of a token by how few pages hold it."""
-    return _lexical_index().pages.rarity(token)
-
-
-def holds_word(token: str) -> bool:
-    """Some page holds the token."""
-    return bool(_lexical_index().pages.holders(token))
-
-
-ENOUGH_WORDS = 3
-"""Fewer shared words than these lower the score: one rare word in common is no evidence."""
-
-
-def search_pages(query: str, limit: int) -> Sequence[tuple[str, float]]:
-    """(page id, share of the query's words the page explains) for the diagnosis, lexical only.
-
-    The score is that of the page relative to a perfect page made of the query itself, so that a query
-    that shares a few common words with a page stays near zero. Words that no page knows count as rare.
-    evals/retrieval/floor.py measures what a score is worth.
-    """
-    index = _lexical_index()
-    words = dict.fromkeys(tokenize(read_query(query).text), 1.0)
-    ceiling = index.pages.ceiling(words)
-    if ceiling <= 0:
-        return []
-    enough = min(ENOUGH_WORDS, len(words))
-    scores = index.pages.narrow(words, limit, share=1 / enough)
-    shared = index.pages.count(words, scores)
-    worth = {n: score * min(1.0, shared[n] / enough) for n, score in scores.items()}
-    ranked = sorted(worth.items(), key=lambda item: (-item[1], item[0]))
-    return [(index.page_ids[n], round(min(1.0, s / ceiling), 4)) for n, s in ranked[:limit]]

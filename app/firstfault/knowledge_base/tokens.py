@@ -11,8 +11,10 @@ from firstfault_tools.expressions import expression
 
 MAX_CHARS = 20_000
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_LETTER = "0-9A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0370-\u1fff\uac00-\ud7a3"
-"""Letters and digits of scripts that part words; written out, since `\\w` is ASCII in long texts."""
+_LETTER = (
+    "0-9A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0370-\u167f\u1681-\u1fff\uac00-\ud7a3"
+)
+"""Letters and digits of scripts that part words; written out, since `\\w` is ASCII in long texts. Ogham's space is none."""
 _WORD = expression(rf"[{_CJK}]+|[_{_LETTER}](?:[_{_LETTER}]|[.:/+-])*[_{_LETTER}]|[{_LETTER}]")
 _CAMEL = expression(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _NOISE = expression(r"^(?:0x[0-9a-f_]+|[0-9a-f]{16,}|\d{6,}|\d+[.:/-][\d.:/-]*\d)$")

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from statistics import median
 
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.waits import wait_in
 from firstfault.postmortem.evidence import Artefacts, TimedLine
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.saves import Checkpoints, SaveEvent, SaveState, read_checkpoints
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression

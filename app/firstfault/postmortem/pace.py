@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from firstfault.postmortem.evidence import StepRow, TimedLine
 from firstfault.postmortem.report import FixCheck, FixState, MeasuredChange
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 
 LEAST_ROWS, SLOWER, RECOVERED = 12, 1.15, 0.95

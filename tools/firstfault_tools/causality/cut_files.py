@@ -11,8 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.dataclass import dataclass

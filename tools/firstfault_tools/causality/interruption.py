@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.dataclass import dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.listing import Entry
 
 SAME_SIZE, CUT_SIZE = 0.98, 0.9

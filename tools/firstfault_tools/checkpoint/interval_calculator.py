@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
+from firstfault_tools.averages import median
 from firstfault_tools.findings import Json
 from firstfault_tools.registry import Calculator
 

@@ -7,7 +7,6 @@ fault instead of curing it. The names are data (environment_variables.json, with
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,14 +81,25 @@ class Setting:
 @cache
 def known_variables() -> Mapping[str, Variable]:
     """Every known name."""
-    raw = json.loads(Path(__file__).with_name("environment_variables.json").read_text("utf-8"))
-    return {name: _variable(name, row) for name, row in raw["variables"].items()}
+    return {name: _variable(name, row) for name, row in _table()["variables"].items()}
+
+
+def variable_names() -> frozenset[str]:
+    """The names alone: whoever quotes advice asks for no more."""
+    return frozenset(_table()["variables"])
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    raw: Mapping[str, Any] = json.loads(
+        Path(__file__).with_name("environment_variables.json").read_text("utf-8")
+    )
+    return raw
 
 
 @cache
 def _closed_prefixes() -> tuple[str, ...]:
-    raw = json.loads(Path(__file__).with_name("environment_variables.json").read_text("utf-8"))
-    return tuple(raw["closed_prefixes"])
+    return tuple(_table()["closed_prefixes"])
 
 
 def _variable(name: str, row: Mapping[str, Any]) -> Variable:
@@ -162,6 +172,8 @@ def _judge(setting: Setting) -> Finding | None:
     if variable is None:
         if not setting.name.startswith(_closed_prefixes()):
             return None
+        import difflib
+
         close = difflib.get_close_matches(setting.name, known_variables(), n=1, cutoff=0.88)
         hint = f"; did you mean {close[0]}?" if close else ""
         title = f"{setting.name} is read by no release of NCCL or PyTorch known here (NCCL 2.3-2.30){hint}"

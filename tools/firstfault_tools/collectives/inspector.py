@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.findings import Category, Evidence, Finding, Json, Level

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import combinations
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter, UnreadableArtefact
 from firstfault_tools.experiments.search import Space, Subject

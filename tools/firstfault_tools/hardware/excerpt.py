@@ -74,6 +74,8 @@ class _Page:
 
     def may_hold(self, markers: tuple[str, ...]) -> bool:
         """False where none of them occurs. The markers of all readers met before in one pass."""
+        if len(self.text) <= SHORT_PAGE:
+            return any(marker.encode() in self.text for marker in markers)
         place = self._places.get(markers)
         if place is None or len(self._places) < WORTH_A_SET:
             _known[markers] = None
@@ -89,6 +91,9 @@ class _Page:
 
 
 WORTH_A_SET = 8
+SHORT_PAGE = 2_048
+"""Bytes up to which looking for each marker is quicker than compiling them."""
+
 _known: dict[tuple[str, ...], None] = {}
 """Markers of the readers met so far, in order."""
 

@@ -9,9 +9,9 @@ odd; the slower is named if it lies far enough below the best.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Generic, TypeVar
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 
 K = TypeVar("K")

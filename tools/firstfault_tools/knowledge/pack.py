@@ -14,7 +14,7 @@ from typing import Any
 
 from firstfault_tools.knowledge.kept_file import read_kept, share_names, write_kept
 
-PACK_FORMAT = 7
+PACK_FORMAT = 9
 
 type_row = dict[str, Any]
 
@@ -23,23 +23,33 @@ def load_rows(
     folder: Path, suffix: str, read: Callable[[Path], type_row], pack: Path | None
 ) -> list[type_row]:
     """Rows of every `*suffix` file below `folder`, in path order, from `pack` where it is fresh."""
-    pack = own_file(folder, pack)
-    stamp = stamp_files(folder, suffix)
-    rows = _read_pack(pack, stamp)
-    if rows is None:
-        rows = [read(folder / row[0]) for row in stamp]
-        _write_pack(pack, stamp, rows)
+    rows: list[type_row] = load_pressed(folder, suffix, read, share_names, pack)
     return rows
 
 
-def load_made(made_from: Sequence[str], make: Callable[[], type_row], pack: Path | None) -> type_row:
-    """What `make` makes of texts, from `pack` where it was made of the same."""
-    stamp = list(made_from)
-    rows = _read_pack(pack, stamp)
-    if rows is None:
-        rows = [make()]
-        _write_pack(pack, stamp, rows)
-    return rows[0]
+def load_pressed(
+    folder: Path,
+    suffix: str,
+    read: Callable[[Path], type_row],
+    press: Callable[[list[type_row]], Any],
+    pack: Path | None,
+) -> Any:
+    """What `press` makes of the rows of every `*suffix` file below `folder`: plain data."""
+    stamp = stamp_files(folder, suffix)
+    return load_made(
+        stamp, lambda: press([read(folder / row[0]) for row in stamp]), own_file(folder, pack)
+    )
+
+
+def load_made(made_from: Sequence[Any], make: Callable[[], Any], pack: Path | None) -> Any:
+    """What `make` makes, plain data, from `pack` where it was made from the same."""
+    stamp = [PACK_FORMAT, list(made_from)]
+    kept = read_kept(pack)
+    if isinstance(kept, list) and kept[:2] == stamp:
+        return kept[2]
+    made = make()
+    write_kept(pack, [*stamp, made])
+    return made
 
 
 def stamp_files(folder: Path, suffix: str) -> list[list[Any]]:
@@ -71,15 +81,3 @@ def read_yaml(text: str) -> Any:
     import yaml
 
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-def _read_pack(pack: Path | None, stamp: list[Any]) -> list[type_row] | None:
-    content = read_kept(pack)
-    if not isinstance(content, list) or content[:2] != [PACK_FORMAT, stamp]:
-        return None
-    rows: list[type_row] = content[2]
-    return rows
-
-
-def _write_pack(pack: Path | None, stamp: list[Any], rows: list[type_row]) -> None:
-    write_kept(pack, share_names([PACK_FORMAT, stamp, rows]))

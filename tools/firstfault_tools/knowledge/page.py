@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -190,6 +190,7 @@ def parse_page(text: str, path: str) -> dict[str, Any]:
     row["sections"] = [[h, t.strip("\n")] for h, t in sections if h or t.strip()]
     row["path"] = path
     row["checked"] = str(row.get("checked", ""))
+    page_of_row(row)  # a category that there is none of is said here
     return row
 
 
@@ -211,11 +212,33 @@ def page_of_row(row: Mapping[str, Any]) -> Page:
     )
 
 
-def load_pages(folder: Path, pack: Path | None = None) -> dict[str, Page]:
+class Pages(Mapping[str, Page]):
+    """Pages by id, each made when it is asked for: an answer shows a few of hundreds."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._rows = {str(row["id"]): row for row in rows}
+        self._made: dict[str, Page] = {}
+
+    def __getitem__(self, name: str) -> Page:
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = page_of_row(self._rows[name])
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def load_pages(folder: Path, pack: Path | None = None) -> Pages:
     """All pages below `folder` by id, from the pack where it is fresh."""
 
     def read(file: Path) -> dict[str, Any]:
         return parse_page(file.read_text(encoding="utf-8"), file.relative_to(folder).as_posix())
 
-    pages = [page_of_row(row) for row in load_rows(folder, ".md", read, pack)]
-    return {page.id: page for page in pages}
+    return Pages(load_rows(folder, ".md", read, pack))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar, overload
 
@@ -28,6 +29,7 @@ def fold_lines(data: bytes) -> set[bytes]:
     return set(fold_bytes(data).split(b"\n"))
 
 
+@lru_cache(maxsize=8_192)
 def fold_digits(word: str) -> bytes:
     """A word as it stands in folded lines."""
     return fold_bytes(word.encode(errors="replace"))

@@ -15,7 +15,7 @@ Literal = tuple[str, bool]
 """(text, any case)."""
 
 SHORTEST = 4
-MOST = 64
+MOST, MOST_COMMON = 64, 512
 ENOUGH = 12
 """Longer literals are not rarer in practice."""
 
@@ -31,11 +31,14 @@ COMMON = frozenset(
 """Words of ordinary step lines; a pattern that only holds these is better tried whole."""
 
 
-VERSION = 1
+VERSION = 2
 """Raised when the choice of literals changes, so that written ones are not taken for it."""
 
 _read: dict[str, frozenset[Literal] | None] = {}
 """Literals read from the knowledge pack: parsing a thousand patterns takes a fifth of a second."""
+
+_unread: list[Any] = []
+"""What was taken over and not yet looked at: a short log asks for no literals."""
 
 
 def write_literals(patterns: Iterable[str]) -> dict[str, Any]:
@@ -49,18 +52,24 @@ def write_literals(patterns: Iterable[str]) -> dict[str, Any]:
 
 def read_literals(row: Any) -> None:
     """Take over what `write_literals` wrote; other data and other versions are passed over."""
-    if not isinstance(row, dict) or row.get("version") != VERSION:
-        return
-    for pattern, literals in row["of"].items():
-        _read[pattern] = (
-            frozenset((text, bool(any_case)) for text, any_case in literals)
-            if literals is not None
-            else None
-        )
+    if isinstance(row, dict) and row.get("version") == VERSION:
+        _unread.append(row["of"])
+
+
+def _read_on() -> None:
+    while _unread:
+        for pattern, literals in _unread.pop(0).items():
+            _read[pattern] = (
+                frozenset((text, bool(any_case)) for text, any_case in literals)
+                if literals is not None
+                else None
+            )
 
 
 def required_literals(pattern: str) -> frozenset[Literal] | None:
     """The most telling set of literals of which every match holds one; None where there is none."""
+    if _unread:
+        _read_on()
     return _read[pattern] if pattern in _read else _find_literals(pattern)
 
 
@@ -77,6 +86,17 @@ def _find_literals(pattern: str) -> frozenset[Literal] | None:
     return max(telling, key=lambda s: (min(_worth(s), ENOUGH), -len(s)), default=None)
 
 
+@lru_cache(maxsize=8192)
+def common_literals(pattern: str) -> frozenset[Literal] | None:
+    """As `required_literals`, of words that any log may hold: they tell something of a few lines only."""
+    from re import _parser  # type: ignore[attr-defined]
+
+    tree = _parser.parse(pattern)
+    sets = _candidates(list(tree), bool(tree.state.flags & re.IGNORECASE), MOST_COMMON)
+    some = [s for s in sets if all(len(text) > 1 for text, _ in s)]
+    return max(some, key=lambda s: (min(_worth(s), ENOUGH), -len(s)), default=None)
+
+
 def _worth(literals: Iterable[Literal]) -> int:
     return min(len(text.strip()) for text, _ in literals)
 
@@ -85,7 +105,9 @@ def _is_common(literals: Iterable[Literal]) -> bool:
     return any(text.strip(" :=,.'\"[]()").lower() in COMMON for text, _ in literals)
 
 
-def _candidates(items: list[tuple[Any, Any]], any_case: bool) -> list[frozenset[Literal]]:
+def _candidates(
+    items: list[tuple[Any, Any]], any_case: bool, most: int = MOST
+) -> list[frozenset[Literal]]:
     """Every set of literals that a sequence of syntax nodes requires."""
     out: list[frozenset[Literal]] = []
     run = ""
@@ -102,11 +124,11 @@ def _candidates(items: list[tuple[Any, Any]], any_case: bool) -> list[frozenset[
             if inner_case == any_case and all(str(n) == "LITERAL" for n, _ in inner):
                 run += "".join(chr(code) for _, code in inner)
                 continue
-            out += _close(run, any_case) + _candidates(list(inner), inner_case)
+            out += _close(run, any_case) + _candidates(list(inner), inner_case, most)
         elif kind == "BRANCH":
-            out += _close(run, any_case) + _join_branches(run, argument[1], any_case)
+            out += _close(run, any_case) + _join_branches(run, argument[1], any_case, most)
         elif kind in ("MAX_REPEAT", "MIN_REPEAT") and argument[0] >= 1:
-            out += _close(run, any_case) + _candidates(list(argument[2]), any_case)
+            out += _close(run, any_case) + _candidates(list(argument[2]), any_case, most)
         else:
             out += _close(run, any_case)
         run = ""
@@ -118,7 +140,7 @@ def _close(run: str, any_case: bool) -> list[frozenset[Literal]]:
 
 
 def _join_branches(
-    prefix: str, branches: Iterable[Any], any_case: bool
+    prefix: str, branches: Iterable[Any], any_case: bool, most: int
 ) -> list[frozenset[Literal]]:
     """One set that holds the best of each branch, the text before them put in front."""
     from re import _constants  # type: ignore[attr-defined]
@@ -126,8 +148,8 @@ def _join_branches(
     before = [(_constants.LITERAL, ord(character)) for character in prefix]
     union: set[Literal] = set()
     for branch in branches:
-        sets = _candidates([*before, *branch], any_case)
+        sets = _candidates([*before, *branch], any_case, most)
         if not sets:
             return []
         union |= max(sets, key=lambda s: (not _is_common(s), _worth(s)))
-    return [frozenset(union)] if len(union) <= MOST else []
+    return [frozenset(union)] if len(union) <= most else []

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from firstfault_tools.kept_forms import compile_kept
 from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.roles import Role
 
@@ -32,12 +33,12 @@ def _table() -> Mapping[str, Any]:
 
 @cache
 def _form(role: str) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{p})" for p in _table()[role]))
+    return compile_kept("|".join(f"(?:{p})" for p in _table()[role]))
 
 
 @cache
 def _name(role: Role) -> re.Pattern[str]:
-    return re.compile(_table()["names"][role.value])
+    return compile_kept(_table()["names"][role.value])
 
 
 def read_role(digest: FileDigest, trains: bool, works: bool) -> Role:

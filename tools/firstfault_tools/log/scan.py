@@ -8,7 +8,7 @@ them tell nothing (an error storm), the rest is counted by samples of each block
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -76,7 +76,7 @@ STRUCTURE: tuple[tuple[Mark, str], ...] = (
 )
 
 
-def build_set(signatures: tuple[Signature, ...]) -> SignatureSet:
+def build_set(signatures: Sequence[Signature]) -> SignatureSet:
     """Signature set with the scanner's own marks and the secret patterns added."""
     return SignatureSet(signatures, (*(p for _, p in STRUCTURE), *secrets.scan_patterns()))
 

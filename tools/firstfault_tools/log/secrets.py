@@ -129,7 +129,17 @@ def _coarse() -> tuple[str, ...]:
     )  # fmt: skip
 
 
+_NAME = expression(r"[\w./-]*")
+_TELLING = ("pass", "pwd", "secret", "token", "key", "auth", "jwt", "cred")
+LEAST_TOKEN = 15
+"""Characters of the shortest key that is known by how it begins."""
+
+
 def _may_hold(text: str) -> bool:
+    if len(text) < LEAST_TOKEN and _NAME.fullmatch(text):
+        # the name of a file: too short for a key, and nothing else is a secret without a word before it
+        lower = text.lower()
+        return any(word in lower for word in _TELLING) and _gate().search(text) is not None
     return _gate().search(text) is not None
 
 

@@ -6,19 +6,20 @@ line by line. For short logs the set holds only what they can match (narrowing.p
 
 from __future__ import annotations
 
+import marshal
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import UnreadableArtefact
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Complaint, Level
-from firstfault_tools.knowledge.pack import load_rows, read_yaml
+from firstfault_tools.knowledge.pack import load_pressed, read_yaml
 from firstfault_tools.log.gate import GateBook
 from firstfault_tools.log.literals import read_literals, required_literals, write_literals
 
@@ -29,6 +30,9 @@ WHOLE_MEMORY, NARROW_MEMORY = 512 << 20, 32 << 20
 
 NARROWED_SETS = 8
 """Narrowed sets that a process keeps: the logs of one job need the same one."""
+
+FEW_PATTERNS = 64
+"""So few are compiled as one set; more hold those that every text may match, which are compiled once for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,84 @@ def parse_signature(row: Mapping[str, Any], name: str) -> Signature:
         raise UnreadableArtefact(f"signature {name}: {error}") from error
 
 
-def load_signatures(folder: Path, pack: Path | None = None) -> tuple[Signature, ...]:
+class Signatures(Sequence[Signature]):
+    """Signatures of a pack, each made when it is asked for: a log matches a handful of them."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._content = content
+        self._made: dict[int, Signature] = {}
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where each signature stands, by its id."""
+        return {name: place for place, name in enumerate(self._content["ids"])}
+
+    @property
+    def patterns(self) -> Sequence[Sequence[str]]:
+        """The patterns of each."""
+        patterns: Sequence[Sequence[str]] = self._content["patterns"]
+        return patterns
+
+    @property
+    def conditions(self) -> Sequence[str]:
+        """What they need and what speaks against them, without repeats, in order."""
+        conditions: Sequence[str] = self._content["conditions"]
+        return conditions
+
+    @property
+    def roles(self) -> Sequence[tuple[str, int]]:
+        """Every role, and the place of a signature that plays it."""
+        roles: Sequence[tuple[str, int]] = self._content["roles"]
+        return roles
+
+    def __len__(self) -> int:
+        return len(self._content["rows"])
+
+    @overload
+    def __getitem__(self, place: int) -> Signature: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Signature]: ...
+    def __getitem__(self, place: int | slice) -> Signature | Sequence[Signature]:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(len(self)))]
+        made = self._made.get(place)
+        if made is None:
+            row = marshal.loads(self._content["rows"][place])
+            made = self._made[place] = parse_signature(row, str(row.get("id")))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Signatures, (self._content,)
+
+
+def load_signatures(folder: Path, pack: Path | None = None) -> Signatures:
     """All signatures below `folder`, in path order; from the pack where it is fresh."""
-    rows = load_rows(folder, ".yaml", _read_file, pack)
-    for row in rows:
-        read_literals(row.get("literals"))
-    return tuple(parse_signature(row, str(row.get("id"))) for row in rows)
+    content = load_pressed(folder, ".yaml", _read_file, _press, pack)
+    read_literals(content["literals"])
+    return Signatures(content)
+
+
+def _press(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What `Signatures` holds, as plain data. Raises UnreadableArtefact where a row is no signature."""
+    told = _tell([parse_signature(row, str(row.get("id"))) for row in rows])
+    own = (p for patterns in told["patterns"] for p in patterns)
+    return {
+        **told,
+        "rows": [marshal.dumps(row) for row in rows],
+        "literals": write_literals([*own, *told["conditions"]]),
+    }
+
+
+def _tell(signatures: Sequence[Signature]) -> dict[str, Any]:
+    """What is asked of all signatures together."""
+    conditions = dict.fromkeys(p for s in signatures for p in (*s.needs, *s.without))
+    return {
+        "ids": [s.id for s in signatures],
+        "patterns": [list(s.patterns) for s in signatures],
+        "conditions": list(conditions),
+        "roles": [(role.value, place) for place, s in enumerate(signatures) for role in s.roles],
+        "rows": [],
+    }
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -127,8 +203,6 @@ def _read_file(file: Path) -> dict[str, Any]:
     # who reads or prunes the files wants these, a diagnosis does not
     for name in ("samples", "source", "versions"):
         row.pop(name, None)
-    conditions = (*(row.get("needs") or ()), *(row.get("without") or ()))
-    row["literals"] = write_literals(map(str, (*(row.get("patterns") or ()), *conditions)))
     return row
 
 
@@ -151,7 +225,7 @@ class SignatureSet:
     are patterns of the scanner itself (tracebacks, watchdog lines, secrets).
     """
 
-    signatures: tuple[Signature, ...]
+    signatures: Sequence[Signature]
     marks: tuple[str, ...] = ()
     only: tuple[int, ...] | None = None
     """Indices of the patterns that are tried, None for all."""
@@ -163,23 +237,30 @@ class SignatureSet:
     @cached_property
     def _by_role(self) -> Mapping[FindingRole, frozenset[int]]:
         found: dict[FindingRole, set[int]] = {}
-        for index, signature in enumerate(self.signatures):
-            for role in signature.roles:
-                found.setdefault(role, set()).add(index)
+        for name, index in self._known.roles:
+            found.setdefault(FindingRole(name), set()).add(index)
         return {role: frozenset(own) for role, own in found.items()}
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
         """Every `needs` and `without` pattern, without repeats, in order."""
-        seen: dict[str, None] = {}
-        for signature in self.signatures:
-            seen.update(dict.fromkeys((*signature.needs, *signature.without)))
-        return tuple(seen)
+        return tuple(self._known.conditions)
+
+    @cached_property
+    def _known(self) -> Signatures:
+        """What can be told of all signatures without making them."""
+        known = self.signatures
+        return known if isinstance(known, Signatures) else Signatures(_tell(known))
+
+    def find(self, name: str) -> Signature | None:
+        """The signature of this id."""
+        place = self._known.places.get(name)
+        return None if place is None else self.signatures[place]
 
     @cached_property
     def patterns(self) -> tuple[str, ...]:
         """Every pattern of signatures, conditions and marks, in the order of the compiled set."""
-        own = (p for s in self.signatures for p in s.patterns)
+        own = (p for patterns in self._known.patterns for p in patterns)
         return (*own, *self.conditions, *self.marks)
 
     @cached_property
@@ -206,7 +287,7 @@ class SignatureSet:
     @cached_property
     def owners(self) -> tuple[int, ...]:
         """Index of the signature of every pattern; those beyond are conditions and marks."""
-        return tuple(i for i, s in enumerate(self.signatures) for _ in s.patterns)
+        return tuple(i for i, patterns in enumerate(self._known.patterns) for _ in patterns)
 
     @cached_property
     def _sets(self) -> tuple[tuple[Any, Sequence[int]], ...]:
@@ -217,6 +298,8 @@ class SignatureSet:
         patterns = self.patterns
         if self.only is None:
             return ((_compile_set(patterns, WHOLE_MEMORY), range(len(patterns))),)
+        if len(self.only) <= FEW_PATTERNS:
+            return ((_compile_narrowed(tuple(patterns[i] for i in self.only)), self.only),)
         always = [i for i in self.only if required_literals(patterns[i]) is None]
         told = [i for i in self.only if required_literals(patterns[i]) is not None]
         return tuple(

@@ -13,8 +13,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Evidence, Finding, Level

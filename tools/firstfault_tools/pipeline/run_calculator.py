@@ -8,9 +8,9 @@ where the model is known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression

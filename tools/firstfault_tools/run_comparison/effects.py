@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Complaint
 from firstfault_tools.hardware.network.nccl_tests import NcclRun, read_runs

@@ -8,8 +8,8 @@ pipeline do not wait for each other so simply: their step is simulated (pipeline
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.pipeline.simulation import simulate

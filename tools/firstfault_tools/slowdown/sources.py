@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
 from firstfault_tools.expressions import expression

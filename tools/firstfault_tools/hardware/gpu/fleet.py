@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import NamedTuple, TypeAlias
 
+from firstfault_tools.averages import median
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, quote_line

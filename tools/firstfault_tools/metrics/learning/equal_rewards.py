@@ -7,8 +7,8 @@ them every gradient. Names as logged by TRL and verl; the fall of a reward is po
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import (

@@ -13,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
+from firstfault_tools.kept_forms import compile_kept
 
 TABLE = Path(__file__).with_name("fault_settings.json")
 MOST_LINES, LONGEST, QUOTE = 4_000, 4_000, 100
@@ -77,7 +78,10 @@ def groups_of(finding: Finding) -> frozenset[str]:
 def _is_of(finding: Finding, entry: str) -> bool:
     """Whether a finding is of a kind, or of a kind with words in its title (`kind ~ words`)."""
     kind, _, words = entry.partition(" ~ ")
-    same = fnmatchcase(finding.kind, kind) if "*" in kind else finding.kind == kind
+    if "*" in kind:
+        same = compile_kept(translate(kind)).match(finding.kind) is not None
+    else:
+        same = finding.kind == kind
     return same and (not words or bool(re.search(words, finding.title)))
 
 

@@ -8,8 +8,8 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from statistics import median
 
+from firstfault_tools.averages import median
 from firstfault_tools.metrics.series import MISSING, NO_STEP, Event, StepSeries
 from firstfault_tools.metrics.sources.templates import MAX_LINE
 from firstfault_tools.metrics.sources.tokens import to_number
