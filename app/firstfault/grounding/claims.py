@@ -19,13 +19,7 @@ from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.grounding.arithmetic import SCALES, follows
 from firstfault.grounding.derived import Derived, derive
 from firstfault.grounding.effects import tells_to_change, tells_to_destroy
-from firstfault.grounding.forms import (
-    clock_stands,
-    counted,
-    lasted,
-    name_stands,
-    stands_shortened,
-)
+from firstfault.grounding.forms import clock_stands, counted, lasted, name_stands, stands_shortened
 from firstfault.grounding.items import Ground, Item, ItemKind, spoken
 from firstfault.grounding.quotes import WRITTEN_AS, flatten
 from firstfault.grounding.sums import FUNCTIONS, is_calculation
