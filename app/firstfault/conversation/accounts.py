@@ -81,7 +81,9 @@ def _three_sentences(t: Telling, what: str) -> list[str]:
     at = f" at {clock(t.record.fault_time)} UTC" if t.record.fault_time is not None else ""
     where = f" on the machine {t.host}" if t.host else ""
     first = f"The training run stopped{at} because {what}{where}."
-    size = f" of {d.input.world_size} processes" if d.input.world_size else ""
+    told = d.input.world_size or 0
+    guessed = told <= max(d.input.ranks_seen, default=-1) + 1 and len(d.input.ranks_seen) < told
+    size = f" of {told} processes" if told and not guessed else ""
     lost, saved = t.record.repeated, t.record.resume_from
     cost = f", and about {lost.seconds / 60:.0f} minutes of work since the last saved state have to be repeated" if lost is not None and lost.seconds >= 60 else ""  # fmt: skip
     second = (

@@ -8,6 +8,7 @@ from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.recovery import Recovery, find_recovery, say_recovery
 from firstfault.conversation.run_answers import at_event
+from firstfault.conversation.suspects import named_hosts
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.place import name_ranks
@@ -24,7 +25,7 @@ def tell_keep_using(f: Facts) -> str:
     if d.verdict is Verdict.HEALTHY:
         return f"{'No' if out else 'Yes'}: nothing in what was read speaks against it. {f.cause} {f.main}."
     other = _other_than_guilty(f)
-    if other and f.host:
+    if other and f.place:
         said = f"{'No' if out else 'Yes'}, by this evidence: the first fault lies at {f.place}, not at {other}: {f.cause} {f.main}."
         trouble = next((x for x in f.evidence.lines if x.place.host == other or f" {other} " in x.text if _TROUBLE_OF_HOST.search(x.text)), None)  # fmt: skip
         said += f" Of {other} itself this was written: {f.at(trouble)}; look at it before it goes back." if trouble is not None else ""  # fmt: skip
@@ -46,9 +47,9 @@ def tell_keep_using(f: Facts) -> str:
 def _other_than_guilty(f: Facts) -> str:
     """A host that the question names and that is not the one of the fault; '' where it names none or the guilty one."""
     text = f.text.lower()
-    names = dict.fromkeys((*f.evidence.hosts, *f.rank_hosts.values()))
+    names = dict.fromkeys((*f.evidence.hosts, *f.rank_hosts.values(), *named_hosts(f)))
     named = [h for h in names if re.search(rf"(?<![\w-]){re.escape(h.lower())}(?![\w-])", text)]
-    guilty = {n.lower() for n in (f.host, *f.known_names) if n}
+    guilty = {n.lower() for n in (f.host, *f.known_names, f.place.removeprefix("host ")) if n}
     return "" if any(h.lower() in guilty for h in named) else next(iter(named), "")
 
 

@@ -27,7 +27,7 @@ HELD = 0.34
 """Share of the weight of what the evidence knows of a question below which the verdict is about something else."""
 UNKNOWN = 0.2
 """Weight of a word that no line holds, as a share of that of one in a single line."""
-NEAREST = "No line answers that outright; nearest to it"
+NEAREST = "The lines that were read do not answer that outright; nearest to it"
 _NAME_LIKE = expression(r"[\d_./]")
 _DIGITS = expression(r"\d+")
 _EMPTY = frozenset(
@@ -142,7 +142,7 @@ def tell_foreign(f: Facts) -> str:
     relation = relate(f, f.evidence, lines[0])
     when = f" ({say_relation(f, relation)})" if relation.seconds is not None and not relation.is_fault else ""  # fmt: skip
     return (
-        f"No line that was read gives a reason for that by itself; these speak of it:\n\n{quote_lines(f, lines)}\n\n"
+        f"The lines that were read give no reason for that by themselves; these speak of it:\n\n{quote_lines(f, lines)}\n\n"
         f"The first fault is something else{when}: {f.cause}{f.where if f.diagnosis.place and f.diagnosis.place not in f.cause else ''} {f.main}."
     )
 

@@ -46,7 +46,7 @@ LINKS = "\n".join(
     [
         (PODS, "why only worker-1?", r"What sets worker-1 apart(?s:.*)389 against 316 to 319(?s:.*)", "No line that was read tells"),
         (STARTS, "what changed?", r"1024`(?s:.*)then `(?s:.*)512`", "does not say"),
-        (LINKS, "why did the link mlx5_1 go down?", r"No line that was read gives a reason(?s:.*)Link DOWN(?s:.*)GPU out of memory", "Because of this"),
+        (LINKS, "why did the link mlx5_1 go down?", r"give no reason for that(?s:.*)Link DOWN(?s:.*)GPU out of memory", "Because of this"),
     ],
     ids=["pods", "starts", "another subject"],
 )  # fmt: skip
