@@ -3,8 +3,8 @@
 python -m evals.first_screen [--split dev|held] [--case PATTERN] [--every N] [--show]
 
 Counts what can be told without knowing the answer: a headline that is long or cut, a place that is neither named nor
-said to be the whole job, no action, a choice in it, a name to be put in, a way to see that it worked which fits any
-fault. Whether cause and action are right, a reader judges: --show prints the screen as text.
+said to be the whole job, no action, a choice in it, a name to be put in, no way to see that it
+worked. Whether cause and action are right, a reader judges: --show prints the screen as text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evals.cases import Case, Split, load_cases
 from evals.diagnosed import Diagnoses
 
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.next_action import ActionKind
 from firstfault.ui.card import NO_PLACE, Card, make_card
 from firstfault_tools.findings import Verdict
 
@@ -26,7 +27,6 @@ LONGEST = 160
 """Characters of a sentence that is read in ten seconds together with a place and an action."""
 
 _CHOICE = re.compile(r"(?:, |; )or,? ")
-_ANY = "where this one ended"
 _FAULTS = (Verdict.FAULT, Verdict.WARNING)
 
 
@@ -45,7 +45,7 @@ def list_screens(split: str, pattern: str, every: int = 1) -> Iterator[Screen]:
     pages = made.workspace.knowledge.pages
     for case in [c for c in load_cases(split) if re.search(pattern, c.id)][::every]:
         diagnosis = made.of(case).diagnosis
-        yield Screen(case, diagnosis, make_card(diagnosis, pages))
+        yield Screen(case, diagnosis, make_card(diagnosis, pages, case.question))
 
 
 def find_flaws(screen: Screen) -> list[str]:
@@ -58,17 +58,19 @@ def find_flaws(screen: Screen) -> list[str]:
     if verdict in _FAULTS:
         where = dict(card.facts).get("Where", NO_PLACE)
         flaws["place not told"] = where == NO_PLACE
-        flaws["only who reports it is told"] = where.startswith("seen ")
+        flaws["only who reports it is told"] = where.startswith("reported ")
     if verdict is not Verdict.HEALTHY:
         action = card.action
         flaws["no action"] = action is None
         if action is not None:
+            is_check = action.kind is ActionKind.CHECK
             flaws |= {
                 "choice in the action": _CHOICE.search(action.what) is not None,
                 "no command": not action.command,
                 "name to be put in": bool(action.blanks),
-                "any fault's way to see that it worked": _ANY in action.worked_if,
-                "check without how to read it": not (action.worked_if or action.supports_if),
+                "fix without a way to see that it worked": not is_check and not action.worked_if,
+                "check without how to read it": is_check and not action.supports_if,
+                "commands of several schedulers": bool(action.choices),
             }
     return [name for name, found in flaws.items() if found]
 
@@ -80,6 +82,7 @@ def write_screen(screen: Screen) -> str:
         f"======== {case.id} | {diagnosis.verdict} | {diagnosis.signature}",
         f"  right: {' '.join(case.expect.root_cause.split())} | rank {case.expect.first_failing_rank}",
         f"  [{len(card.headline)}] {card.headline}",
+        *([f"  ANSWER: {card.answer}"] if card.answer else []),
         f"  {card.detail}",
         *(f"  {name}: {value}" for name, value in card.facts),
         f"  {card.certainty}: {card.reason}",
@@ -90,8 +93,7 @@ def write_screen(screen: Screen) -> str:
         rows += [f"    $ {line}" for line in action.command.split("\n") if line]
         rows += [f"    {shown}: {follows}" for shown, follows in action.reading]
         rows += [f"    put in: {blank}" for blank in action.blanks]
-    if diagnosis.first_line is not None:
-        rows.append(f"  line: {' '.join(diagnosis.first_line.text.split())[:200]}")
+    rows += [f"  line: {card.line}"] if card.line else []
     rows += [f"  ! {flaw}" for flaw in find_flaws(screen)]
     return "\n".join(rows)
 

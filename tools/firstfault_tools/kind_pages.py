@@ -2,7 +2,7 @@
 
 A row is the id of a page; or `fix`, how that fix of its page begins which mends this kind, or `check`, how that check
 begins which comes first since several mechanisms leave this finding (`before`: only before the fix that begins so;
-`unless`: not where the cause says so), with or without `page`. A signature names its page and fix itself.
+`unless`: not where the cause says one of these), with or without `page`. A signature names its page and fix itself.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from firstfault_tools.dataclass import dataclass
 
 
 def page_of_kind(kind: str) -> str | None:
     """Id of the page of a kind of finding, None where the table has none."""
-    return _table().get(kind, {}).get("page")
+    page = _table().get(kind, {}).get("page")
+    return str(page) if page is not None else None
 
 
 def fix_of_kind(kind: str) -> str:
     """How the fix of a kind begins, '' where its page has one cause."""
-    return _table().get(kind, {}).get("fix", "")
+    return str(_table().get(kind, {}).get("fix", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,11 @@ class KindCheck:
 
     begins: str
     before: str
-    unless: str
+    unless: tuple[str, ...]
+
+    def is_settled(self, cause: str) -> bool:
+        """The cause says what the check would tell."""
+        return any(words in cause for words in self.unless)
 
 
 def check_of_kind(kind: str) -> KindCheck | None:
@@ -39,15 +45,17 @@ def check_of_kind(kind: str) -> KindCheck | None:
     row = _table().get(kind, {})
     if "check" not in row:
         return None
-    return KindCheck(row["check"], row.get("before", ""), row.get("unless", ""))
+    unless = row.get("unless", ())
+    told = (unless,) if isinstance(unless, str) else tuple(unless)
+    return KindCheck(str(row["check"]), str(row.get("before", "")), told)
 
 
-def named_fixes() -> Mapping[str, Mapping[str, str]]:
+def named_fixes() -> Mapping[str, Mapping[str, Any]]:
     """The rows of the table by kind."""
     return _table()
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, str]]:
+def _table() -> Mapping[str, Mapping[str, Any]]:
     rows = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     return {kind: row if isinstance(row, dict) else {"page": row} for kind, row in rows.items()}

@@ -197,7 +197,7 @@ def _answer(
     else:
         from firstfault.ui.terminal import render
 
-        render(diagnosis, pages=workspace.knowledge.pages)
+        render(diagnosis, pages=workspace.knowledge.pages, question=question)
         _answer_asked(workspace, diagnosis, artefacts, question)
         if ask:
             sys.stdout.flush()

@@ -21,6 +21,7 @@ from firstfault.conversation.run_answers import clock
 from firstfault.conversation.soundness import tell_no_bad_part
 from firstfault.conversation.telling import start_sentence
 from firstfault.conversation.topics import Topic, topics_in
+from firstfault.investigation.diagnosis import Diagnosis
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 
@@ -80,7 +81,7 @@ def tell_suspect(f: Facts) -> str:
     of_hardware = any(x.id == "hardware" for x in topics)
     if place := _of_place(f, of_hardware):
         return place
-    accused = next((x for x in topics if _is_accused(f, x, what)), None)
+    accused = next((x for x in topics if is_accused(d, x, f.text, what)), None)
     if accused is not None:
         return f"Yes, that is where the evidence points ({d.confidence.value}): {_first_fault(f)}{_kin(f, topics, accused)}"
     if not topics:
@@ -126,21 +127,23 @@ def _first_fault(f: Facts) -> str:
     return f"{f.cause}{place}{at} {f.main}."
 
 
-def _is_accused(f: Facts, topic: Topic, what: str) -> bool:
-    """The verdict lies in the part that the topic names."""
-    d = f.diagnosis
-    said = f"{d.root_cause} {d.hypotheses[0].root_cause} {d.signature or ''}"
-    word = what or next((m[0] for m in [topic.word.search(f.text)] if m is not None), "")
+def is_accused(diagnosis: Diagnosis, topic: Topic, text: str, what: str = "") -> bool:
+    """The verdict lies in the part that the topic names. what: the suspect in the question's own words."""
+    hypotheses = diagnosis.hypotheses[:1]
+    said = " ".join(
+        [diagnosis.root_cause, *(h.root_cause for h in hypotheses), diagnosis.signature or ""]
+    )
+    word = what or next((m[0] for m in [topic.word.search(text)] if m is not None), "")
     if _PARTS.fullmatch(word):
         return word.lower().rstrip("s") in said.lower()
-    if topic.id == "network" and d.category is Category.HARDWARE:
-        return _NETWORK_PART.search(d.root_cause) is not None
-    if d.category is topic.categories[0]:
+    if topic.id == "network" and diagnosis.category is Category.HARDWARE:
+        return _NETWORK_PART.search(diagnosis.root_cause) is not None
+    if diagnosis.category is topic.categories[0]:
         return True
-    if d.category is Category.PERFORMANCE:  # it has no part of its own: the cause names one
-        return topic.seen.search(d.root_cause) is not None
+    if diagnosis.category is Category.PERFORMANCE:  # it has no part of its own: the cause names one
+        return topic.seen.search(diagnosis.root_cause) is not None
     own = topic.word.search(said) or topic.seen.search(said)
-    return d.category in topic.categories and own is not None
+    return diagnosis.category in topic.categories and own is not None
 
 
 def _for_and_against(f: Facts, topic: Topic, what: str) -> str:
@@ -194,7 +197,11 @@ def _of_sound_run(f: Facts, topics: Sequence[Topic]) -> str:
     """Of a run without a fault: that no line tells of it."""
     if f.diagnosis.verdict is Verdict.HEALTHY and any(x.id == "hardware" for x in topics):
         return tell_no_bad_part(f)
-    if f.diagnosis.verdict is Verdict.WARNING and topics and _is_accused(f, topics[0], ""):
+    if (
+        f.diagnosis.verdict is Verdict.WARNING
+        and topics
+        and is_accused(f.diagnosis, topics[0], f.text)
+    ):
         return f"Yes, that is where the evidence points: {f.cause} {f.main}."
     told = "".join(_for_and_against(f, x, "") for x in topics[:2])
     return f"No sign of it: {f.cause} {f.main}.{told}" if topics else ""

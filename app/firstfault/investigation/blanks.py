@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis
-from firstfault.investigation.scheduler import keep_lines
+from firstfault.investigation.scheduler import advised_for, keep_lines
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category
@@ -92,6 +92,20 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
         else:
             left.append(f"{found[0]}, {_ask(blank, diagnosis)}")
     return _name_devices(command, diagnosis), tuple(left)
+
+
+def keep_first_step(command: str, diagnosis: Diagnosis) -> str:
+    """Of the lines for a scheduler those that need the fewest names from the person: what a fix says in words besides
+    (start again elsewhere), everybody does in their own way."""
+    steps: dict[frozenset[str], list[tuple[int, str]]] = {}
+    for line in command.split("\n"):
+        if not line.startswith("# ") and (owners := advised_for(line)):
+            steps.setdefault(owners, []).append((len(fill_command(line, diagnosis)[1]), line))
+    least = {owners: min(count for count, _ in lines) for owners, lines in steps.items()}
+    left = {
+        line for owners, lines in steps.items() for count, line in lines if count > least[owners]
+    }
+    return "\n".join(line for line in command.split("\n") if line not in left)
 
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:

@@ -21,9 +21,11 @@ from firstfault.investigation.diagnosis import (
     Hypothesis,
     NextArtefact,
     SkippedInput,
+    Struck,
 )
 from firstfault.investigation.examination import Examination, examine
 from firstfault.investigation.fixes import choose_fixes
+from firstfault.investigation.handed_in import find_handed_in
 from firstfault.investigation.headline import name_cause, name_open
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.onset import name_onset
@@ -37,6 +39,7 @@ from firstfault.investigation.remedy import name_setting, weigh_remedy
 from firstfault.investigation.scheduler import find_schedulers
 from firstfault.investigation.stack import read_lines
 from firstfault.investigation.straggler import find_straggler
+from firstfault.investigation.struck import find_struck
 from firstfault.investigation.told_causes import believe_warning
 from firstfault.investigation.told_layout import place_as_told
 from firstfault.investigation.verdict import (
@@ -288,7 +291,11 @@ def _assemble(
         input=write_receipt(examination, skipped),
         schedulers=schedulers,
         named=find_names(lines) if helped else {},
+        handed_in=find_handed_in(lines, [d.file for d in examination.logs.digests])
+        if helped
+        else (),
         alike=_list_alike(finding) if finding is not None else (),
+        struck=find_struck(examination, finding) if finding is not None and placed else Struck(),
         straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},

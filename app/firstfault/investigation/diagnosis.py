@@ -83,6 +83,21 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
+class Struck:
+    """Whom the fault strikes beside one rank and one host, as its finding tells it.
+
+    ranks: those that its lines are of. hosts: those that its cause names. reporters: those that only wrote of it.
+    part: what is neither, such as `switch-04 port 17` or `task 3 on c1-15`. pod: the pod that it is about.
+    """
+
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    reporters: tuple[str, ...] = ()
+    part: str = ""
+    pod: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Citation:
     """One quote, numbered in order of first use."""
 
@@ -220,11 +235,17 @@ class Diagnosis:
     named: Mapping[str, str] = field(default_factory=dict)
     """What the lines that were read name once and for all: pod, container, job."""
 
+    handed_in: tuple[str, ...] = ()
+    """Commands whose output was read: `df`, `nvidia-smi topo`."""
+
     disputed: bool = False
     """Another explanation, by the tools or a model, stands beside it and is not clearly behind."""
 
     alike: tuple[int, ...] = ()
     """Ranks that raised the error of the verdict alike, where there are several."""
+
+    struck: Struck = Struck()
+    """Whom it strikes where that is no single rank or host."""
 
     straggler: Straggler | None = None
     """By the watchdogs' reports, whether or not the verdict names a rank."""

@@ -14,10 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from firstfault.investigation.blanks import fill_command
+from firstfault.investigation.blanks import fill_command, keep_first_step
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
 from firstfault.investigation.fixes import has_label
+from firstfault.investigation.handed_in import was_handed_in
 from firstfault.investigation.run_place import EITHER, RunPlace, find_fix_place, find_run_place
+from firstfault.investigation.scheduler import choose_scheduler
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
@@ -75,6 +77,8 @@ class Action:
     citations: tuple[int, ...] = ()
     worked_if: str = ""
     """What is seen where a fix has helped."""
+    choices: tuple[tuple[str, str], ...] = ()
+    """(scheduler, its command) where nothing shows which one the job runs on: one of them is run."""
 
     @property
     def title(self) -> str:
@@ -108,7 +112,8 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
     named = _find_named_check(diagnosis, pages, fixes)
     if named is not None:
         return named
-    check = _find_check(diagnosis, pages, fixes) if fixes and _is_open(diagnosis) else None
+    is_open = bool(fixes) and _is_open(diagnosis, fixes[0])
+    check = _find_check(diagnosis, pages, fixes) if is_open else None
     if check is not None and check.supports_if:
         return check
     if fixes and (diagnosis.confidence is Confidence.CONFIRMED or _is_at_hand(fixes[0], diagnosis)):
@@ -116,7 +121,7 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
     return (
         _find_check(diagnosis, pages, fixes)
         or (_fix(fixes[0], diagnosis) if fixes else None)
-        or _ask(diagnosis, diagnosis.next_artefacts[:1], "")
+        or _ask(diagnosis, _list_wanted(diagnosis) or diagnosis.next_artefacts[:1], "")
     )
 
 
@@ -132,7 +137,8 @@ def describe_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str
     action = choose_action(diagnosis, pages)
     if action is None:
         return None
-    return {**asdict(action), "kind": action.kind.value, "blanks": list(action.blanks), "citations": list(action.citations)}  # fmt: skip
+    told = {**asdict(action), "kind": action.kind.value, "blanks": list(action.blanks), "citations": list(action.citations)}  # fmt: skip
+    return {**told, "choices": dict(action.choices)}
 
 
 def describe_answer(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str, Any]:
@@ -140,9 +146,11 @@ def describe_answer(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str
     return {**diagnosis.to_json(), "next_action": describe_action(diagnosis, pages)}
 
 
-def _is_open(diagnosis: Diagnosis) -> bool:
-    """The cause is one of several: its sentence names two, or another explanation is not clearly behind."""
+def _is_open(diagnosis: Diagnosis, first: Fix) -> bool:
+    """The cause is one of several: another explanation is not clearly behind, or its sentence names two. Where a fix is
+    of what was found, only its first clause counts: later ones tell what follows and what to do."""
     cause = _BESIDE.sub("", diagnosis.root_cause)
+    cause = cause.partition("; ")[0] if first.own else cause
     return diagnosis.disputed or _EITHER.search(cause) is not None
 
 
@@ -163,12 +171,17 @@ def _find_named_check(
         return None
     then = _find_then(fixes)
     row = check_of_kind(diagnosis.signature)
-    settled = row is not None and row.unless and row.unless in diagnosis.root_cause
-    if row is not None and not settled and fixes and fixes[0].text.startswith(row.before):
+    if (
+        row is not None
+        and not row.is_settled(diagnosis.root_cause)
+        and fixes
+        and fixes[0].text.startswith(row.before)
+    ):
+        # its output may have been handed in: then the fix comes first
         return _check_of_page(diagnosis, pages, then, row.begins)
     if fixes and fixes[0].own:
         return None
-    own = [a for a in diagnosis.next_artefacts if a.command and a.of_fault and a.supports_if]
+    own = [a for a in _list_wanted(diagnosis) if a.of_fault and a.supports_if]
     return _ask(diagnosis, own, then) if diagnosis.confidence is Confidence.LIKELY else None
 
 
@@ -197,8 +210,8 @@ def _find_check(
     diagnosis: Diagnosis, pages: Mapping[str, Page], fixes: Sequence[Fix]
 ) -> Action | None:
     """What settles the verdict: the page's own check of what is likely, else the artefact that is missing."""
-    own = [a for a in diagnosis.next_artefacts if a.command and a.of_fault]
-    wanted = [a for a in diagnosis.next_artefacts if a.command]
+    wanted = _list_wanted(diagnosis)
+    own = [a for a in wanted if a.of_fault]
     if diagnosis.confidence is not Confidence.LIKELY:
         return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
     then = _find_then(fixes)
@@ -208,6 +221,17 @@ def _find_check(
         or _check_of_page(diagnosis, pages, then)
         or _ask(diagnosis, own if fixes else wanted, then)
     )
+
+
+def _list_wanted(diagnosis: Diagnosis) -> list[NextArtefact]:
+    """Artefacts with a command whose output was not handed in."""
+    return [
+        a for a in diagnosis.next_artefacts if a.command and not _is_known(a.command, diagnosis)
+    ]
+
+
+def _is_known(command: str, diagnosis: Diagnosis) -> bool:
+    return was_handed_in(command, diagnosis.handed_in, diagnosis.input.files)
 
 
 def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Action | None:
@@ -226,6 +250,7 @@ def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Act
         first.refutes_if,
         first.then or then,
         blanks,
+        choices=choose_scheduler(command),
     )
 
 
@@ -243,6 +268,7 @@ def _check_of_page(
             for check in page.checks
             if check.text.startswith(begins)
             for command, blanks in [fill_command(check.command, diagnosis)]
+            if not _is_known(command, diagnosis)
         ]
         if not found:
             return None
@@ -259,6 +285,7 @@ def _check_of_page(
             then,
             blanks,
             citations=(citation.n,),
+            choices=choose_scheduler(command),
         )
     return None
 
@@ -273,6 +300,10 @@ def _lines_at(place: RunPlace, command: str, diagnosis: Diagnosis, run_on: str) 
     return "\n".join(lines) or command
 
 
+FAILED = "{failed}"
+"""What stands for the step that failed in worked_if.json."""
+
+
 @lru_cache(maxsize=1)
 def _worked() -> dict[str, str]:
     told = Path(__file__).with_name("worked_if.json").read_text(encoding="utf-8")
@@ -280,16 +311,19 @@ def _worked() -> dict[str, str]:
 
 
 def _say_worked(diagnosis: Diagnosis) -> str:
-    """What shows for any fix of its category that it has helped: that what failed is passed."""
+    """What shows for any fix of its category that it has helped: that the step which failed is passed; '' where neither
+    the category nor a step says more than that it works."""
     line = diagnosis.first_line.text if diagnosis.first_line is not None else ""
     found = _STEP.search(diagnosis.root_cause) or _STEP.search(line)
-    failed = f"{found[1].lower()} {found[2]}" if found is not None else _worked()["failed"]
     of_category = _worked().get(diagnosis.category.value if diagnosis.category else "", "")
-    return (of_category or _worked()["any"]).format(failed=failed)
+    told = of_category or _worked()["any"]
+    if found is None:
+        return "" if FAILED in told else told
+    return told.replace(FAILED, f"{found[1].lower()} {found[2]}")
 
 
 def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
-    command, blanks = fill_command(fix.command or "", diagnosis)
+    command, blanks = fill_command(keep_first_step(fix.command or "", diagnosis), diagnosis)
     condition = f"{fix.condition[:1].upper()}{fix.condition[1:]}"
     return Action(
         ActionKind.FIX,
@@ -300,5 +334,6 @@ def _fix(fix: Fix, diagnosis: Diagnosis) -> Action:
         blanks=blanks,
         changes_state=fix.changes_state,
         worked_if=fix.worked_if or _say_worked(diagnosis),
+        choices=choose_scheduler(command),
         citations=fix.citations,
     )

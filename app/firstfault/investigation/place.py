@@ -27,7 +27,7 @@ _NAMED = expression(r"(?i)\branks?[ :=#_\[]{0,2}(\d{1,6})\b")
 _DEVICE = expression(r"\bdevice=['\"]?cuda:([1-9]\d?)\b")
 _HOST_IN_LINE = expression(
     r"srun: error: ([\w.-]+): tasks?|[Nn]ode failure on ([\w.-]+)|(?:JOB|STEP) \S+ ON ([\w.-]+) (?:CANCELLED|FAILED)|"
-    r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|\[pod/([\w.-]+)/|, node ([\w.-]+), device"
+    r"\d\d:\d\d:\d\d ([\w.-]+) kernel:|^[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d ([a-zA-Z][\w.-]{0,80}) [\w./@-]{1,60}(?:\[\d{1,8}\])?: |\[pod/([\w.-]+)/|, node ([\w.-]+), device"
 )
 
 

@@ -12,13 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firstfault.investigation.diagnosis import CitationKind, Diagnosis, LedBy
+from firstfault.investigation.diagnosis import Diagnosis, LedBy, Struck
 from firstfault.investigation.headline import say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.waits import wait_in
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
@@ -30,16 +29,13 @@ GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 """Kinds in which the run goes on, so that its GPUs are not idle."""
 
 NO_PLACE = "not known (no rank or host is named in what was read)"
-REPORTED = "seen {who} ({why})"
-NOT_ITS_OWN = "no line that was read says whether the fault is its own"
 WHOLE_JOB = "the whole job ({why})"
-
-_TASK = expression(r"\btask \d{1,6} on [a-zA-Z][\w.-]{1,80}")
-"""As the records of Slurm are summed up."""
-
 MOST_PREFIX, MOST_SPEAKERS = 400, 6
+LONGEST_LINE = 230
+"""Characters of the deciding line that stand on the card: three rows of a terminal."""
+
 DECIDING = "Deciding line"
-"""Name of the fact that the page leaves to the excerpt below the card."""
+"""Name of the fact that says where it stands; the page shows it beside the line."""
 
 LEAST_IDLE_S = 60.0
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
@@ -47,27 +43,61 @@ LEAST_IDLE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """headline: place and cause. detail: what else the cause says. facts: (name, value), known ones only."""
+    """headline: place and cause. answer: what was asked, in one sentence; '' where the headline says it or nothing was
+    asked. detail: what else the cause says. facts: (name, value), known ones only. line: the deciding line, as quoted."""
 
     headline: str
+    answer: str
     detail: str
     facts: tuple[tuple[str, str], ...]
     certainty: str
     reason: str
     leads: str
     action: Action | None
+    line: str = ""
 
 
-def make_card(diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None) -> Card:
-    """The card of a diagnosis. pages: the knowledge, whose checks may be the next thing to do."""
+def make_card(
+    diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None, question: str = ""
+) -> Card:
+    """The card of a diagnosis. pages: the knowledge, whose checks may be the next thing to do. question: what the person
+    asked with the evidence."""
     headline, detail = say_plainly(diagnosis)
     healthy = diagnosis.verdict is Verdict.HEALTHY
     reason = HEALTHY_CONFIDENCE if healthy else CONFIDENCE[diagnosis.confidence]
     certainty = HEALTHY_CERTAINTY if healthy else diagnosis.confidence.value.capitalize()
     action = choose_action(diagnosis, pages or {})
     return Card(
-        headline, detail, _facts(diagnosis), certainty, reason, _say_leader(diagnosis), action
+        headline,
+        _answer(question, diagnosis),
+        detail,
+        _facts(diagnosis),
+        certainty,
+        reason,
+        _say_leader(diagnosis),
+        action,
+        _quote_deciding(diagnosis),
     )
+
+
+def _answer(question: str, diagnosis: Diagnosis) -> str:
+    if not question.strip():
+        return ""
+    # a command that nobody asked anything starts without the conversation
+    from firstfault.conversation.first_answer import answer_briefly
+
+    return answer_briefly(question, diagnosis, say_where(diagnosis))
+
+
+def _quote_deciding(diagnosis: Diagnosis) -> str:
+    """The line that decides, on one row: from its message on where all of it is too long for a first look."""
+    first = diagnosis.first_line
+    if first is None or not first.line or diagnosis.verdict is Verdict.HEALTHY:
+        return ""
+    text = " ".join(first.text.split())
+    if len(text) > LONGEST_LINE:
+        text = text[read_prefix(text[:MOST_PREFIX])[1] :].lstrip()
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE].rstrip()} …"
 
 
 def _say_leader(diagnosis: Diagnosis) -> str:
@@ -101,8 +131,8 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 def say_where(diagnosis: Diagnosis) -> str:
     """`rank 11 on gpu-a17, GPU 3 (local rank 3)`, as far as it is known; what is not known is said."""
     rank, host, gpu = diagnosis.first_failing_rank, diagnosis.host, call_gpu(diagnosis.gpu)
-    machine = "pod" if host and host == diagnosis.named.get("pod") else "host"
-    of_host = f" on {host}" if rank is not None else f"{machine} {host}"
+    pods = (diagnosis.named.get("pod"), diagnosis.struck.pod)
+    of_host = f" on {host}" if rank is not None else f"{'pod' if host in pods else 'host'} {host}"
     place = ("" if rank is None else f"rank {rank}") + (of_host if host else "")
     where = ", ".join(p for p in (place, gpu) if p)
     if diagnosis.verdict is Verdict.HEALTHY or (not where and diagnosis.first_line is None):
@@ -114,19 +144,37 @@ def say_where(diagnosis: Diagnosis) -> str:
 
 
 def _say_scope(diagnosis: Diagnosis) -> str:
-    """Whom it strikes where it is no rank's or host's: all ranks alike, the whole job; else that it is not known."""
+    """Whom it strikes where it is no rank's or host's: the ranks, hosts or part that it names, the whole job, what all
+    of it share; else who reports it, or that it is not known."""
     if diagnosis.alike:
         return f"{name_ranks(diagnosis.alike)} alike (the same error: their common code, setting or input)"
-    if named := _TASK.search(diagnosis.root_cause):
-        return named[0]
-    row = _find_scope(diagnosis)
-    who = _name_speakers(diagnosis)
-    if row.get("whole"):
-        seen = f"; seen {who}" if who else ""
-        return WHOLE_JOB.format(why=f"{row['why']}{seen}")
-    if who:
-        return REPORTED.format(who=who, why=row.get("why", NOT_ITS_OWN))
-    return NO_PLACE
+    struck, row = diagnosis.struck, _find_scope(diagnosis)
+    if struck.part:
+        return struck.part
+    one_host = row.get("or_host") and len(struck.hosts) == 1
+    if row.get("whole") and not one_host:
+        return WHOLE_JOB.format(why=row["why"])
+    named = _name_struck(struck, diagnosis, row)
+    if named:
+        return named
+    who = _name_reporters(struck, diagnosis)
+    if row.get("say"):
+        return str(row["say"]) + (f" (reported {who})" if who else "")
+    return f"reported {who}" if who else NO_PLACE
+
+
+def _name_struck(struck: Struck, diagnosis: Diagnosis, row: Mapping[str, Any]) -> str:
+    """The hosts that the cause names, else the ranks that alone are struck; '' where nothing singles any out."""
+    if struck.hosts and not row.get("shared"):
+        several = "s" if len(struck.hosts) > 1 else ""
+        return f"host{several} {', '.join(struck.hosts)}"
+    if row.get("ranks") and struck.ranks:
+        return name_ranks(list(struck.ranks))
+    seen = diagnosis.input.ranks_seen
+    # a part of the ranks that were seen is singled out; all of them are the whole job
+    if 1 < len(struck.ranks) < len(seen) and not row.get("shared"):
+        return f"{name_ranks(list(struck.ranks))} (no other rank reports it)"
+    return ""
 
 
 @cache
@@ -150,19 +198,16 @@ def _find_scope(diagnosis: Diagnosis) -> dict[str, Any]:
     return {}
 
 
-def _name_speakers(diagnosis: Diagnosis) -> str:
+def _name_reporters(struck: Struck, diagnosis: Diagnosis) -> str:
     """Who wrote what the verdict rests on: `by rank 11`, `on c1-15`; '' where nobody is named."""
-    first = [diagnosis.first_line.text] if diagnosis.first_line is not None else []
-    quotes = {c.n: c.quote for c in diagnosis.citations if c.kind is not CitationKind.PAGE}
-    main = [quotes[n] for h in diagnosis.hypotheses[:1] for n in h.for_ if n in quotes]
-    places = [read_prefix(text[:MOST_PREFIX])[0] for text in (*first, *main)]
-    if ranks := sorted({p.rank for p in places if p.rank is not None}):
-        several = "s" if len(ranks) > 1 else ""
-        return f"by rank{several} {', '.join(map(str, ranks[:MOST_SPEAKERS]))}"
-    if tasks := sorted({p.task for p in places if p.task is not None}):
-        return f"by task {tasks[0]}" if len(tasks) == 1 else ""
-    hosts = sorted({p.host or p.pod or "" for p in places} - {""})
-    return f"on {hosts[0]}" if len(hosts) == 1 else ""
+    if struck.ranks:
+        more = len(struck.ranks) > MOST_SPEAKERS
+        return f"by {len(struck.ranks)} ranks" if more else f"by {name_ranks(list(struck.ranks))}"
+    first = diagnosis.first_line
+    task = read_prefix(first.text[:MOST_PREFIX])[0].task if first is not None else None
+    if task is not None:
+        return f"by task {task}"
+    return f"on {struck.reporters[0]}" if len(struck.reporters) == 1 else ""
 
 
 ACCOUNTED = "slurm."

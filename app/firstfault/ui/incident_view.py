@@ -23,7 +23,7 @@ from firstfault.incidents.events import (
     VerdictReached,
 )
 from firstfault.incidents.events import EventKind as Kind
-from firstfault.incidents.records import Incident, IncidentState
+from firstfault.incidents.records import Incident, IncidentState, TurnKind
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
 from firstfault.investigation.next_action import Action
@@ -70,7 +70,8 @@ def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosi
     if diagnosis is None:
         _show_without_verdict(incident, events, not incident.state.is_final)
         return lambda: None
-    card = make_card(diagnosis, service().workspace.knowledge.pages)
+    asked = next((t.text for t in service().turns(incident.id) if t.kind is TurnKind.REPORT), "")
+    card = make_card(diagnosis, service().workspace.knowledge.pages, asked)
     show_skipped(diagnosis.input)
     show_card(diagnosis, card)
     with one_at_a_time():

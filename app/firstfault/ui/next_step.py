@@ -41,7 +41,13 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
     )
     # words have the copy button of a code block, but not its letters
     with st.container(key="action-command" if action.command else "action-words"):
-        st.code(action.command or action.what.replace("`", ""), language=None, wrap_lines=True)
+        if action.choices:
+            for tab, (_, command) in zip(
+                st.tabs([name for name, _ in action.choices]), action.choices, strict=True
+            ):
+                tab.code(command, language=None, wrap_lines=True)
+        else:
+            st.code(action.command or action.what.replace("`", ""), language=None, wrap_lines=True)
     if action.reading:
         st.html(write_reading(action, citations))
 

@@ -37,12 +37,13 @@ def render(
     diagnosis: Diagnosis,
     console: Console | None = None,
     pages: Mapping[str, Page] | None = None,
+    question: str = "",
 ) -> None:
     """Print a diagnosis for a person; drawn only where somebody looks at a terminal.
 
-    pages: the knowledge, whose checks may be the next thing to do.
+    pages: the knowledge, whose checks may be the next thing to do. question: what the person asked.
     """
-    rows = write_rows(diagnosis, pages)
+    rows = write_rows(diagnosis, pages, question)
     if console is None and not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR"):
         for row in rows:
             lines = (" " * row.indent + line for line in row.text.split("\n"))
@@ -53,9 +54,11 @@ def render(
     draw(rows, _LOOK[diagnosis.verdict][1].split()[-1], console)
 
 
-def write_rows(diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None) -> list[Row]:
+def write_rows(
+    diagnosis: Diagnosis, pages: Mapping[str, Page] | None = None, question: str = ""
+) -> list[Row]:
     """All rows of a diagnosis, the card first."""
-    card = make_card(diagnosis, pages)
+    card = make_card(diagnosis, pages, question)
     rows = [*_verdict(diagnosis, card), *_action(card.action), *_evidence(diagnosis)]
     if diagnosis.explanation:
         rows += [_head("Why"), _say(diagnosis.explanation), GAP]
@@ -92,6 +95,7 @@ def _verdict(diagnosis: Diagnosis, card: Card) -> list[Row]:
         head.append(("  disputed", "bold yellow"))
     told = [
         (card.headline, "bold"),
+        (card.answer, "bold default"),
         (card.detail, "default"),
         *((text, "yellow") for text in say_leading(diagnosis)),
     ]
@@ -111,7 +115,9 @@ def _action(action: Action | None) -> list[Row]:
     out = [_head(action.title), _say(f"{said}{state} {marks}".rstrip())]
     if action.blanks:
         out.append(_say(f"Put in: {'; '.join(action.blanks)}.", "dim"))
-    if action.command:
+    for scheduler, command in action.choices:
+        out += [_say(f"{scheduler}:", "dim"), _command(command)]
+    if action.command and not action.choices:
         out.append(_command(action.command))
     out += [_say(f"{condition}: {follows}") for condition, follows in action.reading]
     return [*out, GAP]

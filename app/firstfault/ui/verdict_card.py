@@ -40,14 +40,22 @@ def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
             f"; {rivals} other explanation{'s are' if rivals > 1 else ' is'} weighed under Why"
         )
     told = f'<span class="cat">{escape(certainty)}</span><span class="conf">{escape(reason)}</span>'
-    # the excerpt below says where the deciding line stands: it comes into sight without scrolling
+    answer = f'<p class="answer">{mark_text(card.answer, citations)}</p>' if card.answer else ""
     facts = tuple(row for row in card.facts if row[0] != DECIDING)
     return (
         f'<section class="ff ff-verdict {look.tone}" aria-label="Verdict">'
         f'<div class="top"><span class="word">{icon(look.icon)} {look.word}</span>{told}'
-        f"{_tags(diagnosis)}</div><h2>{mark_text(card.headline, citations)}{marks}</h2>{detail}"
-        f"{_leading(diagnosis, citations)}{write_facts(facts)}</section>"
+        f"{_tags(diagnosis)}</div><h2>{mark_text(card.headline, citations)}{marks}</h2>{answer}{detail}"
+        f"{_leading(diagnosis, citations)}{write_facts(facts)}{_write_line(card)}</section>"
     )
+
+
+def _write_line(card: Card) -> str:
+    """The deciding line and where it stands; the excerpt below shows what stands around it."""
+    place = dict(card.facts).get(DECIDING, "")
+    if not card.line:
+        return ""
+    return f'<p class="line"><span>{escape(DECIDING)}, {escape(place)}</span><code>{escape(card.line)}</code></p>'
 
 
 def _tags(diagnosis: Diagnosis) -> str:

@@ -12,7 +12,13 @@ from evals.cases import find_case, load_case
 from rich.console import Console
 from tests.rows import each_row
 
-from firstfault.investigation.diagnosis import Diagnosis, FirstLine, InputReceipt, NextArtefact
+from firstfault.investigation.diagnosis import (
+    Diagnosis,
+    FirstLine,
+    InputReceipt,
+    NextArtefact,
+    Struck,
+)
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
 from firstfault.investigation.next_action import ActionKind, choose_action, take_first
 from firstfault.ui.card import (
@@ -23,7 +29,8 @@ from firstfault.ui.card import (
 )
 from firstfault.ui.details import order_events, write_chain
 from firstfault.ui.phases import say_phases, write_opened
-from firstfault.ui.terminal import render
+from firstfault.ui.terminal import render, write_rows
+from firstfault.ui.verdict_card import write_verdict
 from firstfault.ui.words import HEALTHY_CERTAINTY
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category, Confidence, Verdict
@@ -222,20 +229,30 @@ def test_what_is_not_known_of_the_place_is_said(
 
 
 @pytest.mark.parametrize(
-    ("rule", "category", "cause", "told"),
+    ("rule", "category", "struck", "told"),
     [
-        ("metrics.divergence", Category.NUMERICAL, "the loss left 2", "the whole job"),
-        ("slurm-time-limit", Category.SCHEDULER, "it reached its limit", "the whole job"),
-        ("disk-full", Category.ENVIRONMENT, "disk full", "seen by rank 5 (no line"),
-        ("loss-is-nan", Category.NUMERICAL, "the loss is NaN", "the whole job"),
-        ("slurm.oom", Category.OOM, "step 7.0 (task 13 on c1-15) held 167 GiB", "task 13 on c1-15"),
+        ("metrics.divergence", Category.NUMERICAL, Struck(ranks=(5,)), "the whole job (the step numbers"),
+        ("slurm-time-limit", Category.SCHEDULER, Struck(), "the whole job (the scheduler"),
+        ("slurm-credential-refused", Category.SCHEDULER, Struck(hosts=("cn133",)), "host cn133"),
+        ("slurm.oom", Category.OOM, Struck(part="task 13 on c1-15"), "task 13 on c1-15"),
+        ("disk-full", Category.ENVIRONMENT, Struck(), "the environment of the job"),
+        ("driver-too-old", Category.ENVIRONMENT, Struck(hosts=("node07", "node11")), "hosts node07, node11"),
+        ("driver-too-old", Category.ENVIRONMENT, Struck(ranks=(3, 4, 5)), "ranks 3-5 (no other rank reports it)"),
+        ("memlock-limit", Category.ENVIRONMENT, Struck(reporters=("n3",)), "the environment of the job: image, packages, settings (reported on n3)"),
+        ("collective.mismatch", Category.CODE_BUG, Struck(ranks=(0, 1)), "ranks 0, 1"),
+        ("ddp-marked-ready-twice", Category.CODE_BUG, Struck(ranks=(0, 1)), "the whole job (all ranks run the same code)"),
+        ("network.uneven_uplinks", Category.PERFORMANCE, Struck(part="switch leaf1"), "switch leaf1"),
     ],
 )  # fmt: skip
 def test_whom_a_fault_strikes_is_said_where_no_rank_is_named(
-    eight: Diagnosis, rule: str, category: Category, cause: str, told: str
+    eight: Diagnosis, rule: str, category: Category, struck: Struck, told: str
 ) -> None:
-    nowhere = replace(eight, first_failing_rank=None, host=None, gpu=None, local_rank=None)
-    assert say_where(replace(nowhere, signature=rule, category=category, root_cause=cause)).startswith(told)  # fmt: skip
+    nowhere = replace(
+        eight, first_failing_rank=None, host=None, gpu=None, local_rank=None, citations=()
+    )
+    line = FirstLine("log.txt", 3, "something failed")
+    found = replace(nowhere, signature=rule, category=category, struck=struck, first_line=line)
+    assert say_where(found).startswith(told)
 
 
 def test_ranks_that_raised_the_same_are_named_together(eight: Diagnosis) -> None:
@@ -248,6 +265,8 @@ def test_a_pod_is_not_called_a_host(eight: Diagnosis) -> None:
         eight, first_failing_rank=None, gpu=None, host="sft-worker-5", named={"pod": "sft-worker-5"}
     )
     assert say_where(pending).startswith("pod sft-worker-5")
+    told = replace(pending, named={}, struck=Struck(pod="sft-worker-5"))
+    assert say_where(told).startswith("pod sft-worker-5")
 
 
 @pytest.mark.parametrize(
@@ -287,3 +306,37 @@ def test_a_job_that_ended_is_as_old_as_its_end(eight: Diagnosis, mark: str) -> N
 def test_a_healthy_card_is_not_graded_and_asks_for_nothing(eight: Diagnosis) -> None:
     card = make_card(replace(eight, verdict=Verdict.HEALTHY, confidence=Confidence.LIKELY))
     assert (card.certainty, card.action) == (HEALTHY_CERTAINTY, None)
+
+
+def test_the_card_answers_the_question_and_holds_the_deciding_line(eight: Diagnosis) -> None:
+    card = make_card(eight, {}, "torchrun blames rank 1. Is GPU 1 broken?")
+    assert card.answer.startswith("Not the GPU, by this evidence")
+    assert "skipping batch 14743" in card.line
+    assert make_card(eight, {}, "What happened?").answer == ""
+    shown = write_verdict(eight, card)
+    assert shown.index(card.answer[:20]) < shown.index("skipping batch 14743")
+    rows = "\n".join(row.text for row in write_rows(eight, {}, "Is GPU 1 broken?"))
+    assert rows.index("Not the GPU") < rows.index("skipping batch 14743")
+
+
+def test_where_the_scheduler_is_unknown_each_has_its_command(eight: Diagnosis) -> None:
+    fix = replace(
+        eight.fixes[0],
+        own=True,
+        command="# Slurm\nscontrol update NodeName=n1 State=DRAIN\nscontrol requeue JOBID\n# Kubernetes\nkubectl cordon n1\nkubectl delete pod POD",
+    )
+    told = replace(eight, confidence=Confidence.CONFIRMED, fixes=(fix,), schedulers=())
+    action = choose_action(told, {})
+    assert action is not None
+    # what needs a name that nobody knows is left to the person
+    assert action.choices == (
+        ("Slurm", "scontrol update NodeName=n1 State=DRAIN"),
+        ("Kubernetes", "kubectl cordon n1"),
+    )
+    assert action.blanks == ()
+    rows = [row.text for row in write_rows(told, {})]
+    assert rows.index("Slurm:") < rows.index("Kubernetes:")
+    one = choose_action(replace(told, schedulers=("slurm",)), {})
+    assert one is not None
+    assert one.choices == ()
+    assert one.command == "scontrol update NodeName=n1 State=DRAIN"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.hardware.host.tables import Record, read_tables
@@ -45,11 +46,12 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the listings tell. ran_out: they show by themselves that memory ran out."""
+    """What the listings tell. ran_out: they show by themselves that memory ran out. task: whose step held it."""
 
     words: str
     evidence: tuple[Evidence, ...]
     ran_out: bool
+    task: str = ""
 
 
 def name_consumer(incident: LogIncident, finding: Finding) -> Finding:
@@ -63,10 +65,13 @@ def name_consumer(incident: LogIncident, finding: Finding) -> Finding:
         return finding
     words = "; ".join(dict.fromkeys(t.words for t in told))
     evidence = (*finding.evidence[:2], *dict.fromkeys(e for t in told for e in t.evidence))
+    task = next((t.task for t in told if t.task), "")
+    facts = {**finding.facts, Fact.TASK: task} if task else finding.facts
     if memory:
-        return replace(finding, title=f"{finding.title}; {words}", evidence=evidence)
+        return replace(finding, title=f"{finding.title}; {words}", evidence=evidence, facts=facts)
     return replace(
         finding,
+        facts=facts,
         title=f"{finding.subject} was killed (SIGKILL, -9) because memory ran out: {words}",
         level=Level.CAUSE,
         category=Category.OOM,
@@ -153,7 +158,7 @@ def _tell_group(digest: FileDigest, rows: Sequence[Record], size: float | None) 
     share = sum(r.amount("share") or 0 for r in own)
     words += f", {share:.0f}% of the host's memory" if share >= NEARLY_ALL else ""
     quoted = _quote(digest, *(r.places["resident"] for r in own[:2]))
-    yield _Told(words, quoted, share >= NEARLY_ALL)
+    yield _Told(words, quoted, share >= NEARLY_ALL, _say_task(own[0]))
 
 
 def _group_processes(rows: Sequence[Record]) -> dict[str, list[Record]]:
@@ -167,10 +172,14 @@ def _group_processes(rows: Sequence[Record]) -> dict[str, list[Record]]:
 
 def _call(row: Record) -> str:
     if row["step"]:
-        return f"step {row['step']}" + (
-            f" (task {row['task']} on {row['node']})" if row["node"] else ""
-        )
+        task = _say_task(row)
+        return f"step {row['step']}" + (f" ({task})" if task else "")
     return f"process {row['pid']} ({row['command'][:60]})"
+
+
+def _say_task(row: Record) -> str:
+    """The task of a job's account, with its node; '' of any other process."""
+    return f"task {row['task']} on {row['node']}" if row["step"] and row["node"] else ""
 
 
 def _say_kind(row: Record) -> str:

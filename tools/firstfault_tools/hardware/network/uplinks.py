@@ -80,7 +80,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
                 level=Level.CAUSE,
                 category=Category.PERFORMANCE,
                 evidence=tuple(quote_line(file, *p) for p in places),
-                facts={"full": [r[1] for r in full], "ports": len(table)},
+                facts={"full": [r[1] for r in full], "ports": len(table), "switch": switch},
             ),
         )
     return ()
