@@ -43,6 +43,9 @@ _OF_A_PART = expression(
 MOST_WORDS = 14
 """Words above which a question tells a story, in which a part is only named."""
 
+_REPORTS = frozenset({"nccl", "rccl"})
+"""Who reports a fault of the network is not at fault for it."""
+
 _PROVEN = frozenset({"network", "hardware", "scheduler"})
 """Topics that a cause of their kind bears out; of the others the kind alone says too little."""
 
@@ -217,6 +220,8 @@ def _of_topics(sentence: str, diagnosis: Diagnosis) -> str:
     innocent = [_call(t, sentence) for t in topics if t not in guilty]
     if len(guilty) == 1 and guilty[0].id in _PROVEN:
         named = _call(guilty[0], sentence)
+        if named.lower() in _REPORTS:
+            return ""
         if len(innocent) == 1:
             return f"By this evidence it is {named}, not {innocent[0]}."
         return f"Yes, by this evidence it is {named}." if not innocent else ""

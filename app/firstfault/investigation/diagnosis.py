@@ -86,11 +86,12 @@ class Straggler:
 class Struck:
     """Whom the fault strikes beside one rank and one host, as its finding tells it.
 
-    ranks: those that its lines are of. hosts: those that its cause names. reporters: those that only wrote of it.
-    part: what is neither, such as `switch-04 port 17` or `task 3 on c1-15`. pod: the pod that it is about.
+    ranks: all that it counts. quoted: those whose lines stand for it. hosts: those that its cause names. reporters: hosts
+    that only wrote of it. part: what is neither, such as `switch-04 port 17` or `task 3 on c1-15`. pod: the pod that it is about.
     """
 
     ranks: tuple[int, ...] = ()
+    quoted: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     reporters: tuple[str, ...] = ()
     part: str = ""

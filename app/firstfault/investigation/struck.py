@@ -17,15 +17,15 @@ MOST_PREFIX = 400
 
 def find_struck(examination: Examination, finding: Finding) -> Struck:
     """What the finding tells of its place beside one rank and one host."""
-    one = next((r for fact in (Fact.BUSY_RANK, Fact.RANK) if (r := finding.whole(fact)) is not None), None)  # fmt: skip
-    own = (one,) if one is not None else finding.wholes(Fact.RANKS)
-    ranks = own or _ranks_of(finding.evidence)
+    facts = (Fact.BUSY_RANK, Fact.RANK)
+    one = next((r for f in facts if (r := finding.whole(f)) is not None), None)
     named = finding.names(Fact.HOSTS) or _hosts_said(examination, finding)
-    wrote = _hosts_of(finding.evidence)
+    node = finding.text(Fact.NODE)
     return Struck(
-        ranks=tuple(sorted(set(ranks))),
-        hosts=tuple(dict.fromkeys(named))[:MOST_HOSTS],
-        reporters=wrote[:MOST_HOSTS],
+        ranks=(one,) if one is not None else tuple(sorted(set(finding.wholes(Fact.RANKS)))),
+        quoted=tuple(sorted(set(_ranks_of(finding.evidence)))),
+        hosts=tuple(dict.fromkeys(named or ([node] if node else [])))[:MOST_HOSTS],
+        reporters=_hosts_of(finding.evidence)[:MOST_HOSTS],
         part=_name_part(finding),
         pod=finding.pod or "",
     )

@@ -168,8 +168,9 @@ def _name_struck(struck: Struck, diagnosis: Diagnosis, row: Mapping[str, Any]) -
     if struck.hosts and not row.get("shared"):
         several = "s" if len(struck.hosts) > 1 else ""
         return f"host{several} {', '.join(struck.hosts)}"
-    if row.get("ranks") and struck.ranks:
-        return name_ranks(list(struck.ranks))
+    parties = struck.ranks or struck.quoted
+    if row.get("ranks") and parties:
+        return name_ranks(list(parties))
     seen = diagnosis.input.ranks_seen
     # a part of the ranks that were seen is singled out; all of them are the whole job
     if 1 < len(struck.ranks) < len(seen) and not row.get("shared"):
@@ -200,9 +201,9 @@ def _find_scope(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _name_reporters(struck: Struck, diagnosis: Diagnosis) -> str:
     """Who wrote what the verdict rests on: `by rank 11`, `on c1-15`; '' where nobody is named."""
-    if struck.ranks:
-        more = len(struck.ranks) > MOST_SPEAKERS
-        return f"by {len(struck.ranks)} ranks" if more else f"by {name_ranks(list(struck.ranks))}"
+    if ranks := struck.ranks or struck.quoted:
+        many = len(ranks) > MOST_SPEAKERS
+        return f"by {len(ranks)} ranks" if many else f"by {name_ranks(list(ranks))}"
     first = diagnosis.first_line
     task = read_prefix(first.text[:MOST_PREFIX])[0].task if first is not None else None
     if task is not None:

@@ -119,7 +119,8 @@ def test_the_next_action_says_where_it_is_done_and_how_its_output_is_read(
     open_page: Open,
 ) -> None:
     page = open_page()
-    paste(page, (find_case("lab-missing_collective") / "log.txt").read_text())
+    case = find_case("b12-comm-10-zero3-state-dict-only-on-main-process")
+    paste(page, (case / "log.txt").read_text())
     page.locator(".ff-verdict").wait_for()
     action = page.locator(".ff-action")
     assert action.locator("b").inner_text() == "In the job script, for the next start:"

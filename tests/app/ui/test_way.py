@@ -85,8 +85,11 @@ def test_card_says_place_cause_and_one_thing_to_do(open_page: Open, incident: st
     card.get_by_test_id("stCode").hover()
     card.get_by_role("button", name=re.compile("copy", re.I)).wait_for()
     assert "tale file handle" in page.get_by_role("heading", level=1).inner_text()
-    assert page.locator(".ff-row.cited.fault:visible").count() == 1, "the deciding line stands once"
-    row = page.locator(".ff-row.cited.fault .tx").first
+    assert page.locator(".ff-row.cited.fault:visible").count() == 1, (
+        "the deciding line is marked in its log"
+    )
+    row = card.locator(".line code")
+    assert "tale file handle" in row.inner_text()
     assert row.evaluate("e => e.scrollWidth <= e.clientWidth"), "and is not cut off"
     place, box = row.bounding_box(), page.locator(".st-key-ask").bounding_box()
     assert place is not None
