@@ -149,9 +149,8 @@ def describe_answer(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> dict[str
 def _is_open(diagnosis: Diagnosis, first: Fix) -> bool:
     """The cause is one of several: another explanation is not clearly behind, or its sentence names two. Where a fix is
     of what was found, only its first clause counts: later ones tell what follows and what to do."""
-    cause = _BESIDE.sub("", diagnosis.root_cause)
-    cause = cause.partition("; ")[0] if first.own else cause
-    return diagnosis.disputed or _EITHER.search(cause) is not None
+    told = diagnosis.root_cause.partition("; ")[0] if first.own else diagnosis.root_cause
+    return diagnosis.disputed or _EITHER.search(_BESIDE.sub("", told)) is not None
 
 
 def _is_at_hand(fix: Fix, diagnosis: Diagnosis) -> bool:
