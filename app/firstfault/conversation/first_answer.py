@@ -32,7 +32,9 @@ _PLACE = expression(
     r"(?i)^(?:so |and |but )?(?:on |in |from )?(?:which|where|what)\b[^?]{0,60}?\b(?:ranks?|hosts?|nodes?|gpus?|cards?|workers?|cables?|replicas?|pods?|"
     r"machines?|devices?|servers?|stages?|chips?|one)\b|(?i:^where (?:is|was|did|does)\b)"
 )
-_LATER = expression(r"(?i), (?:so |and |but |or )?(?=(?:who|what|why|how|which|where)\b)")
+_LATER = expression(
+    r"(?i), (?:so |and |but |or )?(?=(?:who|what|why|how|which|where|can|is|are|do|does|did|should|must|will|has|have)\b)"
+)
 """Where the question itself begins, behind what it rests on."""
 
 _OF_A_PART = expression(
@@ -152,9 +154,9 @@ def _of_sound_run(sentence: str, open_question: bool, place: bool) -> str:
     if open_question:
         return "Nothing failed in what was read." if table.nothing.search(sentence) else ""
     bad, good = table.bad.search(sentence), table.good.search(sentence)
-    if bad is not None:
-        return "No: nothing is wrong in what was read."
-    return "Yes, by what was read." if good is not None else ""
+    if (bad is None) == (good is None):
+        return ""
+    return "No: nothing is wrong in what was read." if bad else "Yes, by what was read."
 
 
 def _say_place(diagnosis: Diagnosis, where: str) -> str:

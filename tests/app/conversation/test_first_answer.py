@@ -56,6 +56,12 @@ def test_a_question_gets_a_sentence(
     [
         (Verdict.HEALTHY, "Is this run broken?", "No: nothing is wrong in what was read."),
         (Verdict.HEALTHY, "All good?", "Yes, by what was read."),
+        (
+            Verdict.HEALTHY,
+            "NCCL error in the log, can I trust the checkpoint?",
+            "Yes, by what was read.",
+        ),
+        (Verdict.HEALTHY, "Is it broken or is that fine?", ""),
         (Verdict.HEALTHY, "Which rank failed?", "None: nothing is wrong in what was read."),
         (Verdict.HEALTHY, "Who killed it?", "Nothing failed in what was read."),
         (Verdict.HEALTHY, "What does the warning mean?", ""),
