@@ -11,6 +11,8 @@ from firstfault.knowledge_base.search import Found, Method, SearchIndex, open_in
 from firstfault_tools.dataclass import dataclass
 
 log = logging.getLogger(__name__)
+MOST_KEPT = 64
+"""Questions whose nearest ways of asking are kept."""
 
 
 @dataclass
@@ -21,6 +23,8 @@ class WarmSearch:
     at_once: bool = False
     """The first question waits for the vectors, which stay in memory: for a process that answers one."""
     _near: SearchIndex | None = None
+    _asked: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What was near to the questions of late: one answer looks a question up several times."""
     _started: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -32,7 +36,14 @@ class WarmSearch:
     def near_questions(self, query: str) -> dict[str, float]:
         """Phrases of rulings near to a question, with their cosine; empty until warm."""
         self._wait()
-        return self._near.near_questions(query) if self._near is not None else {}
+        if self._near is None:
+            return {}
+        found = self._asked.get(query)
+        if found is None:
+            if len(self._asked) >= MOST_KEPT:
+                self._asked.clear()
+            found = self._asked[query] = self._near.near_questions(query)
+        return found
 
     def near_statements(self, query: str) -> dict[str, float]:
         """Statements of pages near to a question, with their cosine; empty until warm."""
