@@ -61,7 +61,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e .
 	@# the first run compiles modules, knowledge and patterns, three seconds that nobody should wait for with a log
-	@echo 'RuntimeError: CUDA out of memory' | $(BIN)/firstfault diagnose - >/dev/null || test $$? -eq 1 -o $$? -eq 4
+	@echo 'RuntimeError: CUDA out of memory' | PYTHONDONTWRITEBYTECODE= $(BIN)/firstfault diagnose - >/dev/null || test $$? -eq 1 -o $$? -eq 4
 	@touch $(STAMP)
 
 # One hash-pinned file for every platform; holds names, versions and hashes only.

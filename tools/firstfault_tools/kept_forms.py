@@ -54,7 +54,7 @@ def compile_source(source: str) -> CodeType:
 
 
 def _note(key: _Key) -> None:
-    if _file() is not None and len(_kept()) + len(_new) < MAX_KEPT:
+    if not sys.dont_write_bytecode and _file() is not None and len(_kept()) + len(_new) < MAX_KEPT:
         _new[key] = b""
 
 
@@ -79,7 +79,7 @@ def _kept() -> dict[_Key, bytes]:
 
 @cache
 def _file() -> Path | None:
-    if sys.dont_write_bytecode or sys.implementation.name != "cpython":
+    if sys.implementation.name != "cpython":
         return None
     return Path(cache_from_source(__file__)).with_name("forms.pack")
 
