@@ -31,6 +31,9 @@ WORTH_A_SET, SET_MEMORY = 2_000, 64 << 20
 ERROR_CODE = expression(r"E[A-Z]\d{4}(?=:|$)|ERR\d{4,5}(?=:|$)")
 """Codes of CANN and of the Ascend extension that begin a message where others put a host."""
 
+_RAISED = ("Error", "Exception", "Warning", "Exit", "Interrupt")
+"""How the type of an exception ends, which stands before its message as a host would."""
+
 _NO_HOSTS = frozenset(
     [
         "warning",
@@ -157,7 +160,10 @@ def _peel(head: str, offset: int, facts: Facts) -> tuple[Form, int] | None:
         groups = match.groupdict()
         host = groups.get("host") or ""
         if form.kind == "host" and (
-            "host" in facts or host.lower() in _NO_HOSTS or ERROR_CODE.fullmatch(host)
+            "host" in facts
+            or host.lower() in _NO_HOSTS
+            or ERROR_CODE.fullmatch(host)
+            or host.endswith(_RAISED)
         ):
             continue
         if form.kind == "task" and ("task" in facts or "rank" in facts):
