@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 
 from firstfault.conversation.answerer import Question
@@ -152,29 +152,28 @@ _FIRST = frozenset(
 """Facts whose wording is plain enough to come before what the rest of the sentence could mean."""
 
 
+_WORDED = frozenset(["stop_now", "save_pace", "duration"])
+"""Facts that their own words ask for, whatever other way of asking is near to the sentence."""
+
+
 def asks_first(text: str) -> bool:
     """The question is one for such a fact."""
-    return asks_figure(text) or asks_odd_steps(text) or any(
-        kind.id in _FIRST and any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text))
+    return asks_figure(text) or asks_odd_steps(text) or _asks_one_of(_FIRST, text)
+
+
+def asks_worded(text: str) -> bool:
+    """The question is one for a fact that its words tell from all else."""
+    return _asks_one_of(_WORDED, text)
+
+
+def _asks_one_of(ids: Container[str], text: str) -> bool:
+    return any(
+        kind.id in ids and any(p.search(text) for p in kind.say) and not (kind.unless and kind.unless.search(text))
         for kind in _table()[1]
     )  # fmt: skip
 
 
-_OF_ADVICE = frozenset(
-    [
-        "restart",
-        "verify",
-        "disproof",
-        "why",
-        "should",
-        "how_to",
-        "what_do",
-        "why_general",
-        "normal",
-        "fix",
-        "next",
-    ]
-)
+_OF_ADVICE = frozenset(["restart", "verify", "disproof", "why", "should", "how_to", "what_do", "why_general", "normal", "fix", "next"])  # fmt: skip
 """Ways of asking for what to do rather than for what was."""
 
 

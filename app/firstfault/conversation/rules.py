@@ -29,7 +29,7 @@ from firstfault.conversation.facts import Facts
 from firstfault.conversation.follow_up import put_in_full
 from firstfault.conversation.halves import split_parts
 from firstfault.conversation.incident import answer_from_incident, suggest
-from firstfault.conversation.incident_facts import answer_fact, asks_first
+from firstfault.conversation.incident_facts import answer_fact, asks_first, asks_worded
 from firstfault.conversation.missing import say_missing
 from firstfault.conversation.page_search import names_field
 from firstfault.conversation.pages import PageSearch, PassageSearch, answer_from_pages
@@ -206,9 +206,12 @@ class RuleAnswerer:
         if asked.family not in (Family.KNOWLEDGE, Family.INCIDENT) and asked.intent not in _LOOSE:
             return asked, False
         meant = self._nearest(asked.text)
+        if asks_worded(asked.text) and not meant.is_sure(SURE):
+            return asked, False
         of_run = _OF_THIS_RUN.search(asked.text) is not None
         if asked.family is Family.INCIDENT and asked.intent not in _LOOSE:
-            taken = meant.intent in _DIRECT and meant.is_sure(SURE)
+            which = meant.intent == "suspect" and _ASKS_WHICH.match(asked.text) is not None
+            taken = meant.intent in _DIRECT and meant.is_sure(SURE) and not which
         elif asked.intent == "answer":
             taken = meant.intent in _TOLD and meant.is_sure(ABOUT)
         elif asked.intent == "rank":
@@ -276,6 +279,8 @@ SURE, ABOUT, ABOUT_RUN, ABOUT_RANK, BEHIND = 0.935, 0.90, 0.87, 0.875, 0.02
 a rank; and how much nearer a plain answer may then be. Chosen on evals/questions/opened*."""
 _DIRECT = frozenset(["suspect", "restart", "cost", "only", "changes", "checkpoint", "lost_steps", "timeline", "manager", "disproof", "stop_now", "leave_alone"])  # fmt: skip
 """Ways of asking that no single fact of a line answers better."""
+_ASKS_WHICH = re.compile(r"(?i)\W*(?:and |so )?(?:which|where|who)\b")
+"""No answer of yes or no is one to it."""
 _WHOLE = frozenset(["only", "changes", "timeline"])
 """Ways of asking that a whole message puts, whatever its parts look like."""
 _TOLD = frozenset(["timeline", "manager", "ticket", "whys", "newcomer", "next"])
@@ -289,8 +294,6 @@ _EMPTY_HANDED = ("The evidence singles out no", "The log does not show that: non
 _ASKS_GENERALLY = re.compile(r"(?i)\b(?:what|which|why|how|when|who|where|should|can|does|do)\b")
 FRAGMENT = 4
 """Words of a part of a question up to which, without a word that asks, it only adds to the part about the run."""
-
-
 _ASKS_MEANING = re.compile(
     r"(?i)\bmeans?\b|\bmeaning\b|^\W*(?:and |so )?what(?:.s| is| are) (?!the\b|our\b|it\b|this\b|that\b)"
 )
@@ -420,8 +423,6 @@ _EITHER_OR = re.compile(r"(?i)\b(?:is|was|are|were)\b[^?\n]{1,50} or ")
 _ONE_FACT = re.compile(
     r"(?i)\bhow (?:much|many|long)|\bwhen\b|\bstep\b|\bdoing\b|\blast\b|\bbefore it\b"
 )
-
-
 _ACCOUNTS = frozenset(["manager", "ticket", "newcomer", "whys", "postmortem", "board", "tree"])
 
 
