@@ -11,12 +11,13 @@ from firstfault.conversation.amounts import load_rows
 from firstfault.conversation.asked import Asked, is_weighed
 from firstfault.conversation.calculator_reply import read_currency, reply_calculated
 from firstfault.conversation.derivations import Derived, Known, derive
-from firstfault.conversation.formulas import say_bytes, say_count, say_result
+from firstfault.conversation.formulas import evaluate, say_bytes, say_count, say_result
 from firstfault.conversation.quantities import Quantities
 from firstfault.conversation.relations import load_table
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.times import say_time
 from firstfault.conversation.unused import find_unused
+from firstfault_tools.expressions import expression
 
 _KINDS = {
     "rate": lambda v: f"{say_bytes(v)}/s",
@@ -94,6 +95,7 @@ def tell_derived(derived: Derived, asked: Asked) -> Reply:
         for k in steps.values()
         if k.name not in told
     ]
+    lines += _say_wide_gradients(derived)
     holds = dict.fromkeys(
         r.holds for g in derived.results if (r := g[0].by) is not None and r.holds
     )
@@ -105,6 +107,26 @@ def tell_derived(derived: Derived, asked: Asked) -> Reply:
     result = {k.name: k.value for g in derived.results for k in g}
     assumed = [_say_assumed(name, inputs.get(name)) for name in sorted(derived.assumed)]
     return reply_calculated(asked, first, lines, "derived", inputs, result, assumed, linked=False)
+
+
+NARROW, WIDE = 2.0, 4.0
+"""Bytes a parameter of gradients in 16 bits, as taken where nothing is said, and in FP32, as Megatron and DeepSpeed may keep them."""
+_NARROW_TOLD = expression(
+    r"(?i)\b(?:bf16|fp16|16-?bit|2 bytes)\b[^.;?\n]{0,24}\bgrad|\bgrad\w*\b[^.;?\n]{0,24}(?:\bbf16|\bfp16|\b16-?bit|\b2 bytes)"
+)
+
+
+def _say_wide_gradients(derived: Derived) -> Iterator[str]:
+    """The states with FP32 gradients, where the sentence leaves open which they are."""
+    if "pure16" in derived.reading.flags or _NARROW_TOLD.search(derived.reading.text):
+        return
+    for known, *others in derived.results:
+        widths = {k.name: k for k in known.inputs}
+        grads = widths.get("grad_width")
+        if others or known.by is None or grads is None or grads.by is None or grads.value != NARROW:
+            continue
+        wide = evaluate(known.by.tree, {k.name: k.value for k in known.inputs} | {"grad_width": WIDE})  # fmt: skip
+        yield f"- With FP32 gradients instead of 16-bit ones: {_say_unit(wide, 'bytes')}."
 
 
 def _say_assumed(name: str, value: float | None) -> str:

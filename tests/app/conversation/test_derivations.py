@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from evals.questions.__main__ import ask
 from tests.rows import each_row
 
 from firstfault.conversation.amounts import read_amounts
@@ -10,6 +11,7 @@ from firstfault.conversation.derivations import derive
 from firstfault.conversation.quantities import read_quantities
 
 READINGS = [
+    ("how many steps for 300B tokens", {"tokens": 300e9}),
     ("seq 4096 vocab 32000 mbs 2", {"sequence": 4096, "vocabulary": 32000, "micro_batch": 2}),
     ("80 layers 8 kv heads dim 128", {"layers": 80, "kv_heads": 8, "head_dim": 128}),
     ("TP8 PP4, 512 H100", {"tp": 8, "pp": 4, "gpus": 512}),
@@ -46,3 +48,15 @@ def test_results_chain() -> None:
     assert not derived.left
     assert [g[0].name for g in derived.results] == ["volume", "volume_time"]
     assert derived.results[1][0].value == pytest.approx(3 * 63 / 64 * 14e9 / 45e9)
+
+
+def test_steps_are_asked_for_beside_what_they_are_for() -> None:
+    text = "how many steps for 300B tokens with a global batch of 1024 x 2048"
+    assert "143,052 steps" in ask({"ask": text}).text
+
+
+def test_open_gradients_are_told_in_fp32_too() -> None:
+    text = "zero-1, 7B, 8 gpus, how much per gpu before activations"
+    assert "FP32 gradients instead of 16-bit ones: 52.5 GB" in ask({"ask": text}).text
+    told = "7B bf16 weights and grads, zero-1 on 8 gpus, how much per gpu before activations"
+    assert "FP32 gradients instead" not in ask({"ask": told}).text
