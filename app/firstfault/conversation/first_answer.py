@@ -62,6 +62,7 @@ _REPLACE = expression(
     r"(?i)\brma\b|\b(?:replace|swap)\b[^?]{0,30}\b(?:gpu|card|node|cable|nic|it)\b"
 )
 _TAKE_OUT = expression(r"(?i)\b(?:drain|exclude|cordon|take out|remove)\b")
+_LINK = expression(r"(?i)\b(?:cables?|nics?|ports?|switch(?:es)?)\b")
 _HARDWARE = expression(r"(?i)\b(?:broken|defective|faulty|bad|dead|hardware)\b")
 _NOT_JUDGED = frozenset({"performance", "memory", "numerics"})
 """Topics whose words tell what is seen and not what is suspected."""
@@ -133,6 +134,9 @@ def _answer(sentence: str, diagnosis: Diagnosis, where: str) -> str:
         case Verdict.UNKNOWN:
             return "" if open_question and not place else "What was read does not decide it yet."
     if place:
+        innocent = diagnosis.category not in (Category.HARDWARE, Category.COMMUNICATION)
+        if innocent and _LINK.search(sentence):
+            return "None: by this evidence it is not the network."
         return _say_place(diagnosis, where)
     if open_question:
         return ""
