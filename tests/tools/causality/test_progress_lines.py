@@ -14,6 +14,7 @@ from firstfault_tools.causality.progress import read_progress
         ("Epoch [3/100] Batch 10/938 D_loss: 0.6912 G_loss: 0.7412", True),
         ("Epoch 12 train_acc 0.86 train_loss 0.4000 test_acc 0.8", True),
         ("{'loss': '-0.0001', 'grad_norm': '0.175', 'reward': '0.2'}", True),
+        ("Training epoch 0, iteration 19/60 | lr: 2.4e-04 | reduced_train_loss: 2.166", True),
         ("epoch_size: 400, loss: cross_entropy", False),
         ("{'train_runtime': 100.0, 'train_loss': 1.1, 'epoch': 1.0}", False),
         ("Epoch 3 finished in 12 s", False),

@@ -39,7 +39,7 @@ _TICK = expression(
 _KERAS = expression(r"\d+/\d+ (?:\[[=>.]{10,}\]|\u2501{5,}).{0,80}(?:/(?:step|epoch)\b|- loss: \d)")
 """The bar of Keras, old and new."""
 _METRIC = expression(
-    r"(?i)\b(?:lm |train[_ ]?|total_?|[dg]_)?loss(?:_[a-z]{1,12}){0,3}(?: total)?['\"]?\s*[:= ]\s*['\"]?[-\d.]+"
+    r"(?i)\b(?:lm |(?:reduced_)?train[_/ ]?|total_?|[dg]_)?loss(?:_[a-z]{1,12}){0,3}(?: total)?['\"]?\s*[:= ]\s*['\"]?[-\d.]+"
 )
 
 

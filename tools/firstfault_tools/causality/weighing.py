@@ -16,6 +16,7 @@ from firstfault_tools.causality.aftermath import weigh_aftermath
 from firstfault_tools.causality.alive import weigh_declared
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.kills import weigh_kills
+from firstfault_tools.causality.outlived import OUTLIVED, weigh_outlived
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.correlation.relations import decide, relate, rows_of
 from firstfault_tools.dataclass import dataclass
@@ -282,6 +283,7 @@ _PASSES = (
     (Rule("kill-for-memory-told-whole", Relation.EXPLAINS, "growth before the kill and the time limit after it belong to it"), weigh_kills),
     (Rule("declared-lost-and-alive", Relation.CONTRADICTS, "the process goes on working after it was declared lost"), weigh_declared),
     (Rule("aftermath-of-a-stop", Relation.EXPLAINS, "complaints while a stop is carried out, and attempts that are over, follow from it"), weigh_aftermath),
+    (OUTLIVED, weigh_outlived),
 )  # fmt: skip
 
 
