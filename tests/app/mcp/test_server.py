@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ def run_client(talk: Callable[[Client], Awaitable[None]], *options: str) -> None
         async with Client(server, read_timeout_seconds=60) as client:
             await talk(client)
 
-    asyncio.run(asyncio.wait_for(meet(), 120))
+    # a browser that is open in this process keeps an event loop of its own in the main thread
+    with ThreadPoolExecutor(1) as apart:
+        apart.submit(asyncio.run, asyncio.wait_for(meet(), 120)).result()
 
 
 async def ask(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
