@@ -96,7 +96,13 @@ class Action:
             rows.append((shown, self.then or "the explanation above holds"))
         if self.refutes_if:
             shown, _, follows = self.refutes_if.partition(": ")
-            rows.append((f"If {shown}", follows.removeprefix("then ") or "it is not this"))
+            rows.append(
+                (
+                    f"If {shown}",
+                    follows.removeprefix("then ")
+                    or "it is not this; what else it could be stands under Why",
+                )
+            )
         return tuple(rows)
 
 

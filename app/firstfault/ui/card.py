@@ -18,6 +18,7 @@ from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.waits import wait_in
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
@@ -33,6 +34,11 @@ WHOLE_JOB = "the whole job ({why})"
 MOST_PREFIX, MOST_SPEAKERS = 400, 6
 LONGEST_LINE = 230
 """Characters of the deciding line that stand on the card: three rows of a terminal."""
+
+LEAD_IN = 40
+"""Characters that stand before the first of what the cause takes from a line that is cut."""
+
+_TAKEN = expression(r"\d[\d.,]*\d|[A-Z_]{4,60}|[A-Za-z_][\w.-]{5,60}")
 
 DECIDING = "Deciding line"
 """Name of the fact that says where it stands; the page shows it beside the line."""
@@ -90,14 +96,25 @@ def _answer(question: str, diagnosis: Diagnosis) -> str:
 
 
 def _quote_deciding(diagnosis: Diagnosis) -> str:
-    """The line that decides, on one row: from its message on where all of it is too long for a first look."""
+    """The line that decides, on one row: where all of it is too long for a first look, the part that the cause is of."""
     first = diagnosis.first_line
     if first is None or not first.line or diagnosis.verdict is Verdict.HEALTHY:
         return ""
     text = " ".join(first.text.split())
     if len(text) > LONGEST_LINE:
         text = text[read_prefix(text[:MOST_PREFIX])[1] :].lstrip()
-    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE].rstrip()} …"
+    return text if len(text) <= LONGEST_LINE else _cut_around(text, diagnosis.root_cause)
+
+
+def _cut_around(text: str, cause: str) -> str:
+    """As much of a long line as fits, from where most of the numbers and names stand that the cause takes from it."""
+    wanted = set(_TAKEN.findall(cause))
+    places = [m.start() for m in _TAKEN.finditer(text) if m[0] in wanted]
+    starts = [0, *(max(0, place - LEAD_IN) for place in places)]
+    best = max(starts, key=lambda s: (sum(s <= p < s + LONGEST_LINE for p in places), -s))
+    begin = text.find(" ", best) + 1 if best else 0
+    shown = text[begin : begin + LONGEST_LINE].rstrip()
+    return f"{'… ' if begin else ''}{shown}{' …' if begin + LONGEST_LINE < len(text) else ''}"
 
 
 def _say_leader(diagnosis: Diagnosis) -> str:

@@ -22,6 +22,7 @@ from firstfault.investigation.diagnosis import (
 from firstfault.investigation.headline import MOST_PLAIN, STRETCH, say_plainly
 from firstfault.investigation.next_action import ActionKind, choose_action, take_first
 from firstfault.ui.card import (
+    LONGEST_LINE,
     make_card,
     say_idle,
     say_where,
@@ -317,6 +318,27 @@ def test_the_card_answers_the_question_and_holds_the_deciding_line(eight: Diagno
     assert shown.index(card.answer[:20]) < shown.index("skipping batch 14743")
     rows = "\n".join(row.text for row in write_rows(eight, {}, "Is GPU 1 broken?"))
     assert rows.index("Not the GPU") < rows.index("skipping batch 14743")
+
+
+@each_row(
+    ("before", "deciding", "after"),
+    [
+        ("", "NumelIn=64 on rank 6", " and more" * 60),
+        ("terminated with exception " * 20, "NumelIn=64 on rank 6", " and more" * 60),
+        ("terminated with exception " * 20, "NumelIn=64 on rank 6", ""),
+    ],
+)
+def test_of_a_long_line_that_part_is_shown_of_which_the_cause_is(
+    before: str, deciding: str, after: str
+) -> None:
+    made = WORKSPACE.diagnose_paths([find_case(EIGHT) / "log.txt"])
+    line = FirstLine("log.txt", 3, f"{before}{deciding}{after}")
+    cause = "rank 6 sent NumelIn of 64 elements"
+    card = make_card(replace(made, first_line=line, root_cause=cause), {})
+    assert deciding in card.line
+    assert card.line.endswith("…") is bool(after)
+    assert card.line.startswith("…") is bool(before)
+    assert len(card.line) <= LONGEST_LINE + 4
 
 
 def test_where_the_scheduler_is_unknown_each_has_its_command(eight: Diagnosis) -> None:
