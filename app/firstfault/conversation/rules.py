@@ -279,7 +279,7 @@ SURE, ABOUT, ABOUT_RUN, ABOUT_RANK, BEHIND = 0.935, 0.90, 0.87, 0.875, 0.02
 a rank; and how much nearer a plain answer may then be. Chosen on evals/questions/opened*."""
 _DIRECT = frozenset(["suspect", "restart", "cost", "only", "changes", "checkpoint", "lost_steps", "timeline", "manager", "disproof", "stop_now", "leave_alone"])  # fmt: skip
 """Ways of asking that no single fact of a line answers better."""
-_ASKS_WHICH = re.compile(r"(?i)\W*(?:and |so )?(?:which|where|who)\b")
+_ASKS_WHICH = re.compile(r"(?i)\W{0,8}(?:and |so )?(?:which|where|who)\b")
 """No answer of yes or no is one to it."""
 _WHOLE = frozenset(["only", "changes", "timeline"])
 """Ways of asking that a whole message puts, whatever its parts look like."""

@@ -110,7 +110,11 @@ def test_incidents_of_one_name_are_told_apart_by_their_time(page: AppTest) -> No
         # as they are read: the label escapes what Markdown would take for its own
         buttons = [b for b in drawn.button if (b.key or "").startswith("open-")]
         labels = [b.label.replace("\\", "") for b in buttons]
-        return [label for label in labels if "Xid 79 (GPU has fallen off" in label]
+        return [
+            label
+            for label in labels
+            if "Xid 79 (GPU has fallen off the bus) on PCI 0000:41" in label
+        ]
 
     # the list is drawn before the verdict of the second incident is there
     run_until(page, lambda p: len(alike(p)) >= 2)
