@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
 
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import TROUBLE
 from firstfault.conversation.spoken_of import quote_lines
+from firstfault_tools.averages import median
 from firstfault_tools.checkpoint.saves import SaveState
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 
 MOST_LINES, LEAST_GAP = 2, 0.03

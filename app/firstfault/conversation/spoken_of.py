@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from firstfault.conversation.evidence import Line
@@ -12,6 +11,7 @@ from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import relate, say_relation
 from firstfault.conversation.words import TABLE, plain_words
 from firstfault.knowledge_base.tokens import tokenize
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.knowledge.pack import read_yaml
 

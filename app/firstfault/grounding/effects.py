@@ -131,18 +131,17 @@ _CHANGING_WORDS = expression(
     r"|\bdocker (?:run|rm|restart|kill|system)\s+[-\w./]"
     r"|\b(?:pip3?|uv|apt|apt-get|yum|dnf|conda)\s+(?:pip\s+)?(?:install|upgrade|remove|uninstall)"
 )
+_TELLS = r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)"
 _THINGS = (
     r"(?:(?:the|all|this|that|your|its|every|any|old|whole|of|latest|last|broken|\w+'s)\s+){0,3}(?:\w+\s+)?"
     r"(?:checkpoints?|folders?|director\w+|data(?:sets?)?|volumes?|disks?|nodes?|gpus?|hosts?|machines?|drivers?|databases?|cluster|home|everything)\b"
 )
 _DESTROYS = expression(
-    r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)(?:delete|wipe|erase|format|reformat|overwrite|truncate|remove|kill|purge)\s+"
+    _TELLS
+    + r"(?:delete|wipe|erase|format|reformat|overwrite|truncate|remove|kill|purge)\s+"
     + _THINGS
 )
-_CHANGES_THINGS = expression(
-    r"(?i)(?:^|[.;:,]\s+|\b(?:and|then|to|please|should|must|could|can|now|first)\s+)(?:reboot|power-?cycle|reset)\s+"
-    + _THINGS
-)
+_CHANGES_THINGS = expression(_TELLS + r"(?:reboot|power-?cycle|reset)\s+" + _THINGS)
 
 
 def may_propose(command: str) -> bool:

@@ -6,7 +6,6 @@ even if its steps went on as before until the last line.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
 from firstfault_tools.causality.progress import SURVIVED_STEPS, ProgressReader
@@ -119,8 +118,4 @@ def _is_superseded(digest: FileDigest, line: Line) -> bool:
 
 def _goes_on_after(readers: Iterable[ProgressReader], time: float) -> bool:
     """Steps in some log follow `time`: what another log tells of then was not the end of the run."""
-    for reader in readers:
-        times = reader.step_times()
-        if len(times) - bisect_right(times, time) >= SURVIVED_STEPS:
-            return True
-    return False
+    return any(reader.steps_after(time) >= SURVIVED_STEPS for reader in readers)

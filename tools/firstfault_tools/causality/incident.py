@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -296,12 +295,10 @@ class LogIncident:
         """Steps in other logs went on before and after `time`, and nothing there tells of an end."""
         if time is None or not self.alive:
             return False
-        for reader in self.progress.values():
-            times = reader.step_times()
-            after = len(times) - bisect_right(times, time)
-            if 0 < after < len(times) and after >= SURVIVED_STEPS:
-                return True
-        return False
+        return any(
+            SURVIVED_STEPS <= reader.steps_after(time) < len(reader.step_times())
+            for reader in self.progress.values()
+        )
 
     @cached_property
     def alive(self) -> bool:

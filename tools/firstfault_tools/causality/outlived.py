@@ -7,7 +7,6 @@ moment on another machine.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -37,12 +36,10 @@ def weigh_outlived(
     incident: LogIncident, findings: Sequence[Finding], trail: Trail | None = None
 ) -> list[Finding]:
     """The findings, causes that the run outlived until another struck elsewhere marked as survived."""
-    causes = [f for f in findings if f.level is Level.CAUSE and not f.survived]
-    times = _step_times(incident) if len(causes) > 1 else []
-    ended = [f for f in causes if _follows_all(f, times)]
+    ends = [f for f in findings if f.level is Level.CAUSE and not f.survived]
     out: list[Finding] = []
     for finding in findings:
-        by = next((f for f in ended if finding in causes and _is_outlived(finding, f, times)), None)
+        by = next((f for f in ends if _is_outlived(incident, finding, f)), None)
         if by is None:
             out.append(finding)
             continue
@@ -52,23 +49,25 @@ def weigh_outlived(
     return out
 
 
-def _step_times(incident: LogIncident) -> list[float]:
-    readers = (r for file, r in incident.progress.items() if incident.role_of(file) is Role.RUN)
-    return sorted(t for reader in readers for t in reader.step_times())
-
-
-def _follows_all(finding: Finding, times: Sequence[float]) -> bool:
-    """It is told of the end of the run."""
-    time = _time_of(finding)
-    return time is not None and len(times) - bisect_right(times, time) <= LAST_STEPS
-
-
-def _is_outlived(finding: Finding, end: Finding, times: Sequence[float]) -> bool:
+def _is_outlived(incident: LogIncident, finding: Finding, end: Finding) -> bool:
     """It struck long before the end, on a machine that is known and is not the one where the end was told."""
-    time, host, other = _time_of(finding), _host_of(finding), _host_of(end)
-    if time is None or host is None or other is None or finding.category in _BUILDS_UP:
+    if finding.level is not Level.CAUSE or finding.survived or finding.category in _BUILDS_UP:
         return False
-    return len(times) - bisect_right(times, time) >= OUTLIVED_STEPS and not same_host(host, other)
+    struck, ended = _time_of(finding), _time_of(end)
+    host, other = _host_of(finding), _host_of(end)
+    if struck is None or ended is None or host is None or other is None or same_host(host, other):
+        return False
+    # the steps of all logs are read only where two such causes stand against each other
+    return (
+        _steps_after(incident, struck) >= OUTLIVED_STEPS
+        and _steps_after(incident, ended) <= LAST_STEPS
+    )
+
+
+def _steps_after(incident: LogIncident, time: float) -> int:
+    """Steps that the logs of the run tell of after `time`."""
+    readers = (r for file, r in incident.progress.items() if incident.role_of(file) is Role.RUN)
+    return sum(reader.steps_after(time) for reader in readers)
 
 
 def _time_of(finding: Finding) -> float | None:

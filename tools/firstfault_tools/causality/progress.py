@@ -171,6 +171,11 @@ class ProgressReader:
             self._times = array("d", sorted(t for t in times if t is not None))
         return self._times
 
+    def steps_after(self, time: float) -> int:
+        """How many of those were written after `time`."""
+        times = self.step_times()
+        return len(times) - bisect_right(times, time)
+
     def finished_at(self) -> int | None:
         """Line that says the training ended as planned, where no step follows it; else None."""
         if self._finished is None:
