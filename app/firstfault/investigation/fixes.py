@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from firstfault.grounding.advice import objections, raises_timeout
 from firstfault.investigation.citations import CitationBook
@@ -65,7 +66,10 @@ def choose_fixes(
     usable = [f for f in page.fixes if _values_known(f, known) and _is_for(f, schedulers)]
     # what holds anywhere comes before what is for a scheduler that nothing shows
     usable.sort(key=lambda f: not schedulers and bool(advised_for(f.text)))
-    fitting = list(_fitting(usable, examination, finding, knowledge.frameworks))
+    table = knowledge.frameworks
+    owned = any(_owners(f, table) or table.has_heads(f.command or "") for f in usable)
+    used = read_frameworks(examination, finding.evidence, table) if owned else frozenset()
+    fitting = list(_fitting(usable, used, table))
     ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
     if named is None and page.settled:
         named = ordered[0] if ordered else None
@@ -105,15 +109,24 @@ def _is_for(fix: PageFix, schedulers: Sequence[str]) -> bool:
 
 
 def _fitting(
-    fixes: Sequence[PageFix], examination: Examination, finding: Finding, table: FrameworkTable
+    fixes: Sequence[PageFix], used: Collection[str], table: FrameworkTable
 ) -> Iterator[PageFix]:
     """Those of no framework or of the run's own, in the order of the page; what is of a fabric or framework that
     nothing shows comes after what holds on any."""
-    owners = [table.owners(f"{fix.text}\n{fix.command or ''}") for fix in fixes]
-    used = read_frameworks(examination, finding.evidence, table) if any(owners) else frozenset()
-    fitting = [(fix, of) for fix, of in zip(fixes, owners, strict=True) if table.fits(of, used)]
-    fitting.sort(key=lambda pair: bool(pair[1]) and not pair[1] & used)
-    yield from (fix for fix, _ in fitting)
+    fitting = [(fix, of) for fix in fixes if table.fits(of := _owners(fix, table), used)]
+    fitting.sort(key=lambda pair: bool(pair[1]) and not pair[1] & set(used))
+    for fix, _ in fitting:
+        yield (
+            replace(fix, command=table.keep_lines(fix.command, used) or None)
+            if fix.command and table.has_heads(fix.command)
+            else fix
+        )
+
+
+def _owners(fix: PageFix, table: FrameworkTable) -> frozenset[str]:
+    """Whose advice it is; a command with lines for several is everybody's."""
+    command = fix.command or ""
+    return table.owners(fix.text if table.has_heads(command) else f"{fix.text}\n{command}")
 
 
 def put_named_first(

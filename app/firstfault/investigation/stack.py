@@ -21,6 +21,10 @@ MOST_LOGS = 8
 HEAD_LINES, TAIL_LINES, LINE_CHARS = 2000, 500, 400
 
 
+TRAINERS = "framework"
+"""The group of what trains; fabrics are another."""
+
+
 @dataclass(frozen=True)
 class Framework:
     """How a log shows a framework, what advice names it, and which others are set through it."""
@@ -31,6 +35,8 @@ class Framework:
     brings: tuple[str, ...]
     group: str
     """Advice is weighed within a group: which fabric is used tells nothing of the trainer."""
+    say: str
+    """The name that heads its lines in the command of a fix."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class FrameworkTable:
     def frameworks(self) -> tuple[Framework, ...]:
         return tuple(
             Framework(
-                n, expression(r["shown"]), expression(r["owns"]), tuple(r["brings"]), r.get("group", "framework")
+                n, expression(r["shown"]), expression(r["owns"]), tuple(r["brings"]), r.get("group", TRAINERS), r.get("say", n)
             )
             for n, r in self.rows.items()
         )  # fmt: skip
@@ -60,6 +66,30 @@ class FrameworkTable:
         """Frameworks that a text of log lines shows, with those that they bring."""
         found = [f for f in self.frameworks if f.shown.search(text)]
         return frozenset(name for f in found for name in (f.name, *f.brings))
+
+    @cached_property
+    def _heads(self) -> Mapping[str, Framework]:
+        return {f"# {f.say}": f for f in self.frameworks}
+
+    def has_heads(self, command: str) -> bool:
+        """The command says for which framework some of its lines are."""
+        return "# " in command and any(line in self._heads for line in command.split("\n"))
+
+    def keep_lines(self, command: str, used: Collection[str]) -> str:
+        """The lines under the head of the run's own framework, of the outer one where it brings others; without such a
+        head those before any, which hold everywhere. Where no framework is known and none stand before: all."""
+        parts: dict[str, list[str]] = {"": []}
+        at = ""
+        for line in command.split("\n"):
+            at = line if line in self._heads else at
+            parts.setdefault(at, []).append(line)
+        of_run = {head: f for head, f in self._heads.items() if head in parts and f.name in used}
+        brought = {name for f in of_run.values() for name in f.brings}
+        own = [head for head, f in of_run.items() if f.name not in brought]
+        if own:
+            return "\n".join(x for head in own for x in parts[head][len(own) == 1 :])
+        known = any(self._groups.get(name) == TRAINERS for name in used)
+        return "\n".join(parts[""]) if parts[""] or known else command
 
     def fits(self, owners: Collection[str], used: Collection[str]) -> bool:
         """Advice fits a run unless it is of others than those of their group that the run is known to use."""

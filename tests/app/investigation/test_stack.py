@@ -34,3 +34,31 @@ def table() -> FrameworkTable:
 )  # fmt: skip
 def test_advice_fits(table: FrameworkTable, line: str, advice: str, given: bool) -> None:
     assert table.fits(table.owners(advice), table.shown(line)) is given
+
+
+COMMAND = "a = 1\n# Megatron-LM\n--a 1\n# NeMo\ncfg.a=1\n# transformers\na: 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "kept"),
+    [
+        ("megatron training", COMMAND, "--a 1"),
+        # NeMo brings Megatron, and is set through its own names
+        ("[NeMo W 2026-01-01]", COMMAND, "cfg.a=1"),
+        ("[titan] step: 10", COMMAND, "a = 1"),
+        ("step 10 loss 3.1", COMMAND, "a = 1"),
+        ("[titan] step: 10", "# Megatron-LM\n--a 1", ""),
+        (
+            "step 10 loss 3.1",
+            "# Megatron-LM\n--a 1\n# JAX\na=1",
+            "# Megatron-LM\n--a 1\n# JAX\na=1",
+        ),
+    ],
+)
+def test_lines_of_the_framework(table: FrameworkTable, line: str, command: str, kept: str) -> None:
+    assert table.has_heads(command)
+    assert table.keep_lines(command, table.shown(line)) == kept
+
+
+def test_a_comment_is_no_head(table: FrameworkTable) -> None:
+    assert not table.has_heads("# on the node\nnvidia-smi")
