@@ -261,7 +261,6 @@ def _checkpoint_size(q: Quantities, asked: Asked) -> Reply:
         result,
         ["mixed precision with Adam"],
         ("How often should we save a checkpoint with 1024 GPUs?",),
-        linked=False,
     )
 
 
@@ -308,7 +307,6 @@ def _mfu(q: Quantities, asked: Asked) -> Reply:
         {"mfu_share": mfu},
         assumed,
         ("Why is MFU low?",),
-        linked=False,
     )
 
 
@@ -341,7 +339,7 @@ def _idle_cost(q: Quantities, asked: Asked) -> Reply:
         if share == 1
         else "the rest of the run goes on at that speed"
     )
-    return reply_calculated(asked, first, lines, "idle_cost", inputs, result, [holds], linked=False)
+    return reply_calculated(asked, first, lines, "idle_cost", inputs, result, [holds])
 
 
 _TELLS_PRICE = re.compile(r"[$€£] ?\d|\d ?[$€£]")
@@ -387,7 +385,6 @@ def _trials(q: Quantities, asked: Asked) -> Reply:
         result,
         ["independent runs"],
         ("How do I verify a fix?",),
-        linked=False,
     )
 
 
@@ -403,7 +400,7 @@ def _luck(odds: float, clean: int, asked: Asked) -> Reply:
     )
     inputs = {"fails_share": odds, "clean_runs": clean}
     return reply_calculated(asked, first, ["- Run it once more without the fix: it must fail again."], "trials", inputs,
-                  {"chance_of_luck": luck, "clean_runs_needed": count}, ["independent runs"], ("How do I verify a fix?",), linked=False)  # fmt: skip
+                  {"chance_of_luck": luck, "clean_runs_needed": count}, ["independent runs"], ("How do I verify a fix?",))  # fmt: skip
 
 
 def _position(q: Quantities, asked: Asked) -> Reply:
@@ -425,7 +422,7 @@ def _position(q: Quantities, asked: Asked) -> Reply:
         if k in ("tp", "pp", "dp") and isinstance(v, list) and len(v) > 1
     ]
     return reply_calculated(asked, first, lines, "rank_position", inputs, result,
-                  ["Megatron's order tp-cp-ep-dp-pp, counted from 0"], linked=False)  # fmt: skip
+                  ["Megatron's order tp-cp-ep-dp-pp, counted from 0"])  # fmt: skip
 
 
 def _mesh(q: Quantities, asked: Asked) -> Reply:
@@ -458,7 +455,6 @@ def _mesh(q: Quantities, asked: Asked) -> Reply:
             inputs,
             {"divides": False},
             [],
-            linked=False,
         )
     dp = world // model
     lines = []
@@ -479,7 +475,7 @@ def _mesh(q: Quantities, asked: Asked) -> Reply:
                 lines.append(
                     f"- Bubble (1F1B): {100 * (pp - 1) / (steps + pp - 1):.1f} % of the step."
                 )
-    return reply_calculated(asked, first, lines, "mesh", inputs, result, [], linked=False)
+    return reply_calculated(asked, first, lines, "mesh", inputs, result, [])
 
 
 _CALCULATE: Mapping[str, Callable[[Quantities, Asked], Reply]] = {

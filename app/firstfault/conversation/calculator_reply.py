@@ -10,7 +10,7 @@ from typing import Any
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.formulas import find_rate, read_amounts
 from firstfault.conversation.quantities import Quantities
-from firstfault.conversation.reply import Reply, link_what_if
+from firstfault.conversation.reply import Reply
 from firstfault.incidents.events import ToolUse
 from firstfault_tools.findings import Json
 from firstfault_tools.knowledge.pack import read_yaml
@@ -52,7 +52,7 @@ def say_understood(q: Quantities) -> str:
 
 def reply_calculated(
     asked: Asked, first: str, lines: list[str], tool: str, inputs: dict[str, Any], result: Mapping[str, Any],
-    assumed: list[str], suggestions: tuple[str, ...] = (), linked: bool = True,
+    assumed: list[str], suggestions: tuple[str, ...] = (),
 ) -> Reply:  # fmt: skip
     blocks = [first, "\n".join(lines)]
     understood = "" if asked.intent in ("formula", "derived") else say_understood(asked.quantities)
@@ -60,17 +60,19 @@ def reply_calculated(
         blocks.append(f"Read from the question: {understood}.")
     if assumed:
         blocks.append("Assumed, since the question does not say: " + "; ".join(assumed) + ".")
-    if linked:
-        blocks.append(f"[Open in What if]({link_what_if(tool, inputs)})")
-    kept = {
-        k: v
-        for k, v in result.items()
-        if k not in ("gantt", "phases", "idle_by_stage", "busy_by_stage")
-    }
-    use = ToolUse(tool, inputs, kept)
+    use = record_use(tool, inputs, result)
     return Reply(
         "\n\n".join(b for b in blocks if b), f"calculator.{asked.intent}", suggestions, use
     )
+
+
+_LARGE = frozenset({"gantt", "phases", "idle_by_stage", "busy_by_stage"})
+"""Results that are drawings, of which an answer keeps no copy."""
+
+
+def record_use(tool: str, inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ToolUse:
+    """What an answer keeps of a calculation: the page opens the calculator with these inputs."""
+    return ToolUse(tool, inputs, {k: v for k, v in result.items() if k not in _LARGE})
 
 
 def time_of_bytes(q: Quantities, asked: Asked) -> float | None:

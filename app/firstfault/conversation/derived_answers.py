@@ -106,7 +106,7 @@ def tell_derived(derived: Derived, asked: Asked) -> Reply:
     inputs = {k.name: k.value for g in derived.results for k in _leaves(g[0])}
     result = {k.name: k.value for g in derived.results for k in g}
     assumed = [_say_assumed(name, inputs.get(name)) for name in sorted(derived.assumed)]
-    return reply_calculated(asked, first, lines, "derived", inputs, result, assumed, linked=False)
+    return reply_calculated(asked, first, lines, "derived", inputs, result, assumed)
 
 
 NARROW, WIDE = 2.0, 4.0

@@ -69,6 +69,4 @@ def say_divisions(divided: Sequence[Division], asked: Asked) -> Reply:
     if asked.quantities.tensor and asked.quantities.tensor > MOST_IN_A_NODE:
         lines.append(f"- TP above {MOST_IN_A_NODE} leaves the NVLink of a usual node and is slow.")
     inputs = {d.what: d.whole_size for d in divided} | {f"by {d.what}": d.by for d in divided}
-    return reply_calculated(
-        asked, first, lines, "mesh", inputs, {"divides": not wrong}, [], linked=False
-    )
+    return reply_calculated(asked, first, lines, "mesh", inputs, {"divides": not wrong}, [])

@@ -48,7 +48,7 @@ def answer_formula(q: Quantities, asked: Asked) -> Reply:
     lines += [f"- Not used: {', '.join(unused)}."] * bool(unused and not others)
     lines += [f"- Taken as given: {formula.holds}.", f"- Formula: {formula.source}."]
     return reply_calculated(asked, first, lines, formula.id, inputs, result, assumed,
-                  (formula.next,) if formula.next else (), linked=False)  # fmt: skip
+                  (formula.next,) if formula.next else ())  # fmt: skip
 
 
 def _values_used(chosen: Chosen, q: Quantities) -> list[float]:

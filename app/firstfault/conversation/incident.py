@@ -73,10 +73,10 @@ def answer_from_incident(
 ) -> Reply | None:
     """Answer to a question about the incident; None where it holds nothing on it."""
     telling = Telling(question, diagnosis, sources, asked)
-    text = _TELL[asked.intent](telling)
-    return (
-        Reply(text, f"incident.{asked.intent}", suggest(diagnosis, asked.intent)) if text else None
-    )
+    steps = tell_steps(telling) if asked.intent == "steps" else None
+    text, tool = (steps.text, steps.tool) if steps else (_TELL[asked.intent](telling), None)
+    asks_next = suggest(diagnosis, asked.intent)
+    return Reply(text, f"incident.{asked.intent}", asks_next, tool) if text else None
 
 
 def suggest(diagnosis: Diagnosis, asked: str) -> tuple[str, ...]:
@@ -418,10 +418,6 @@ def _restart(t: Telling) -> str:
 _COMES_BACK = frozenset({Category.HARDWARE, Category.ENVIRONMENT, Category.COMMUNICATION})
 
 
-def _steps(t: Telling) -> str:
-    return tell_steps(t) or _next(t)
-
-
 def _lose_less(t: Telling) -> str:
     return tell_lose_less(t) or tell_postmortem(t)
 
@@ -448,6 +444,6 @@ _TELL: Mapping[str, Callable[[Telling], str]] = {
     "other_causes": _others, "cost": tell_cost, "restart": _restart, "checkpoint": tell_checkpoint,
     "onset": _onset, "resumed": tell_resumed, "lost_steps": tell_lost_steps, "lose_less": _lose_less, "affected": _affected, "page_whom": _page_whom, "fix": _fix, "next": _next,
     "collect": _collect, "verify": tell_verify, "whys": tell_whys, "manager": tell_manager, "newcomer": tell_newcomer, "ticket": tell_ticket,
-    "summary": tell_summary, "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _steps, "trend": tell_trend, "tree": tell_tree,
+    "summary": tell_summary, "postmortem": tell_postmortem, "words": _words, "fact": _fact, "steps": _next, "trend": tell_trend, "tree": tell_tree,
     "only": _only, "changes": _changes, "stop_now": _stop_now, "leave_alone": _leave_alone,
 }  # fmt: skip

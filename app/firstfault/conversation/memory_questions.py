@@ -46,6 +46,13 @@ class SetUp:
     def inputs(self) -> dict[str, Any]:
         return {**self.shape, **self.knobs, "card": self.card}
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The inputs with the size that was told in place of the shape that was taken for it."""
+        sized = self.billions and "model" not in self.shape
+        size = {"billions": self.billions} if sized else self.shape
+        return {**size, "card": self.card, **self.knobs}
+
 
 def set_up(q: Quantities, text: str) -> SetUp:
     """The run that the quantities of a text describe."""
@@ -163,12 +170,7 @@ def answer_memory(q: Quantities, asked: Asked) -> Reply:
             f"{'fits' if c['fits'] else 'still does not fit'} ({c['cost']})"
             for c in changes[:4]
         ]  # fmt: skip
-    inputs = {
-        "model": q.model,
-        "billions": q.billions if q.model is None else None,
-        "card": card,
-        **knobs,
-    }
+    inputs = {**run.told, **knobs}
     both = f"{name.removeprefix('a model of ').split(' ')[0]}{'B' if q.model is None else ''}"
     return reply_calculated(asked, first, lines, "memory", inputs, result, assumed,
                   (f"Does {both} fit on {gpus} {card} with full activation checkpointing?", "How do I reduce GPU memory?"))  # fmt: skip
@@ -259,7 +261,7 @@ def _say_states(q: Quantities, asked: Asked, name: str, gpus: int) -> Reply | No
         "- Formula: bytes of ZeRO by stage, arXiv 1910.02054, figure 1.",
     ]
     inputs = {"parameters": parameters, "sharding": sharding, "gpus": gpus}
-    return reply_calculated(asked, first, lines, "memory_states", inputs, {"bytes_a_gpu": each}, [_STATED], ("How do I reduce GPU memory?",), linked=False)  # fmt: skip
+    return reply_calculated(asked, first, lines, "memory_states", inputs, {"bytes_a_gpu": each}, [_STATED], ("How do I reduce GPU memory?",))  # fmt: skip
 
 
 _STATED = "BF16 weights and gradients, FP32 master weights and Adam"
@@ -289,7 +291,7 @@ def _say_each(shardings: list[str], parameters: float, name: str, gpus: int, ask
     ]
     inputs = {"parameters": parameters, "shardings": shardings, "gpus": gpus}
     result = {s: v[0] for s, v in sizes.items()}
-    return reply_calculated(asked, first, lines, "memory_states", inputs, result, [_STATED], ("How do I reduce GPU memory?",), linked=False)  # fmt: skip
+    return reply_calculated(asked, first, lines, "memory_states", inputs, result, [_STATED], ("How do I reduce GPU memory?",))  # fmt: skip
 
 
 def _called(sharding: str) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from firstfault.conversation.calculator_reply import run_calculator
+from firstfault.conversation.calculator_reply import record_use, run_calculator
 from firstfault.conversation.memory_questions import set_up
-from firstfault.conversation.quantities import Quantities, read_quantities
-from firstfault.conversation.reply import link_what_if
+from firstfault.conversation.quantities import read_quantities
 from firstfault.conversation.telling import Telling
+from firstfault.incidents.events import ToolUse
+from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.findings import Category
 
@@ -23,25 +24,33 @@ MOST_LINES = 400
 ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
 
 
-def tell_steps(t: Telling) -> str:
-    """The steps with sizes; '' where the fault is no shortage of memory."""
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps in words, and the calculation behind them where there was one."""
+
+    text: str
+    tool: ToolUse | None = None
+
+
+def tell_steps(t: Telling) -> Steps | None:
+    """The steps with sizes; None where the fault is no shortage of memory."""
     if t.diagnosis.category is not Category.OOM:
-        return ""
+        return None
     estimate = (t.diagnosis.tools.get("memory_oom") or {}).get("estimate") or {}
     if estimate.get("plan"):
-        return _say(t, estimate, list(estimate.get("assumptions", ())), {})
+        return Steps(_say(t, estimate, list(estimate.get("assumptions", ()))))
     q = read_quantities(_read_from(t))
     if q.model is None and q.billions is None:
-        return _ask_for_run(t)
+        return Steps(_ask_for_run(t))
     if q.quantized_bits and not q.lora:
         q = replace(q, lora=True)
     run = set_up(q, t.asked.text)
     try:
         result = run_calculator("memory", run.inputs)
     except ToolError as error:
-        return f"{_ask_for_run(t)} What was read cannot be calculated: {error}."
+        return Steps(f"{_ask_for_run(t)} What was read cannot be calculated: {error}.")
     assumed = [*run.assumed, *(["a 4-bit base is trained through adapters"] * bool(q.quantized_bits))]  # fmt: skip
-    return _say(t, result, assumed, run.inputs, q)
+    return Steps(_say(t, result, assumed), record_use("memory", run.told, result))
 
 
 def _read_from(t: Telling) -> str:
@@ -51,9 +60,7 @@ def _read_from(t: Telling) -> str:
     return "; ".join([t.asked.text, *lines])
 
 
-def _say(
-    t: Telling, result: Mapping[str, Any], assumed: Sequence[str], inputs: Mapping[str, Any], q: Quantities | None = None,
-) -> str:  # fmt: skip
+def _say(t: Telling, result: Mapping[str, Any], assumed: Sequence[str]) -> str:
     plan: Sequence[Mapping[str, Any]] = result.get("plan") or ()
     needed, room, card = result["needed_gib"]["expected"], result["capacity_gib"], result["card"]
     if not plan:
@@ -81,8 +88,6 @@ def _say(
     blocks = [head, "One on top of the other:\n\n" + "\n".join(rows) + end]
     if assumed:
         blocks.append("Assumed: " + "; ".join(assumed[:6]) + ".")
-    if inputs:
-        blocks.append(f"[Open in What if]({link_what_if('memory', inputs)})")
     return "\n\n".join(blocks)
 
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import urlencode
-
 from firstfault.conversation.sources import Sources
 from firstfault.incidents.events import AnswerPart, ToolUse
 from firstfault_tools.dataclass import dataclass
-
-WHAT_IF = "what-if"
-"""Name of the page of calculators in an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +25,3 @@ class Reply:
             suggestions=self.suggestions,
             tool=self.tool,
         )
-
-
-def link_what_if(tool: str, inputs: Mapping[str, Any]) -> str:
-    """Address, relative to the page, that opens the calculator with these settings."""
-    given = {
-        k: v for k, v in inputs.items() if v not in (None, False, "") and not isinstance(v, dict)
-    }
-    return "?" + urlencode({"view": WHAT_IF, "tool": tool, **given})

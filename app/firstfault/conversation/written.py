@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from firstfault.conversation.what_if import link_what_if
 from firstfault.incidents.events import AnswerPart
 from firstfault.incidents.plain import to_plain
 
@@ -37,6 +38,8 @@ def write_answer(part: AnswerPart) -> str:
             f"[{c.n}] {c.file}:{c.line} {c.quote.strip()[:120]}" if c.file else f"[{c.n}] page {c.page}, {c.heading}"
             for c in part.citations
         ]  # fmt: skip
+    if link := link_what_if(part.tool):
+        rows += ["", f"To try other settings, in the page of `firstfault chat`: /{link}"]
     if part.suggestions:
         rows += ["", "Ask next: " + " | ".join(part.suggestions)]
     return "\n".join(rows)

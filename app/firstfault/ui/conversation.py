@@ -9,6 +9,7 @@ import streamlit as st
 
 from firstfault.access import Role
 from firstfault.conversation.incident import suggest
+from firstfault.conversation.what_if import link_what_if
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     AnswerPart,
@@ -263,6 +264,14 @@ def _show_part(incident: Incident, part: AnswerPart, scope: str, latest: bool) -
             st.html(
                 f'<div class="ff ff-prose ff-answer">{render_markdown(text, citations, scope)}</div>'
             )
+    if link := link_what_if(part.tool):
+        st.link_button(
+            "Open in What if",
+            link,
+            help="The same calculation with settings to change, in a new tab",
+            key=f"what-if-{scope}",
+            icon=":material/calculate:",
+        )
     if part.walk is not None:
         show_walk(part.walk, latest)
     if part.citations:
