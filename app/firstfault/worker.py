@@ -52,7 +52,7 @@ from firstfault.incidents.records import (
     title_of_words,
 )
 from firstfault.incidents.runs import LeaseLost
-from firstfault.incidents.verdicts import say_related
+from firstfault.incidents.verdicts import say_read_before, say_related
 from firstfault.intake.collect import Skipped, collect_files
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.limits import OverLimit, bound_run
@@ -354,8 +354,12 @@ class _Execution:
         self._say(connection, ("receipt", receipt), *phases, ("verdict", verdict))
         self.record.verdicts.save(connection, self.run, diagnosis, artefacts, automatic_titles)
         related = self.record.verdicts.related(connection, self.run.incident, diagnosis)
-        if related:
-            found = RelatedFound(say_related(related, diagnosis), related)
+        again = self.record.verdicts.read_before(connection, self.run.incident, diagnosis)
+        if again or related:
+            said = " ".join(
+                s for s in (say_read_before(again), say_related(related, diagnosis)) if s
+            )
+            found = RelatedFound(said, (*again, *related))
             self._say(connection, ("related", found))
 
     def answer(self) -> None:

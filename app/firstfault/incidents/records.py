@@ -127,6 +127,8 @@ class Related:
     same_signature: bool
     same_host: bool
     same_gpu: bool
+    same_log: bool = False
+    """All that one of the two was given, the other was given, too: it is one event, read twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from firstfault.incidents.database import Database
 from firstfault.incidents.plain import read_diagnosis, redact_plain
 from firstfault.incidents.records import Related, Run, clean_text
-from firstfault.incidents.schema import artefacts, diagnoses, findings, incidents
+from firstfault.incidents.schema import artefacts, diagnoses, evidence, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.headline import say_plainly
 from firstfault_tools.dataclass import dataclass
@@ -122,7 +123,7 @@ class VerdictStore:
     def related(
         self, connection: Connection, incident: str, diagnosis: Diagnosis
     ) -> tuple[Related, ...]:
-        """Earlier incidents with the same signature, host or GPU, the closest and newest first."""
+        """Earlier incidents with the same signature, host or GPU, the closest and newest first; the same log read before is none."""
         same: list[Any] = []
         if diagnosis.signature and diagnosis.verdict in ("fault", "warning"):
             same.append(incidents.c.signature == _short(diagnosis.signature, 200))
@@ -134,12 +135,11 @@ class VerdictStore:
                 )
         if not same:
             return ()
-        me = select(incidents.c.created).where(incidents.c.id == incident).scalar_subquery()
         query = (
             select(incidents)
             .where(
-                incidents.c.id != incident,
-                incidents.c.created <= me,
+                incidents.c.id.not_in([incident, *_readings(connection, incident)]),
+                incidents.c.created <= _created(incident),
                 incidents.c.verdict.in_(("fault", "warning")),
                 or_(*same),
             )
@@ -149,6 +149,52 @@ class VerdictStore:
         out = [_related(r, diagnosis) for r in connection.execute(query).mappings()]
         out.sort(key=lambda r: -(2 * r.same_host + 2 * r.same_gpu + r.same_signature))
         return tuple(out)
+
+    def read_before(
+        self, connection: Connection, incident: str, diagnosis: Diagnosis
+    ) -> tuple[Related, ...]:
+        """Earlier incidents that were given the same log, the newest first."""
+        query = (
+            select(incidents)
+            .where(
+                incidents.c.id.in_(_readings(connection, incident)),
+                incidents.c.created <= _created(incident),
+            )
+            .order_by(incidents.c.created.desc())
+            .limit(MAX_RELATED)
+        )
+        rows = connection.execute(query).mappings()
+        return tuple(replace(_related(r, diagnosis), same_log=True) for r in rows)
+
+
+def _created(incident: str) -> Any:
+    return select(incidents.c.created).where(incidents.c.id == incident).scalar_subquery()
+
+
+def _readings(connection: Connection, incident: str) -> list[str]:
+    """Other incidents of the same evidence: all that one was given, byte for byte, is in the other."""
+    query = select(evidence.c.sha256).where(evidence.c.incident == incident)
+    mine = set(connection.execute(query).scalars())
+    known = mine - {None}
+    if not known:
+        return []
+    shares = select(evidence.c.incident).where(
+        evidence.c.sha256.in_(known), evidence.c.incident != incident
+    )
+    theirs: dict[str, set[str | None]] = {}
+    given = select(evidence.c.incident, evidence.c.sha256).where(evidence.c.incident.in_(shares))
+    for other, sha256 in connection.execute(given):
+        theirs.setdefault(other, set()).add(sha256)
+    return [
+        other
+        for other, files in theirs.items()
+        if files <= known or (None not in mine and mine <= files)
+    ]
+
+
+def say_read_before(again: tuple[Related, ...]) -> str:
+    """One sentence where the same log was read before; empty where it was not."""
+    return f"This log was read before{f', {_times(len(again))}' if len(again) > 1 else ''}; it is the same event, not another one." if again else ""  # fmt: skip
 
 
 def say_related(related: tuple[Related, ...], diagnosis: Diagnosis) -> str:

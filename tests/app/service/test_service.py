@@ -20,6 +20,7 @@ from firstfault.incidents.events import (
 from firstfault.incidents.records import IncidentState, Origin
 from firstfault.investigation.diagnosis import CitationKind
 from firstfault.investigation.headline import say_plainly
+from firstfault.postmortem.markdown import write_markdown
 from firstfault.service import NamedPath, NewIncident, PastedText, Service, Upload, open_service
 from firstfault.settings import WorkerMode
 from firstfault_tools.findings import Category, Verdict
@@ -152,6 +153,21 @@ def test_earlier_incidents_like_this_one_are_named(service: Service) -> None:
     event = next(e for e in service.events(second) if e.kind is EventKind.RELATED)
     assert isinstance(event.body, RelatedFound)
     assert "seen once" in event.body.summary
+
+
+def test_the_same_log_read_again_is_no_second_event(service: Service) -> None:
+    first = service.start(paste(OOM))
+    settle(service, first)
+    second = service.start(paste(OOM))
+    settle(service, second)
+    assert service.related(second) == ()
+    event = next(e for e in service.events(second) if e.kind is EventKind.RELATED)
+    assert isinstance(event.body, RelatedFound)
+    assert event.body.summary.startswith("This log was read before")
+    assert "seen" not in event.body.summary
+    assert [(r.id, r.same_log) for r in event.body.incidents] == [(first, True)]
+    report = write_markdown(service.report(second))
+    assert "before" not in report.split("## Timeline")[0]
 
 
 def test_stop_before_a_worker_came(idle_service: Service) -> None:
