@@ -52,6 +52,12 @@ _SETTING = expression(r"(?:\s*#[^\n]*\n)*\s*(?:--[\w-]+|(?:export|unset) [A-Z_]+
 _READING_PYTHON = expression(r"^python3?\s+-(?:c|m)\s")
 
 
+_BLANK = expression(r"<[a-z](?:[\w -]{0,30}\w)?>")
+"""A place to fill in, as pages write it (`<pid>`): nothing is read from or written to there."""
+_READS_AS = {"mount": expression(r"^(?:sudo\s+)?mount(?:\s+-l)?(?:\s+-t\s+[\w,]+)?$")}
+"""Programs that only read in one form and change the system in others."""
+
+
 @cache
 def reading_commands() -> frozenset[str]:
     """Programs that only read, at least in the forms that our pages show."""
@@ -60,6 +66,7 @@ def reading_commands() -> frozenset[str]:
 
 def judge_command(command: str, changes_state: bool = False) -> Effect:
     """Effect of a command. changes_state: its page says that it changes something."""
+    command = _BLANK.sub("X", command)
     if changes_state or _CHANGES.search(command):
         return Effect.CHANGES
     if _SETTING.match(command):
@@ -70,13 +77,18 @@ def judge_command(command: str, changes_state: bool = False) -> Effect:
         return Effect.LOADS
     parts = [p.strip() for p in re.split(r"&&|\|\||[;|\n]", _unquote(command)) if p.strip()]
     words = [_program(part) for part in parts]
-    if words and all(w in reading_commands() or w == "" for w in words):
+    if words and all(_reads(p, w) for p, w in zip(parts, words, strict=True)):
         python = [p for p, w in zip(parts, words, strict=True) if w.startswith("python")]
         if all(_READING_PYTHON.match(p) for p in python):
             return Effect.READS
     if _CODE.match(command):
         return Effect.CODE
     return Effect.UNCLEAR
+
+
+def _reads(part: str, program: str) -> bool:
+    form = _READS_AS.get(program)
+    return form.match(part) is not None if form else program in reading_commands() or not program
 
 
 _LOOKING = {

@@ -27,8 +27,14 @@ ROWS = [
     ("ib_write_bw -d mlx5_0 -x 3 peer", Effect.LOADS),
     ("ok = torch.tensor(1.0); dist.all_reduce(ok)", Effect.CODE),
     ("# Megatron\n--micro-batch-size 1", Effect.SETTING),
+    ("tail -n 50 worker-*<pid>*.err; grep -n <pid> /tmp/ray/session_latest/logs/raylet.out", Effect.READS),
+    ("stat -c '%i %y %n' /mnt/nfs/shard-00918.tar; mount | grep -E 'nfs|lustre|fuse'", Effect.READS),
+    ("mount -t nfs4 | grep data", Effect.READS),
+    ("mount /dev/sdb1 /mnt", Effect.UNCLEAR),
+    ("echo <pid> > /tmp/pid", Effect.CHANGES),
+    ("py-spy dump --pid <pid> >/tmp/stack.txt", Effect.CHANGES),
     ("frobnicate --all", Effect.UNCLEAR),
-]
+]  # fmt: skip
 
 
 @each_row(("command", "effect"), ROWS)
