@@ -110,11 +110,12 @@ def write_window(
     place = place_of(cited[0])
     if len(cited) > 1:
         place = f"{file}:{min(numbers)}–{max(numbers)}"
+    digits = len(str(max(number for number, _ in rows)))
     label = escape(f"{place} with the lines around it", quote=True)
     return (
         f'<figure class="ff ff-window{" ff-brief" if brief else ""}"><figcaption>'
         f'<span class="where">{escape(place)}</span>{told}</figcaption>'
-        f'<div class="ff-log" tabindex="0" role="group" aria-label="{label}">{body}</div></figure>'
+        f'<div class="ff-log" style="--digits: {digits}" tabindex="0" role="group" aria-label="{label}">{body}</div></figure>'
     )
 
 

@@ -47,13 +47,17 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
-    """Opens a tab: open_page(path, theme=, width=, at=). Asking another host fails the test."""
+    """Opens a tab: open_page(path, theme=, width=, at=, height=, touch=). Asking another host fails the test."""
     contexts, outside = [], []
 
-    def open_one(path: str = "/", theme: str = "light", width: int = 1280, at: str = "") -> Page:
+    def open_one(
+        path: str = "/", theme: str = "light", width: int = 1280, at: str = "", height: int = 900, touch: bool = False,
+    ) -> Page:  # fmt: skip
         address = at or request.getfixturevalue("address")
         context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport={"width": width, "height": height},
+            has_touch=touch,
+            is_mobile=touch,
             color_scheme="dark" if theme == "dark" else "light",
             accept_downloads=True,
         )
