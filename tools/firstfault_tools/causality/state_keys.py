@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Json
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
@@ -130,12 +131,14 @@ def _describe_left_out(
     missing: str, extra: str, quoted: Sequence[tuple[int, str]], file: str
 ) -> Finding | None:
     told = ""
+    facts: dict[str, Json] = {"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}}
     if missing.startswith("[") and extra.startswith("["):
         left, given = _KEY.findall(missing)[:MOST_KEYS], _KEY.findall(extra)[:MOST_KEYS]
         if not left or not given:
             return None
         prefix, side = _common_prefix(left, given)
         if prefix:
+            facts[f"{side}_prefix"] = prefix
             told = f"the names differ by the prefix '{prefix}' only, which the {side} has ({(left if side == 'model' else given)[0]})"
         elif len(left) == len(given) >= LEAST_KEYS:
             told = f"{len(left)} keys are missing and as many unexpected ({left[0]} and {given[0]}): the same weights under other names"
@@ -152,7 +155,7 @@ def _describe_left_out(
         category=Category.CHECKPOINT,
         confidence=Confidence.CONFIRMED,
         evidence=tuple(Evidence(file, n, t.strip()[:600]) for n, t in quoted),
-        facts={"survived": False, "starts_at": 1, "explains": {"unlearned": 0.4}},
+        facts=facts,
     )
 
 
@@ -161,9 +164,10 @@ def name_prefixes(incident: LogIncident, findings: Sequence[Finding]) -> list[Fi
     out = []
     for finding in findings:
         if finding.has(FindingRole.KEYS_MISMATCH) and finding.evidence:
-            told = _explain(incident, finding)
-            if told is not None:
-                finding = replace(finding, title=finding.reworded(f": {told}"))
+            found = _explain(incident, finding)
+            if found is not None:
+                facts = {**finding.facts, **found[1]}
+                finding = replace(finding, title=finding.reworded(f": {found[0]}"), facts=facts)
         elif finding.has(FindingRole.SHAPES_MISMATCH) and finding.evidence:
             told = _explain_shapes(incident, finding)
             if told is not None:
@@ -202,7 +206,7 @@ def _explain_shapes(incident: LogIncident, finding: Finding) -> str | None:
     )
 
 
-def _explain(incident: LogIncident, finding: Finding) -> str | None:
+def _explain(incident: LogIncident, finding: Finding) -> tuple[str, dict[str, str]] | None:
     place = finding.evidence[0]
     digest = next((d for d in incident.digests if d.file == place.file), None)
     if digest is None:
@@ -220,15 +224,18 @@ def _explain(incident: LogIncident, finding: Finding) -> str | None:
         return None
     who = _WRAPPERS.get(prefix)
     wrapper = f", the prefix that {who} puts before every key" if who else ""
+    facts = {f"{side}_prefix": prefix}
     if side == "model":
-        return (
+        told = (
             f"they differ by the prefix '{prefix}' only{wrapper}: the model has it ({missing[0]}), the file does not "
-            f"({extra[0]}); load before wrapping, or add the prefix"
+            f"({extra[0]})"
         )
-    return (
+        return told, facts
+    told = (
         f"they differ by the prefix '{prefix}' only{wrapper}: the file has it ({extra[0]}), the model does not "
-        f"({missing[0]}); strip the prefix when loading, or save the unwrapped model"
+        f"({missing[0]})"
     )
+    return told, facts
 
 
 def _common_prefix(missing: Sequence[str], extra: Sequence[str]) -> tuple[str, str]:
