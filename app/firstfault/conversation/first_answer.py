@@ -16,6 +16,7 @@ from firstfault.conversation.telling import start_sentence
 from firstfault.conversation.topics import Topic, topics_in
 from firstfault.grounding.advice import raises_timeout
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.investigation.part import find_part
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Verdict
@@ -243,7 +244,8 @@ def _instead(diagnosis: Diagnosis, asked: Sequence[Topic]) -> str:
     category = diagnosis.category
     if category is None or any(category in t.categories for t in asked):
         return ""
-    told = _table().instead.get(category, "")
+    part = find_part(diagnosis)
+    told = f"it is the {part}" if part else _table().instead.get(category, "")
     return f": {told}" if told else ""
 
 

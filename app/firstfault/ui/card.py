@@ -15,6 +15,7 @@ from typing import Any
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, Struck
 from firstfault.investigation.headline import say_plainly
 from firstfault.investigation.next_action import Action, choose_action
+from firstfault.investigation.part import find_part
 from firstfault.investigation.waits import wait_in
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.dataclass import dataclass
@@ -32,8 +33,8 @@ GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 NO_PLACE = "not known (no rank or host is named in what was read)"
 WHOLE_JOB = "the whole job ({why})"
 MOST_PREFIX, MOST_SPEAKERS = 400, 6
-LONGEST_LINE = 230
-"""Characters of the deciding line that stand on the card: three rows of a terminal."""
+LONGEST_LINE = 520
+"""Characters of the deciding line that stand on the card: a whole message of an allocator that ran out, five rows."""
 
 LEAD_IN = 40
 """Characters that stand before the first of what the cause takes from a line that is cut."""
@@ -134,7 +135,7 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     first = diagnosis.first_line
     line = (f"{first.file}:{first.line}" if first.line else first.file) if first else ""
     rows = [
-        ("What", name_category(diagnosis.category)),
+        ("What", _name_part(diagnosis)),
         ("Where", say_where(diagnosis)),
         ("Since", since),
         say_idle(diagnosis, at),
@@ -143,6 +144,11 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     if diagnosis.verdict is Verdict.HEALTHY:
         rows = rows[1:2]
     return tuple((name, value) for name, value in rows if value)
+
+
+def _name_part(diagnosis: Diagnosis) -> str:
+    part = find_part(diagnosis)
+    return part[:1].upper() + part[1:] if part else name_category(diagnosis.category)
 
 
 def say_where(diagnosis: Diagnosis) -> str:
@@ -175,8 +181,10 @@ def _say_scope(diagnosis: Diagnosis) -> str:
     if named:
         return named
     who = _name_reporters(struck, diagnosis)
-    if row.get("say"):
-        return str(row["say"]) + (f" (reported {who})" if who else "")
+    part = "" if row.get("pages") else find_part(diagnosis)
+    said = f"the {part}" if part else str(row.get("say", ""))
+    if said:
+        return said + (f" (reported {who})" if who else "")
     return f"reported {who}" if who else NO_PLACE
 
 

@@ -103,7 +103,7 @@ def _show_folds(
     """All that supports the card; where its figures are drawn: beside the evidence, and below the timeline."""
     _show_related(incident, events)
     _show_phases(_phases_now(events) or diagnosis.phases, diagnosis)
-    with st.expander("Evidence", icon=":material/find_in_page:", expanded=True):
+    with st.expander("Evidence", icon=":material/find_in_page:"):
         show_evidence(incident.id, diagnosis, incident.last_turn)
         # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
         beside = st.container(key="figures")

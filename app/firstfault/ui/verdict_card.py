@@ -36,9 +36,7 @@ def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
     detail = f'<p class="why">{mark_text(card.detail, citations)}</p>' if card.detail else ""
     reason = card.reason
     if rivals > 0:
-        reason += (
-            f"; {rivals} other explanation{'s are' if rivals > 1 else ' is'} weighed under Why"
-        )
+        reason += f"; {rivals} other{'s' if rivals > 1 else ''} weighed under Why"
     told = f'<span class="cat">{escape(certainty)}</span><span class="conf">{escape(reason)}</span>'
     answer = f'<p class="answer">{mark_text(card.answer, citations)}</p>' if card.answer else ""
     facts = tuple(row for row in card.facts if row[0] != DECIDING)

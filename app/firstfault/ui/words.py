@@ -51,9 +51,9 @@ CATEGORIES = {
     Category.CODE_BUG: "Code bug",
 }
 CONFIDENCE = {
-    Confidence.CONFIRMED: "a line or artefact names the cause itself, and the quote was checked against the file",
-    Confidence.LIKELY: "the evidence fits, but another cause could leave the same lines",
-    Confidence.POSSIBLE: "only a pattern or a similar page fits; take it as a lead, not as a fact",
+    Confidence.CONFIRMED: "a quoted line names the cause itself",
+    Confidence.LIKELY: "another cause could leave the same lines",
+    Confidence.POSSIBLE: "a lead, not a fact: only a pattern fits",
     Confidence.UNKNOWN: "the evidence does not reach as far as a cause",
 }
 HEALTHY_CERTAINTY = "By what was read"

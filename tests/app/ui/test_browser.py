@@ -59,6 +59,7 @@ def test_pasted_log_to_verdict_citation_what_if_and_back(open_page: Open) -> Non
     assert verdict.bounding_box()["y"] < 400, "it stands at the top when it comes"  # type: ignore[index]
     assert "Fault" in verdict.inner_text()
     assert "ank 5" in verdict.locator("h2").inner_text()
+    page.locator("summary", has_text="Evidence").first.click()
     assert page.locator(".ff-row.cited.fault .no").first.inner_text() == "3"
     where = page.url
     assert re.search(r"\?incident=[\w-]{16,}", where)
@@ -226,6 +227,7 @@ def test_log_cannot_inject_markup(open_page: Open) -> None:
     page.wait_for_timeout(500)
     assert page.title() == "Firstfault"
     assert page.locator(".ff-window img, .ff-window script").count() == 0
+    page.locator("summary", has_text="Evidence").first.click()
     assert "<img src=x" in page.locator(".ff-log").first.inner_text()
 
 

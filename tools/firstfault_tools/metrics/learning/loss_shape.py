@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firstfault_tools.facts import known
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
+from firstfault_tools.metrics.learning.first_mover import Known, Mover, find_first_mover
 from firstfault_tools.metrics.series import MISSING
 from firstfault_tools.metrics.view import (
     PLACEHOLDER_LOSS,
@@ -120,18 +122,23 @@ def judge_divergence(view: View) -> list[Finding]:
         "rows_after": count - onset - 1,
         "last": series.label(int(curve.rows[-1])),
     }
-    title = (
+    course = (
         f"The loss left {number(usual)} after {series.label(good)}, reached "
         f"{number(float(values[top]))} at {series.label(int(curve.rows[top]))} and did not come "
-        f"back: still {number(float(values[-1]))} at {series.label(int(curve.rows[-1]))}. "
-        "The run diverged"
+        f"back: still {number(float(values[-1]))} at {series.label(int(curve.rows[-1]))}"
     )
+    mover = find_first_mover(view, int(curve.rows[int(np.argmin(values[: onset + 1]))]), first)
+    if mover is not None and mover.known is not None and mover.known.kind:
+        return [_blame(mover, mover.known, course, view, (good, first, int(curve.rows[-1])), facts)]
+    title = f"{course}. The run diverged"
     rates = view.curve("lr")
     at = rates.values[rates.rows <= first]
     if len(at):
         facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
         title += f" at learning rate {number(float(at[-1]))}"
-    if view.events("lora"):
+    if mover is not None:
+        title += f"; {_say_moved(mover, view)}"
+    elif view.events("lora"):
         facts["lora"] = True
         title += "; for a LoRA run that is usually a learning rate too high"
     else:
@@ -152,6 +159,29 @@ def judge_divergence(view: View) -> list[Finding]:
             facts=facts,
         )
     ]
+
+
+def _say_moved(mover: Mover, view: View) -> str:
+    says = f": {mover.known.says}" if mover.known is not None and mover.known.says else ""
+    return (
+        f"{mover.name} left its usual {number(mover.usual)} first, at {view.lead.label(mover.row)}, "
+        f"and stands at {number(mover.last)}{says}"
+    )
+
+
+def _blame(
+    mover: Mover, known: Known, course: str, view: View, rows: Sequence[int], facts: dict[str, Json]
+) -> Finding:
+    """What moved first is the cause, and the loss is where it showed."""
+    moved = f"{mover.name} left its usual {number(mover.usual)} at {view.lead.label(mover.row)} and stands at {number(mover.last)}"
+    return make_finding(
+        known.kind,
+        f"{known.says[:1].upper()}{known.says[1:]}; {moved}, before the loss. {course}: the run diverged",
+        Level.CAUSE,
+        Category.NUMERICAL,
+        view.evidence([mover.row, *rows]),
+        facts=facts,
+    )
 
 
 def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
