@@ -57,7 +57,7 @@ def rank_explanations(diagnosis: Diagnosis, walk: Walk) -> tuple[Ranked, ...]:
         # of the explanations that do not lead, only those that an experiment supports are likely
         sure = h.confidence in (Confidence.LIKELY, Confidence.CONFIRMED)
         state = SUPPORTED if sure or (number == 0 and h.confidence is not Confidence.POSSIBLE) else OPEN  # fmt: skip
-        if walk.excludes(h.category, h.root_cause) and not proven:
+        if walk.excluding(h) is not None and not withstands_check(h, diagnosis):
             state, score = RULED_OUT, score - 10
         elif h.against and not h.for_:
             state = REFUTED
@@ -89,6 +89,11 @@ def is_stated(h: Hypothesis, diagnosis: Diagnosis) -> bool:
     return pattern.search(quote) is not None
 
 
+def withstands_check(h: Hypothesis, diagnosis: Diagnosis) -> bool:
+    """What was read names this cause by itself, so that a check which found its part in order does not undo it."""
+    return is_stated(h, diagnosis) or (h.stated and h.confidence is Confidence.LIKELY)
+
+
 def lay_board(diagnosis: Diagnosis | None, walk: Walk, knowledge: Knowledge) -> Board:
     """The board after what was said; empty without a diagnosis."""
     if diagnosis is None or not diagnosis.hypotheses:
@@ -107,7 +112,7 @@ def _row(ranked: Ranked, diagnosis: Diagnosis, walk: Walk, knowledge: Knowledge)
     h = ranked.hypothesis
     quotes = {c.n: c for c in diagnosis.citations}
     spoken_for = [_say(s) for s in walk.statements if h.category in s.supports]
-    spoken_against = [_say(s) for s in walk.statements if s.rules_out(h.category, h.root_cause)]
+    spoken_against = [_say(s) for s in walk.statements if s.speaks_of(h)]
     return Explained(
         root_cause=h.root_cause,
         category=h.category.value if h.category is not None else "",

@@ -58,6 +58,7 @@ from firstfault.conversation.suspects import tell_suspect, which_memory
 from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.conversation.triage_tree import tell_tree
+from firstfault.investigation.alternative import NOT_IT, list_mistaken, name_alternative
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.investigation.next_action import choose_action, write_action
 from firstfault.postmortem.report import Cited
@@ -283,13 +284,39 @@ def _others(t: Telling) -> str:
     if topics_in(t.asked.text) and (told := _suspect(t)):
         return told
     if len(d.hypotheses) < 2:
-        return f"No other cause fits the evidence that was given. It shows: {t.cause} {t.main}."
+        return _no_rival(t)
     rows = [
         f"- {h.confidence.value}: {h.root_cause}; for {t.sources.marks(h.for_, d) or 'nothing quoted'}"
         + (f", against {t.sources.marks(h.against, d)}" if h.against else "")
         for h in d.hypotheses[1:]
     ]
     return f"Yes, {len(rows)} other cause{'s' if len(rows) > 1 else ''} would fit in part:\n\n" + "\n".join(rows) + f"\n\nThe verdict stays: {t.cause} {t.main}."  # fmt: skip
+
+
+def _no_rival(t: Telling) -> str:
+    """That nothing else fits what was read, what is looked at if the check speaks against it, and what it is mistaken for."""
+    d, pages = t.diagnosis, t.question.knowledge.pages
+    if d.verdict is Verdict.HEALTHY:
+        return f"No other cause fits the evidence that was given. It shows: {t.cause} {t.main}."
+    action = choose_action(d, pages)
+    shown = (
+        [row for row in action.reading if row[0].startswith("If ")] if action is not None else []
+    )
+    refuted = shown[-1] if action is not None and action.refutes_if else None
+    then = f"{refuted[0]}, {refuted[1].rstrip('.')}." if refuted else _fallback(t)
+    told = f"Nothing else that was read fits as well: {t.cause} {t.main}. {then}"
+    mistaken = list_mistaken(d, pages)
+    if mistaken is None:
+        return told
+    page, rows = mistaken
+    cited = Citation(0, CitationKind.PAGE, rows[0], page=page.id, heading=NOT_IT, url=page.url)
+    return f"{told}\n\nWhat it is taken for, by the page {t.sources.add(cited)}:\n\n" + "\n".join(f"- {r}" for r in rows[:4])  # fmt: skip
+
+
+def _fallback(t: Telling) -> str:
+    """What is looked at next where the action is no check with a second outcome."""
+    alternative = name_alternative(t.diagnosis, t.question.knowledge.pages, "")
+    return f"If it is not this, {alternative}." if alternative else ""
 
 
 _MOUNT = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from firstfault.conversation.checked import lies_elsewhere, lies_in
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.spoken_of import NEAREST, quote_lines, same_words, tell_nearest
@@ -127,14 +128,17 @@ def tell_either(f: Facts) -> str:
         return ""
     options = [_LEADING.sub("", x.strip()) for x in _CUT.split(found["list"])]
     options = [x for x in options if x and not _NO_OPTION.match(x)]
-    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower().replace("network file system", "nfs")  # fmt: skip
+    said = f"{f.diagnosis.root_cause} {f.diagnosis.place}".lower()
+    lead = f.diagnosis.hypotheses[0] if f.diagnosis.hypotheses else None
     fits = []
     for option in options:
         topics = topics_in(option)
         own = set(tokenize(_OOM.sub("memory", option))) - plain_words() - {"it"}
-        named = bool(own) and own <= set(tokenize(said))
+        elsewhere = lead is not None and lies_elsewhere(lead, option)
+        named = bool(own) and own <= set(tokenize(said)) and not elsewhere
         kind = any(f.diagnosis.category is t.categories[0] for t in topics if t.categories)
-        fits.append(2 * named + kind)
+        lies = lead is not None and lies_in(lead, option)
+        fits.append(2 * (named or lies) + kind)
     best = max(fits, default=0)
     if not best or fits.count(best) > 1:
         return ""

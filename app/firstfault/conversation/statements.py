@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from firstfault.conversation.asked import Asked
-from firstfault.conversation.board import RULED_OUT, Board, is_stated
+from firstfault.conversation.board import RULED_OUT, Board, is_stated, withstands_check
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.topics import team_of
@@ -49,7 +49,9 @@ class Moved:
 
     @property
     def topics(self) -> str:
-        return " and ".join(f"the {t.id}" if t.id != "data" else "the data" for t in self.asked.topics) or "that"  # fmt: skip
+        """What was checked, as an answer calls it."""
+        parts = [p.say for p in self.walk.statements[-1].checked] if self.walk.statements else []
+        return " and ".join(parts or [f"the {t.id}" for t in self.asked.topics]) or "that"
 
     @property
     def change(self) -> str:
@@ -85,15 +87,15 @@ def _ruled_out(m: Moved) -> str:
         return f"Noted: {m.topics} is ruled out by you. Nothing was read yet that could rest on it; add the logs and it counts in the verdict."
     lead = m.before.lead
     said = m.walk.statements[-1]
-    if not m.asked.topics:
+    if not said.checked and not m.asked.topics:
         return f"Noted, though I cannot tell which part of the system you mean. {m.change}"
     dropped = [r for r in m.after.rows if r.state == RULED_OUT]
     names = "; ".join(r.root_cause.rstrip(".") for r in dropped[:3])
-    if lead is not None and not said.rules_out(lead.category, lead.root_cause):
+    if lead is not None and not said.speaks_of(lead):
         head = f"The verdict does not rest on {m.topics}: it rests on {m.say(lead)}."
         tail = f" Ruled out by you: {names}." if names else ""
         return f"{head} So my conclusion did not change; {m.topics} is noted as ruled out by you.{tail}"
-    if lead is not None and is_stated(lead, m.diagnosis):
+    if lead is not None and (withstands_check(lead, m.diagnosis) or not said.rules_out(lead)):
         disproof = f" It would be wrong if: {m.sources.carry(m.diagnosis.disproof, m.diagnosis)}" if m.diagnosis.disproof else ""  # fmt: skip
         return (
             f"My conclusion did not change: {m.say(lead)}. That line is there whatever the check found; the check "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from firstfault.conversation.checked import lies_elsewhere
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.growth import say_flat, say_growth
@@ -86,8 +87,8 @@ def tell_suspect(f: Facts) -> str:
         return f"Yes, that is where the evidence points ({d.confidence.value}): {_first_fault(f)}{_kin(f, topics, accused)}"
     if not topics:
         return answer_named(f, f.evidence) if blamed else ""
-    cause = f.whole_cause.replace("network file system", "NFS")
-    part = next((x for x in topics if x.named_in_causes and x.word.search(cause)), None)
+    elsewhere = lies_elsewhere(d.hypotheses[0], what or f.text)
+    part = None if elsewhere else next((x for x in topics if x.named_in_causes and x.word.search(f.whole_cause)), None)  # fmt: skip
     if part is not None:
         return f"In part: the cause is of another kind and names it ({d.confidence.value}): {f.whole_cause} {f.main}.{_kin(f, topics, part)}"
     head = "Not shown, and not ruled out" if d.confidence is Confidence.POSSIBLE else "No, not by this evidence"  # fmt: skip

@@ -15,16 +15,14 @@ from functools import cache
 from pathlib import Path
 
 from firstfault.conversation.asked import Asked, Family, read_asked
-from firstfault.conversation.topics import Topic
-from firstfault.investigation.diagnosis import Diagnosis, Phase, PhaseName, PhaseStatus
+from firstfault.conversation.checked import Part, parts_in
+from firstfault.investigation.diagnosis import Diagnosis, Hypothesis, Phase, PhaseName, PhaseStatus
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("walk.yaml")
 ORDER = tuple(PhaseName)
-_HARDWARE = re.compile(r"(?i)\bxid\b|\becc\b|fallen off|uncorrectable|\bnvlink\b|\bthermal|\bhbm\b|power supply")  # fmt: skip
-"""Words of a fault of the machine itself, which a clean network leaves standing."""
 _MOVES = frozenset({"go_back", "came_back", "fixed", "doubt", "ruled_out", "answer"})
 
 
@@ -64,16 +62,17 @@ class Statement:
     phase: PhaseName | None = None
     option: Option | None = None
     supports: tuple[Category, ...] = ()
-    excludes: tuple[Category, ...] = ()
+    checked: tuple[Part, ...] = ()
+    """Parts of the system that somebody found in order."""
     rank: int | None = None
-    topics: tuple[Topic, ...] = ()
 
-    def rules_out(self, category: Category | None, cause: str) -> bool:
-        """Somebody checked the part in which this cause lies, told by its kind or its own words."""
-        told = any(t.named_in_causes and t.word.search(cause) for t in self.topics)
-        proven_elsewhere = category is Category.HARDWARE and _HARDWARE.search(cause) is not None
-        named = told and not proven_elsewhere
-        return bool(self.excludes) and (category in self.excludes or named)
+    def speaks_of(self, hypothesis: Hypothesis) -> bool:
+        """Somebody checked the part in which this cause lies."""
+        return any(part.holds(hypothesis) for part in self.checked)
+
+    def rules_out(self, hypothesis: Hypothesis) -> bool:
+        """The check speaks against this cause."""
+        return any(part.clears(hypothesis) for part in self.checked)
 
     @property
     def who(self) -> str:
@@ -100,9 +99,9 @@ class Walk:
             None,
         )  # fmt: skip
 
-    def excludes(self, category: Category | None, cause: str) -> bool:
-        """People ruled this explanation out."""
-        return any(s.rules_out(category, cause) for s in self.statements)
+    def excluding(self, hypothesis: Hypothesis) -> Statement | None:
+        """The last statement by which somebody ruled this explanation out; None where nobody did."""
+        return next((s for s in reversed(self.statements) if s.rules_out(hypothesis)), None)
 
     def votes(self, category: Category | None) -> int:
         """How many statements make a kind of cause likelier."""
@@ -203,7 +202,7 @@ def _read(walk: Walk, asked: Asked, when: float) -> Statement | None:
     categories = tuple(dict.fromkeys(c for t in asked.topics for c in t.categories))
     plain = Statement(" ".join(asked.text.split())[:300], asked.intent, asked.speaker, when)
     if asked.intent == "ruled_out":
-        return replace(plain, excludes=categories, topics=asked.topics)
+        return replace(plain, checked=parts_in(asked.text))
     if asked.intent == "doubt":
         return replace(plain, supports=categories if asked.topics else (), rank=asked.rank)
     if asked.intent != "answer":

@@ -371,7 +371,8 @@ def _hypotheses(
     book: CitationBook,
     main: Sequence[int],
 ) -> tuple[Hypothesis, ...]:
-    out = [Hypothesis(cause, category, judgement.confidence, tuple(main))]
+    lead = Hypothesis(cause, category, judgement.confidence, tuple(main))
+    out = [_of_finding(lead, judgement.finding)]
     told = [judgement.finding.title] if judgement.finding is not None else [cause]
     if judgement.verdict is Verdict.HEALTHY:
         return tuple(out)
@@ -383,12 +384,27 @@ def _hypotheses(
             continue
         told.append(other.title)
         sure = Confidence.LIKELY if "by_experiment" in other.facts else Confidence.POSSIBLE
-        out.append(Hypothesis(other.title, other.category, sure, numbers, tuple(main[:1])))
+        rival = Hypothesis(other.title, other.category, sure, numbers, tuple(main[:1]))
+        out.append(_of_finding(rival, other))
     if any("experiment" in f.facts for f in examination.findings):
         from firstfault.investigation.tested import tested_hypotheses
 
         out += tested_hypotheses(examination.findings, told, book)
     return tuple(out)
+
+
+def _of_finding(hypothesis: Hypothesis, finding: Finding | None) -> Hypothesis:
+    """The hypothesis with its finding's page, and whether what was read names the cause by itself."""
+    if finding is None:
+        return hypothesis
+    inferred = finding.level is not Level.CAUSE and finding.kind.startswith(_NAMES_A_FAILURE)
+    stated = not inferred or finding.category is Category.HARDWARE
+    return replace(hypothesis, page=finding.page or "", stated=stated)
+
+
+_NAMES_A_FAILURE = ("signature.", "exit.")
+"""Kinds that know a message or an exit code: below the level of a cause they tell what failed, and why is inferred. Other
+kinds were measured, compared or recorded, as a fault of the hardware always is."""
 
 
 def _same(one: str, other: str) -> bool:

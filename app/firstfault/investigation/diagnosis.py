@@ -141,6 +141,10 @@ class Hypothesis:
     against: tuple[int, ...] = ()
     test: str = ""
     """What would settle whether it holds."""
+    page: str = ""
+    """Id of the page that explains it; '' where none does."""
+    stated: bool = False
+    """What was read names this cause by itself: a check that somebody made does not undo it."""
 
 
 @dataclass(frozen=True, slots=True)

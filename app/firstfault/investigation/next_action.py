@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from firstfault.investigation.alternative import name_alternative
 from firstfault.investigation.blanks import fill_command, keep_first_step
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
 from firstfault.investigation.fixes import has_label
@@ -79,6 +80,8 @@ class Action:
     """What is seen where a fix has helped."""
     choices: tuple[tuple[str, str], ...] = ()
     """(scheduler, its command) where nothing shows which one the job runs on: one of them is run."""
+    otherwise: str = ""
+    """What is looked at where the check speaks against the explanation and `refutes_if` does not say it."""
 
     @property
     def title(self) -> str:
@@ -99,8 +102,7 @@ class Action:
             rows.append(
                 (
                     f"If {shown}",
-                    follows.removeprefix("then ")
-                    or "it is not this; what else it could be stands under Why",
+                    follows.removeprefix("then ") or self.otherwise or "it is not this",
                 )
             )
         return tuple(rows)
@@ -109,6 +111,13 @@ class Action:
 def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
     """The first fix of what is confirmed or of what the evidence itself shows; of what is likely its own check, else
     the first fix; of what is less than that the artefact that is missing; nothing for a healthy run."""
+    action = _choose(diagnosis, pages)
+    if action is None or not action.refutes_if:
+        return action
+    return replace(action, otherwise=name_alternative(diagnosis, pages, action.what))
+
+
+def _choose(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
     if diagnosis.verdict is Verdict.HEALTHY:
         return None
     fixes = sorted(

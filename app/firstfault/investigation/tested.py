@@ -32,6 +32,7 @@ def tested_hypotheses(
                 Confidence.UNKNOWN if refuted else Confidence.LIKELY,
                 () if refuted else numbers,
                 numbers if refuted else (),
+                page=finding.page or "",
             )
         )
     return tuple(out[:MOST])

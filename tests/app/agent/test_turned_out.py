@@ -184,7 +184,7 @@ def test_a_later_turn_carries_the_models_own_answer(ask: MakeQuestion) -> None:
 def test_a_correction_may_end_in_a_question(ask: MakeQuestion, text: str, said: bool) -> None:
     walk = walk_of(replace(ask(), text=text))
     assert bool(walk.statements) is said
-    assert any(s.excludes for s in walk.statements) is said
+    assert any(s.checked for s in walk.statements) is said
 
 
 def test_the_preview_counts_all_that_leaves(ask: MakeQuestion) -> None:

@@ -107,7 +107,7 @@ def test_the_fix_of_the_mechanism_comes_before_a_check_and_that_of_a_class_after
     assert first.kind is ActionKind.CHECK
     assert first.reading == (
         ("If it shows row 3 empty", "Use the right row."),
-        ("If row 3 filled", "it is not this; what else it could be stands under Why"),
+        ("If row 3 filled", "next suspect: rank 5 took another code path than ranks 0-4, 6 …"),
     )
     assert second.kind is ActionKind.FIX
     assert (third.kind, third.then) == (ActionKind.CHECK, "")
