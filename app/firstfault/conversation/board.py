@@ -7,10 +7,17 @@ board says that the statement speaks against it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from firstfault.conversation.walk import Statement, Walk
-from firstfault.incidents.events import Explained
-from firstfault.investigation.diagnosis import Citation, Diagnosis, Hypothesis
+from firstfault.conversation.walk import Statement, Walk, phase_question
+from firstfault.incidents.events import Explained, RuledOut, WalkShown
+from firstfault.investigation.diagnosis import (
+    Citation,
+    Diagnosis,
+    Hypothesis,
+    PhaseName,
+    PhaseStatus,
+)
 from firstfault.investigation.knowledge import Knowledge
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
@@ -44,6 +51,8 @@ class Board:
     rows: tuple[Explained, ...] = ()
     separating_test: str = ""
     lead: Hypothesis | None = None
+    ruled_out: RuledOut | None = None
+    """The verdict, where a check that somebody made has dropped it."""
 
 
 def rank_explanations(diagnosis: Diagnosis, walk: Walk) -> tuple[Ranked, ...]:
@@ -105,7 +114,36 @@ def lay_board(diagnosis: Diagnosis | None, walk: Walk, knowledge: Knowledge) -> 
     if len(open_rows) > 1:
         separating = _separate(diagnosis) or (rows[0].test if rows else "")
     lead = open_rows[0].hypothesis if open_rows else None
-    return Board(rows, separating, lead)
+    return Board(rows, separating, lead, _find_ruled_out(ranked, diagnosis, walk, lead))
+
+
+def _find_ruled_out(
+    ranked: Sequence[Ranked], diagnosis: Diagnosis, walk: Walk, lead: Hypothesis | None
+) -> RuledOut | None:
+    first = diagnosis.hypotheses[0]
+    by = walk.excluding(first)
+    dropped = any(r.hypothesis is first and r.state == RULED_OUT for r in ranked)
+    if by is None or not dropped:
+        return None
+    return RuledOut(first.root_cause, by.who, lead.root_cause if lead is not None else "")
+
+
+def move_phases(walk: Walk, board: Board) -> Walk:
+    """The state with the phases that rest on the verdict opened, where somebody's check has dropped it."""
+    ruled = board.ruled_out
+    if ruled is None:
+        return walk
+    now = f"Now first, not proven: {ruled.now}" if ruled.now else "The cause is open"
+    said = {
+        PhaseName.ISOLATE: f"Open again: the first explanation was ruled out by {ruled.who}.",
+        PhaseName.ROOT_CAUSE: f"Ruled out by {ruled.who}: {ruled.cause.rstrip('. ')}. {now.rstrip('. ')}.",
+        PhaseName.RESOLVE: "The fixes are of the cause that was ruled out.",
+    }
+    phases = tuple(
+        replace(p, status=PhaseStatus.OPEN, summary=said[p.name]) if p.name in said else p
+        for p in walk.phases
+    )
+    return replace(walk, phases=phases)
 
 
 def _row(ranked: Ranked, diagnosis: Diagnosis, walk: Walk, knowledge: Knowledge) -> Explained:
@@ -155,6 +193,12 @@ def _test(
 def _separate(diagnosis: Diagnosis) -> str:
     wanted = diagnosis.next_artefacts[:1]
     return f"{wanted[0].what}: {wanted[0].command}" if wanted else diagnosis.disproof
+
+
+def show_walk(walk: Walk, board: Board, diagnosis: Diagnosis | None) -> WalkShown:
+    """What the page shows of the state."""
+    text, options = phase_question(walk, diagnosis)
+    return WalkShown(walk.phases, board.rows, board.separating_test, text, options, board.ruled_out)
 
 
 def say_board(board: Board) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
-from firstfault.conversation.board import Board, lay_board, say_board
+from firstfault.conversation.board import Board, lay_board, move_phases, say_board, show_walk
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.declining import (
     CAN,
@@ -55,11 +55,10 @@ from firstfault.conversation.walk import (
     Walk,
     follow,
     is_move,
-    phase_question,
     read_turn,
     take,
 )
-from firstfault.incidents.events import AnswerPart, WalkShown
+from firstfault.incidents.events import AnswerPart
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.knowledge_base.search import Found, SearchIndex, open_index
@@ -121,6 +120,7 @@ class RuleAnswerer:
         before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
         walk = take(before, whole, question.time)
         board = lay_board(question.diagnosis, walk, question.knowledge)
+        walk = move_phases(walk, board)
         halves = _join_told(parts)
 
         def reply_to(asked: Asked, sources: Sources) -> Reply:
@@ -153,6 +153,7 @@ class RuleAnswerer:
         before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
         walk = take(before, asked, question.time)
         board = lay_board(question.diagnosis, walk, question.knowledge)
+        walk = move_phases(walk, board)
         reply = self._reply(question, asked, sources, before, walk, board)
         if question.diagnosis is None and not walk.statements:
             return reply.part(sources)
@@ -483,12 +484,6 @@ def _courtesy(asked: Asked, diagnosis: Diagnosis | None) -> Reply:
     if asked.intent == "thanks":
         return Reply("You are welcome. When a run has shown that the fix holds, add its log, and the incident can close.", "courtesy", chips)  # fmt: skip
     return Reply(f"I find the first fault of a training run and answer questions about it. {CAN}", "courtesy", chips)  # fmt: skip
-
-
-def show_walk(walk: Walk, board: Board, diagnosis: Diagnosis | None) -> WalkShown:
-    """What the page shows of the state."""
-    text, options = phase_question(walk, diagnosis)
-    return WalkShown(walk.phases, board.rows, board.separating_test, text, options)
 
 
 def answer_once(

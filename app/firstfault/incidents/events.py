@@ -129,6 +129,16 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class RuledOut:
+    """The verdict that a person's check has dropped. who: `you at 16:05 UTC`; now: the explanation that is first since,
+    '' where the cause is open."""
+
+    cause: str
+    who: str
+    now: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WalkShown:
     """Phases and board after a turn, the open question and the answers that are suggested for it."""
 
@@ -137,6 +147,7 @@ class WalkShown:
     separating_test: str = ""
     question: str = ""
     options: tuple[str, ...] = ()
+    ruled_out: RuledOut | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from firstfault.incidents.events import (
     ReceiptWritten,
     RelatedFound,
     VerdictReached,
+    WalkShown,
 )
 from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident, IncidentState, TurnKind
@@ -73,7 +74,8 @@ def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosi
     asked = next((t.text for t in service().turns(incident.id) if t.kind is TurnKind.REPORT), "")
     card = make_card(diagnosis, service().workspace.knowledge.pages, asked)
     show_skipped(diagnosis.input)
-    show_card(diagnosis, card)
+    walk = _walk_now(events)
+    show_card(diagnosis, card, walk.ruled_out if walk is not None else None)
     with one_at_a_time():
         beside, below = _show_folds(incident, events, diagnosis, card.action)
 
@@ -102,7 +104,8 @@ def _show_folds(
 ) -> tuple[Box, Box]:
     """All that supports the card; where its figures are drawn: beside the evidence, and below the timeline."""
     _show_related(incident, events)
-    _show_phases(_phases_now(events) or diagnosis.phases, diagnosis)
+    walk = _walk_now(events)
+    _show_phases(walk.phases if walk is not None else diagnosis.phases, diagnosis)
     with st.expander("Evidence", icon=":material/find_in_page:"):
         show_evidence(incident.id, diagnosis, incident.last_turn)
         # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
@@ -162,14 +165,14 @@ def _show_related(incident: Incident, events: Sequence[Event]) -> None:
             )
 
 
-def _phases_now(events: Sequence[Event]) -> tuple[Phase, ...]:
-    """Phases as the conversation left them; empty where it has not moved them since the verdict."""
+def _walk_now(events: Sequence[Event]) -> WalkShown | None:
+    """Where the conversation left it; None where it has not moved anything since the verdict."""
     for event in reversed(events):
         if isinstance(event.body, VerdictReached):
-            return ()
+            return None
         if isinstance(event.body, AnswerPart) and event.body.walk is not None:
-            return event.body.walk.phases
-    return ()
+            return event.body.walk
+    return None
 
 
 def _show_without_verdict(incident: Incident, events: Sequence[Event], running: bool) -> None:

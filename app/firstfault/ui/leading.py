@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from firstfault.incidents.events import RuledOut
 from firstfault.investigation.diagnosis import Diagnosis, Fix, LedBy
 
 
-def say_leading(diagnosis: Diagnosis) -> list[str]:
+def say_ruled_out(ruled: RuledOut) -> str:
+    """That a person's check has dropped the verdict, by whom and when, and what is first since."""
+    now = f"now first: {ruled.now.rstrip('. ')}" if ruled.now else "the cause is open"
+    return f"Ruled out by {ruled.who}; {now}."
+
+
+def say_leading(diagnosis: Diagnosis, ruled: RuledOut | None = None) -> list[str]:
     """Sentences under the verdict; none where the tools lead and nothing speaks against it."""
-    said = []
+    said = [say_ruled_out(ruled)] if ruled is not None else []
     if diagnosis.led_by is LedBy.MODEL:
         said.append("Led by the model's reasoning, not confirmed; the tools' reading stands below.")
     if diagnosis.disputed:

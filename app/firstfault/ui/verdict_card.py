@@ -6,6 +6,7 @@ from html import escape
 
 import streamlit as st
 
+from firstfault.incidents.events import RuledOut
 from firstfault.investigation.diagnosis import Citation, Diagnosis
 from firstfault.ui.card import DECIDING, Card
 from firstfault.ui.leading import say_leading
@@ -15,17 +16,18 @@ from firstfault.ui.words import VERDICTS
 from firstfault_tools.findings import Verdict
 
 
-def show_card(diagnosis: Diagnosis, card: Card) -> None:
+def show_card(diagnosis: Diagnosis, card: Card, ruled: RuledOut | None = None) -> None:
     """Sentence, facts, certainty and the one action, in one frame."""
     tone = VERDICTS[diagnosis.verdict].tone
     with st.container(key=f"card-{tone}", gap="small"):
-        st.html(write_verdict(diagnosis, card))
-        if card.action is not None:
+        st.html(write_verdict(diagnosis, card, ruled))
+        # what was ruled out is neither mended nor checked next
+        if card.action is not None and ruled is None:
             show_action(card.action, diagnosis)
 
 
-def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
-    """What stands above the action, as HTML."""
+def write_verdict(diagnosis: Diagnosis, card: Card, ruled: RuledOut | None = None) -> str:
+    """What stands above the action, as HTML. ruled: that a person's check has dropped the verdict."""
     look = VERDICTS[diagnosis.verdict]
     citations = {c.n: c for c in diagnosis.citations}
     marks = link_marks(diagnosis.hypotheses[0].for_[:2], citations) if diagnosis.hypotheses else ""
@@ -44,7 +46,7 @@ def write_verdict(diagnosis: Diagnosis, card: Card) -> str:
         f'<section class="ff ff-verdict {look.tone}" aria-label="Verdict">'
         f'<div class="top"><span class="word">{icon(look.icon)} {look.word}</span>{told}'
         f"{_tags(diagnosis)}</div><h2>{mark_text(card.headline, citations)}{marks}</h2>{answer}{detail}"
-        f"{_leading(diagnosis, citations)}{write_facts(facts)}{_write_line(card)}</section>"
+        f"{_leading(diagnosis, citations, ruled)}{write_facts(facts)}{_write_line(card)}</section>"
     )
 
 
@@ -62,8 +64,8 @@ def _tags(diagnosis: Diagnosis) -> str:
     return f'<span class="ff-tag ff-tone-warn">{icon("balance")} disputed</span>'
 
 
-def _leading(diagnosis: Diagnosis, citations: dict[int, Citation]) -> str:
-    said = " ".join(mark_text(text, citations) for text in say_leading(diagnosis))
+def _leading(diagnosis: Diagnosis, citations: dict[int, Citation], ruled: RuledOut | None) -> str:
+    said = " ".join(mark_text(text, citations) for text in say_leading(diagnosis, ruled))
     return f'<p class="why"><b>{said}</b></p>' if said else ""
 
 

@@ -13,7 +13,10 @@ from firstfault.conversation.board import RULED_OUT, lay_board, rank_explanation
 from firstfault.conversation.checked import lies_elsewhere, load_parts, parts_in
 from firstfault.conversation.rules import answer_once
 from firstfault.conversation.walk import Said, follow
-from firstfault.investigation.diagnosis import Hypothesis
+from firstfault.investigation.diagnosis import Hypothesis, PhaseName, PhaseStatus
+from firstfault.ui.card import make_card
+from firstfault.ui.leading import say_ruled_out
+from firstfault.ui.verdict_card import write_verdict
 from firstfault.workspace import Workspace
 from firstfault_tools.findings import Category, Confidence
 
@@ -98,3 +101,31 @@ def test_the_verdict_does_not_rest_on_what_was_checked() -> None:
         assert wanted in part.text
         assert "Ruled out by you:" not in part.text
     assert lay_board(diagnosis, follow(diagnosis, [Said("the disk is fine")]), WORKSPACE.knowledge).lead  # fmt: skip
+
+
+def test_what_was_ruled_out_moves_card_and_phases() -> None:
+    diagnosis = DIAGNOSES.of(CASES["a1-83"]).diagnosis
+    said = "we already checked the network"
+    at = 16 * 3600 + 5 * 60.0
+    question = Question("", 2, said, diagnosis, {}, (), WORKSPACE.knowledge, time=at)
+    walk = answer_once(said, diagnosis, WORKSPACE.knowledge, question).walk
+    assert walk is not None
+    assert walk.ruled_out is not None
+    assert say_ruled_out(walk.ruled_out).startswith("Ruled out by you at 16:05 UTC; ")
+    phases = {p.name: p for p in walk.phases}
+    assert phases[PhaseName.ROOT_CAUSE].status is PhaseStatus.OPEN
+    assert phases[PhaseName.ROOT_CAUSE].summary.startswith("Ruled out by you at 16:05 UTC: NCCL could not open")  # fmt: skip
+    shown = write_verdict(diagnosis, make_card(diagnosis), walk.ruled_out)
+    assert "Ruled out by you at 16:05 UTC" in shown
+    assert "Ruled out" not in write_verdict(diagnosis, make_card(diagnosis))
+
+
+def test_a_check_elsewhere_moves_no_phase() -> None:
+    diagnosis = DIAGNOSES.of(CASES["a1-83"]).diagnosis
+    said = "the disk is fine"
+    walk = answer_once(said, diagnosis, WORKSPACE.knowledge).walk
+    assert walk is not None
+    assert walk.ruled_out is None
+    assert {p.name: p.status for p in walk.phases} == {
+        p.name: p.status for p in follow(diagnosis, []).phases
+    }
