@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from firstfault_tools.expressions import expression
 
 MOST, LEAST = 5, 2
@@ -30,3 +32,21 @@ def split_parts(text: str) -> list[str]:
         else:
             out.append(part)
     return out if len(out) <= MOST else [text]
+
+
+ALIKE_LINES = 0.5
+"""Share of the lines of an answer that stand in those before it, from which it only repeats them."""
+
+
+def without_repeats(texts: Sequence[str]) -> list[str]:
+    """Answers to the parts of a message without those that only repeat what stands above."""
+    out: list[str] = []
+    for text in texts:
+        lines = [_MARKS.sub("", x).strip() for x in text.split("\n") if x.strip()]
+        above = {_MARKS.sub("", x).strip() for t in out for x in t.split("\n")}
+        if lines and sum(x in above for x in lines) < max(1.0, ALIKE_LINES * len(lines)):
+            out.append(text)
+    return out
+
+
+_MARKS = expression(r"\s?\[\d{1,3}\]")

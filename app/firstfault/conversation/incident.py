@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from firstfault.conversation.accounts import (
@@ -80,8 +80,13 @@ def answer_from_incident(
     return Reply(text, f"incident.{asked.intent}", asks_next, tool) if text else None
 
 
-def suggest(diagnosis: Diagnosis, asked: str) -> tuple[str, ...]:
-    """Questions that go on from here."""
+def suggest(
+    diagnosis: Diagnosis, asked: str, earlier: Collection[str] = (), branches: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """What goes on from here: the outcomes of the check that was just told, then what was not asked yet.
+
+    asked: the question that is answered now; earlier: those before it; branches: outcomes of the next action.
+    """
     wanted = [
         ("next", "What do I run next?"),
         ("why", "Why did it happen?"),
@@ -92,7 +97,9 @@ def suggest(diagnosis: Diagnosis, asked: str) -> tuple[str, ...]:
     ]
     if diagnosis.verdict in (Verdict.HEALTHY, Verdict.UNKNOWN):
         wanted = [("collect", "What should I collect?"), ("certainty", "How sure are you?"), ("timeline", "What happened, in order?")]  # fmt: skip
-    return tuple(text for name, text in wanted if name != asked)[:4]
+    left = [text for name, text in wanted if name != asked and name not in earlier]
+    told = branches if asked == "next" else ()
+    return (*told, *(left or [text for name, text in wanted if name != asked]))[:4]
 
 
 def _rank(t: Telling) -> str:
@@ -304,13 +311,13 @@ def _no_rival(t: Telling) -> str:
     )
     refuted = shown[-1] if action is not None and action.refutes_if else None
     then = f"{refuted[0]}, {refuted[1].rstrip('.')}." if refuted else _fallback(t)
-    told = f"Nothing else that was read fits as well: {t.cause} {t.main}. {then}"
+    told = f"Nothing else that was read fits as well as this: {t.cause} {t.main}. {then}"
     mistaken = list_mistaken(d, pages)
     if mistaken is None:
         return told
     page, rows = mistaken
     cited = Citation(0, CitationKind.PAGE, rows[0], page=page.id, heading=NOT_IT, url=page.url)
-    return f"{told}\n\nWhat it is taken for, by the page {t.sources.add(cited)}:\n\n" + "\n".join(f"- {r}" for r in rows[:4])  # fmt: skip
+    return f"{told}\n\nWhat it is not, by its page {t.sources.add(cited)}:\n\n" + "\n".join(f"- {r}" for r in rows[:4])  # fmt: skip
 
 
 def _fallback(t: Telling) -> str:

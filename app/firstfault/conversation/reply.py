@@ -5,6 +5,10 @@ from __future__ import annotations
 from firstfault.conversation.sources import Sources
 from firstfault.incidents.events import AnswerPart, ToolUse
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.expressions import expression
+
+_STATE_MARK = expression(r" ?\[changes state\]")
+"""How a page marks a fix that changes state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Reply:
     def part(self, sources: Sources) -> AnswerPart:
         """The answer as an event, with the quotes its marks stand for."""
         return AnswerPart(
-            self.text,
+            _STATE_MARK.sub(" (changes state)", self.text),
             tuple(sources.citations),
             kind=self.kind,
             suggestions=self.suggestions,

@@ -15,6 +15,7 @@ from functools import cache
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
 from firstfault.conversation.board import Board, lay_board, move_phases, say_board, show_walk
+from firstfault.conversation.branches import suggest_now, tell_branch
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.declining import (
     CAN,
@@ -27,7 +28,7 @@ from firstfault.conversation.declining import (
 from firstfault.conversation.evidence_lines import answer_words
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.follow_up import put_in_full
-from firstfault.conversation.halves import split_parts
+from firstfault.conversation.halves import split_parts, without_repeats
 from firstfault.conversation.incident import answer_from_incident, suggest
 from firstfault.conversation.incident_facts import answer_fact, asks_first, asks_worded
 from firstfault.conversation.missing import say_missing
@@ -93,7 +94,13 @@ class RuleAnswerer:
         asked = read_asked(question.text, True)
         if asked.intent in ("answer", "find", "thanks", "greeting") or not asked.is_question:
             return
-        yield put_in_language(self._answer(question, asked), question)
+        part = self._answer(question, asked)
+        if part.kind.startswith(("knowledge.", "none")) and not _asks_pages(asked):
+            # what came with the evidence is asked of it: a page in general is no answer
+            sources = Sources()
+            told = answer_from_incident(question, question.diagnosis, replace(asked, intent="why"), sources)  # fmt: skip
+            part = told.part(sources) if told is not None else part
+        yield put_in_language(part, question)
 
     def answer(self, question: Question) -> Iterator[AnswerPart]:
         """One part: the answer, its quotes, what to ask next, and where the investigation stands."""
@@ -144,7 +151,7 @@ class RuleAnswerer:
         told = [
             reply_to(asked, sources) for asked, _ in told_by
         ]  # numbered again: only what is shown is cited
-        text = "\n\n".join(_without_repeats([r.text for r in told]))
+        text = "\n\n".join(without_repeats([r.text for r in told]))
         reply = replace(told[0], text=text, tool=next((r.tool for r in told if r.tool), None))
         return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
 
@@ -157,6 +164,10 @@ class RuleAnswerer:
         reply = self._reply(question, asked, sources, before, walk, board)
         if question.diagnosis is None and not walk.statements:
             return reply.part(sources)
+        if question.diagnosis is not None and not reply.kind.startswith("walk."):
+            reply = replace(
+                reply, suggestions=suggest_now(question, question.diagnosis, reply.kind)
+            )
         return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
 
     def _reply(
@@ -168,6 +179,8 @@ class RuleAnswerer:
             general = self._reply_generally(question, asked, sources)
             if general is not None:
                 return general
+        if question.diagnosis is not None and (told := tell_branch(question, question.diagnosis, sources)):  # fmt: skip
+            return Reply(told, "incident.branch", suggest(question.diagnosis, ""))
         if asked.family is Family.COURTESY:
             return _courtesy(asked, question.diagnosis)
         if asked.family is Family.CALCULATOR:
@@ -310,24 +323,6 @@ def _asks_pages(asked: Asked) -> bool:
 def _is_fragment(asked: Asked) -> bool:
     """A few words behind a question about the run ("batch too big?"): no question on the subject in general."""
     return len(asked.text.split()) <= FRAGMENT and _ASKS_GENERALLY.search(asked.text) is None
-
-
-ALIKE_LINES = 0.5
-"""Share of the lines of an answer that stand in those before it, from which it only repeats them."""
-
-
-def _without_repeats(texts: Sequence[str]) -> list[str]:
-    """Answers to the parts of a message without those that only repeat what stands above."""
-    out: list[str] = []
-    for text in texts:
-        lines = [_MARKS.sub("", x).strip() for x in text.split("\n") if x.strip()]
-        above = {_MARKS.sub("", x).strip() for t in out for x in t.split("\n")}
-        if lines and sum(x in above for x in lines) < max(1.0, ALIKE_LINES * len(lines)):
-            out.append(text)
-    return out
-
-
-_MARKS = re.compile(r"\s?\[\d{1,3}\]")
 
 
 def put_in_language(part: AnswerPart, question: Question) -> AnswerPart:

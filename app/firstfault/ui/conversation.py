@@ -38,13 +38,24 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
     """Turns after the first, and the box."""
     with st.container(key="turns"):
         for number in range(1, incident.last_turn + 1):
-            mine = [e for e in events if e.turn == number]
-            if number > 1 or any(e.kind is EventKind.ANSWER for e in mine):
+            if number > 1 or (_has_answer(events) and service().diagnosis(incident.id) is None):
                 _show_turn(incident, number, events)
     if not readonly:
         _show_box(incident, events)
     # after the box: a page that runs again because a worker wrote something must have taken what was sent
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
+
+
+def show_opening(incident: Incident, events: Sequence[Event]) -> None:
+    """Directly under the card: the question that came with the evidence, with its answer."""
+    with st.container(key="opening"):
+        if _has_answer(events):
+            _show_turn(incident, 1, events)
+
+
+def _has_answer(events: Sequence[Event]) -> bool:
+    """The first message had a question of its own, and it is answered."""
+    return any(e.turn == 1 and e.kind is EventKind.ANSWER for e in events)
 
 
 def _show_box(incident: Incident, events: Sequence[Event]) -> None:
@@ -178,9 +189,10 @@ def _choose_chips(incident: Incident, events: Sequence[Event]) -> tuple[str, tup
     """
     parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
     walk = parts[-1].walk if parts else None
-    if walk is not None and walk.question and walk.options and incident.last_turn > 1:
-        return walk.question, walk.options
     diagnosis = service().diagnosis(incident.id)
+    told = diagnosis is None or (bool(parts) and parts[-1].kind.startswith("walk."))
+    if told and walk is not None and walk.question and walk.options and incident.last_turn > 1:
+        return walk.question, walk.options
     if diagnosis is not None and incident.last_turn == 1:
         return "", suggest(diagnosis, "")
     return "", parts[-1].suggestions[:MAX_CHIPS] if parts else ()
@@ -272,7 +284,8 @@ def _show_part(incident: Incident, part: AnswerPart, scope: str, latest: bool) -
             key=f"what-if-{scope}",
             icon=":material/calculate:",
         )
-    if part.walk is not None:
+    under_card = scope.startswith("t1p") and service().diagnosis(incident.id) is not None
+    if part.walk is not None and not under_card:
         show_walk(part.walk, latest)
     if part.citations:
         many = len(part.citations)

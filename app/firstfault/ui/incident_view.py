@@ -29,6 +29,7 @@ from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
 from firstfault.investigation.next_action import Action
 from firstfault.ui.card import make_card
+from firstfault.ui.conversation import show_opening
 from firstfault.ui.details import show_details, show_events
 from firstfault.ui.door import one_at_a_time, service
 from firstfault.ui.evidence import role_by_place, show_evidence
@@ -76,6 +77,7 @@ def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosi
     show_skipped(diagnosis.input)
     walk = _walk_now(events)
     show_card(diagnosis, card, walk.ruled_out if walk is not None else None)
+    show_opening(incident, events)
     with one_at_a_time():
         beside, below = _show_folds(incident, events, diagnosis, card.action)
 
