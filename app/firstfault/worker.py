@@ -58,15 +58,16 @@ from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.limits import OverLimit, bound_run
 from firstfault.workspace import Workspace
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.log.executors import Scanning, Workers
+from firstfault_tools.log.executors import Workers
+from firstfault_tools.log.progress import Scanning
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2
 PURGE_SECONDS = 3600.0
 Rest = Callable[[], None]
 DATABASE_PAUSE = 1.0
-SCAN_SECONDS = 1.0
-"""Between two words on how far the reading is."""
+SCAN_SECONDS, SCAN_SHARE = 0.4, 0.005
+"""Between two words on how far the reading is: seconds, and the share of the time it has taken, whichever is more."""
 
 
 MODEL_TURNS = 16
@@ -319,12 +320,12 @@ class _Execution:
         return explain
 
     def _tell_scanning(self, at: Scanning) -> None:
-        """How far the reading is, at most every SCAN_SECONDS: bytes, lines, what was found, time left."""
+        """How far the reading is: bytes, lines, what was found, time left. Of long readings more seldom, as all is kept."""
         now = time.monotonic()
-        if now - self.told < SCAN_SECONDS or at.done >= at.total:
+        seconds = now - self.started
+        if now - self.told < max(SCAN_SECONDS, SCAN_SHARE * seconds) or at.done >= at.total:
             return
         self.told = now
-        seconds = now - self.started
         rate = at.done / max(seconds, 0.1)
         text = f"{at.done / 1e6:.1f} of {at.total / 1e6:.1f} MB, {at.lines:,} lines"
         pace = f"{rate / 1e6:.1f} MB/s, about {(at.total - at.done) / max(rate, 1):.0f} s left"

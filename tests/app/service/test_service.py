@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from evals.cases import find_case
 
+from firstfault import worker
 from firstfault.errors import IncidentNotFound, InputUnreadable, UsageError
 from firstfault.incidents.events import (
     AnswerPart,
     EventKind,
     Failed,
+    Progress,
     Received,
     RelatedFound,
     VerdictReached,
@@ -25,6 +27,7 @@ from firstfault.service import NamedPath, NewIncident, PastedText, Service, Uplo
 from firstfault.settings import WorkerMode
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.knowledge.pack import read_yaml
+from firstfault_tools.log import progress
 
 FLAP = find_case("comm-ib-port-flap")
 OOM = """[rank3]: Traceback (most recent call last):
@@ -168,6 +171,24 @@ def test_the_same_log_read_again_is_no_second_event(service: Service) -> None:
     assert [(r.id, r.same_log) for r in event.body.incidents] == [(first, True)]
     report = write_markdown(service.report(second))
     assert "before" not in report.split("## Timeline")[0]
+
+
+def test_a_reader_is_told_how_far_it_is_from_the_start(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SCAN_SHARE", 0.0)
+    monkeypatch.setattr(progress, "TELL_SECONDS", 0.0)
+    log = tmp_path / "train.log"
+    log.write_text(OOM + "".join(f"step {n} loss 2.31 grad_norm 0.97\n" for n in range(200_000)))
+    incident = service.start(NewIncident((NamedPath(log),)))
+    settle(service, incident)
+    told = [e.body for e in service.events(incident) if isinstance(e.body, Progress)]
+    scans = [p for p in told if p.step == "scan"]
+    assert len(scans) > 3, "a log far smaller than a batch"
+    assert scans[0].share is not None
+    assert scans[0].share < 0.2
+    assert "out of memory" in " ".join(scans[0].found)
 
 
 def test_stop_before_a_worker_came(idle_service: Service) -> None:

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.log.samples import HEALTHY, matching_lines, signature_set
 
-from firstfault_tools.log.executors import Scanning, Workers, scan_logs
+from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.narrowing import (
     MOST_TELLING_BYTES,
     index_patterns,
     read_telling_lines,
 )
 from firstfault_tools.log.plan import describe_log, plan_logs
+from firstfault_tools.log.progress import Scanning
 from firstfault_tools.log.scan import scan_file
 from firstfault_tools.log.signature import SignatureSet
 

@@ -12,13 +12,12 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.findings import Level
 from firstfault_tools.log.digest import FileDigest, merge_parts
 from firstfault_tools.log.narrowing import (
     NARROW_BYTES,
@@ -27,8 +26,12 @@ from firstfault_tools.log.narrowing import (
     read_telling_lines,
 )
 from firstfault_tools.log.plan import Part, pack_batches
+from firstfault_tools.log.progress import TELL_SECONDS, BatchReached, Scanning, Teller
 from firstfault_tools.log.scan import scan_part
 from firstfault_tools.log.signature import SignatureSet
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 log = logging.getLogger(__name__)
 
@@ -39,25 +42,11 @@ MOST_JOBS = 32
 CONNECT_SECONDS = 15
 
 
-TELLING = (Level.CAUSE, Level.FAILURE, Level.SYMPTOM)
-MOST_FOUND = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Scanning:
-    """How far a scan is. Sizes in bytes; found: (title, lines) of the signatures so far that tell most."""
-
-    done: int
-    total: int
-    lines: int
-    found: tuple[tuple[str, int], ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Workers:
     """jobs: processes, 0 to choose by size. cluster: address of a Dask scheduler, or None.
 
-    tell: called when a batch is done, with how far the scan is.
+    tell: called with how far the scan is, several times a second; by a cluster when a batch is done.
     """
 
     jobs: int = 0
@@ -81,48 +70,35 @@ def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers)
     """Scan all parts with the workers at hand and merge them file by file."""
     batches = pack_batches(parts)
     signatures = _fit_signatures(parts, signatures)
+    teller = workers.tell and Teller(size_of(parts), signatures, workers.tell)
+    outcomes: Iterable[Sequence[Outcome]]
+    jobs = min(workers.jobs or choose_jobs(size_of(parts)), len(batches))
     if workers.cluster is not None:
         outcomes = _on_cluster(batches, signatures, workers.cluster)
+    elif jobs > 1:
+        outcomes = _in_pool(batches, signatures, jobs, teller)
     else:
-        jobs = workers.jobs or choose_jobs(sum(p.end - p.start for p in parts))
-        jobs = min(jobs, len(batches))
-        outcomes = _in_pool(batches, signatures, jobs) if jobs > 1 else _here(batches, signatures)
-    return merge_outcomes(
-        outcomes if workers.tell is None else _count(outcomes, batches, signatures, workers.tell)
-    )
+        outcomes = _here(batches, signatures, teller)
+    return merge_outcomes(outcomes if teller is None else _count(outcomes, batches, teller))
 
 
 def _count(
-    outcomes: Iterable[Sequence[Outcome]],
-    batches: Sequence[Sequence[Part]],
-    signatures: SignatureSet,
-    tell: Callable[[Scanning], None],
+    outcomes: Iterable[Sequence[Outcome]], batches: Sequence[Sequence[Part]], teller: Teller
 ) -> Iterator[Sequence[Outcome]]:
     """The outcomes as they come, each batch told when it is done."""
-    sizes = [sum(p.end - p.start for p in batch) for batch in batches]
-    done = lines = 0
-    counts: Counter[int] = Counter()
-    for size, outcome in zip(sizes, outcomes, strict=True):
-        digests = [d for _, d in outcome if isinstance(d, FileDigest)]
-        done += size
-        lines += sum(d.lines_total for d in digests)
-        for digest in digests:
-            counts.update(digest.hit_counts)
-        tell(Scanning(done, sum(sizes), lines, _name_found(counts, signatures)))
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        teller.finish(size_of(batch), [d for _, d in outcome if isinstance(d, FileDigest)])
         yield outcome
 
 
-def _name_found(counts: Counter[int], signatures: SignatureSet) -> tuple[tuple[str, int], ...]:
-    """The deepest of what was found, the most frequent first; what is known to do no harm is left out."""
-    found = [(signatures.signatures[index], count) for index, count in counts.items()]
-    telling = [(s, count) for s, count in found if s.level in TELLING]
-    telling.sort(key=lambda pair: (TELLING.index(pair[0].level), -pair[1]))
-    return tuple((s.title, count) for s, count in telling[:MOST_FOUND])
+def size_of(parts: Iterable[Part]) -> int:
+    """Bytes of the parts."""
+    return sum(p.end - p.start for p in parts)
 
 
 def _fit_signatures(parts: Sequence[Part], signatures: SignatureSet) -> SignatureSet:
     """The signatures, less the patterns that logs as short as these cannot match."""
-    total = sum(p.end - p.start for p in parts)
+    total = size_of(parts)
     if total > (WARM_NARROW_BYTES if signatures.is_compiled else NARROW_BYTES):
         return signatures
     try:
@@ -158,15 +134,27 @@ def merge_outcomes(outcomes: Iterable[Sequence[Outcome]]) -> Scanned:
     return scanned
 
 
-def scan_batch(batch: Sequence[Part], signatures: SignatureSet) -> list[Outcome]:
-    """Scan the parts of one batch; adjacent parts of one log leave it merged."""
+def scan_batch(
+    batch: Sequence[Part], signatures: SignatureSet, reached: BatchReached | None = None
+) -> list[Outcome]:
+    """Scan the parts of one batch; adjacent parts of one log leave it merged. reached: told of the batch as it goes on."""
     out: list[Outcome] = []
+    size = lines = 0
+    counts: Counter[int] = Counter()
+
+    def tell(more: int, of_lines: int, of_counts: Mapping[int, int]) -> None:
+        assert reached is not None
+        reached(size + more, lines + of_lines, (counts, of_counts))
+
     for part in batch:
         try:
-            digest = scan_part(part, signatures)
+            digest = scan_part(part, signatures, tell if reached is not None else None)
         except OSError as error:
             out.append((part.name, f"cannot be read: {error.strerror or error}"))
             continue
+        if reached is not None:
+            size, lines = size + part.end - part.start, lines + digest.lines_total
+            counts.update(digest.hit_counts)
         last = out[-1] if out else None
         if last is not None and last[0] == part.name and isinstance(last[1], FileDigest):
             out[-1] = (part.name, merge_parts(last[1], digest))
@@ -175,26 +163,42 @@ def scan_batch(batch: Sequence[Part], signatures: SignatureSet) -> list[Outcome]
     return out
 
 
-def _here(batches: Iterable[Sequence[Part]], signatures: SignatureSet) -> Iterator[list[Outcome]]:
+def _here(
+    batches: Iterable[Sequence[Part]], signatures: SignatureSet, teller: Teller | None = None
+) -> Iterator[list[Outcome]]:
     for batch in batches:
-        yield scan_batch(batch, signatures)
+        yield scan_batch(batch, signatures, teller.reach if teller is not None else None)
 
 
 _worker_signatures: list[SignatureSet] = []
 """Set of patterns of a pool's worker, given once when it starts."""
+_worker_counts: list[Any] = []
+"""Bytes and lines that all workers of the pool have scanned; empty where nobody asks."""
 
 
-def _start_worker(signatures: SignatureSet) -> None:
+def _start_worker(signatures: SignatureSet, counts: Any = None) -> None:
     _worker_signatures[:] = [signatures]
+    _worker_counts[:] = [] if counts is None else [counts]
 
 
 def _work(batch: Sequence[Part]) -> list[Outcome]:
-    return scan_batch(batch, _worker_signatures[0])
+    if not _worker_counts:
+        return scan_batch(batch, _worker_signatures[0])
+    told = (0, 0)
+
+    def add(size: int, lines: int, _: Sequence[Mapping[int, int]]) -> None:
+        nonlocal told
+        with _worker_counts[0].get_lock():
+            _worker_counts[0][0] += size - told[0]
+            _worker_counts[0][1] += lines - told[1]
+        told = (size, lines)
+
+    return scan_batch(batch, _worker_signatures[0], add)
 
 
 def _in_pool(
-    batches: Sequence[Sequence[Part]], signatures: SignatureSet, jobs: int
-) -> Iterator[list[Outcome]]:
+    batches: Sequence[Sequence[Part]], signatures: SignatureSet, jobs: int, teller: Teller | None = None,
+) -> Iterator[list[Outcome]]:  # fmt: skip
     import multiprocessing
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
@@ -204,17 +208,36 @@ def _in_pool(
         signatures.match(b"")
         signatures.gates.gate()
     context = multiprocessing.get_context("fork" if alone else "spawn")
+    counts = context.Array("q", 2) if teller is not None else None
     done = 0
     try:
         with ProcessPoolExecutor(
-            jobs, context, initializer=_start_worker, initargs=(signatures,)
+            jobs, context, initializer=_start_worker, initargs=(signatures, counts)
         ) as pool:
-            for outcome in pool.map(_work, batches):
-                done += 1
-                yield outcome
+            futures = [pool.submit(_work, batch) for batch in batches]
+            try:
+                for future in futures:
+                    _await(future, teller, counts)
+                    outcome = future.result()
+                    done += 1
+                    yield outcome
+            finally:
+                for future in futures:
+                    future.cancel()
     except BrokenProcessPool:
         log.warning("a scanning process died; its part and the rest are scanned here")
-        yield from _here(batches[done:], signatures)
+        yield from _here(batches[done:], signatures, teller)
+
+
+def _await(future: Future[list[Outcome]], teller: Teller | None, counts: Any) -> None:
+    """Wait for a batch; meanwhile tell how far all workers of the pool are."""
+    if teller is None:
+        return
+    from concurrent.futures import wait
+
+    while not wait((future,), TELL_SECONDS).done:
+        size, lines = counts
+        teller.reach(max(0, size - teller.done), max(0, lines - teller.lines), ())
 
 
 def _on_cluster(

@@ -32,6 +32,7 @@ from firstfault_tools.log.line import cut_line, normalise, strip_ansi
 from firstfault_tools.log.owner import name_owner
 from firstfault_tools.log.plan import HEAD_BYTES, Budget, Part, cut_log, describe_log, share_budget
 from firstfault_tools.log.prefix import read_file_name, read_prefix
+from firstfault_tools.log.progress import PartReached
 from firstfault_tools.log.signature import Matches, Signature, SignatureSet
 
 OFFSET_EVERY = 1024 * 1024
@@ -118,8 +119,10 @@ def scan_file(
     return digest
 
 
-def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
-    """Scan one part of a log; line numbers count from the part's first line."""
+def scan_part(
+    part: Part, signatures: SignatureSet, reached: PartReached | None = None
+) -> FileDigest:
+    """Scan one part of a log; line numbers count from the part's first line. reached: told after every block."""
     gated = part.size > UNGATED_BYTES or not part.budget.complete
     redactions: Counter[str] = Counter()
     keeper = Keeper(part.budget, part.wrapped, part.start == 0, part.end >= part.size, redactions)
@@ -138,6 +141,8 @@ def scan_part(part: Part, signatures: SignatureSet) -> FileDigest:
         keeper.keep(block, number, count, scan.secret)
         census.count(block, number, count)
         number += count
+        if reached is not None:
+            reached(offset + len(raw) - part.start, number, scan.counts)
     scan.counts.update(scan.estimates)
     sampled = {i for i in scan.estimates if scan.estimates[i] > 0}
     kept, ranks = keeper.close(), census.traces()
