@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from firstfault.access import Mode, Role
 from firstfault.errors import FirstfaultError, UsageError
@@ -28,7 +29,13 @@ that prove it, and what to run next.</p></div>
 
 
 def show_inbox() -> None:
-    """The first screen."""
+    """The first screen. It stands in one room, which is emptied before an incident takes its place."""
+    room = st.empty()
+    with room.container():
+        _show_ways_in(room)
+
+
+def _show_ways_in(room: DeltaGenerator) -> None:
     st.html(HERO)
     with st.container(key="first-box"):
         given = st.chat_input(
@@ -38,11 +45,11 @@ def show_inbox() -> None:
             height=112,
         )
     with st.container(key="first-more", horizontal=True, gap="small"):
-        _show_folder()
-        _show_paths()
+        _show_folder(room)
+        _show_paths(room)
     if given is not None:
-        begin(read_inputs(given.text or "", given.files), key="new")
-    _show_examples()
+        begin(read_inputs(given.text or "", given.files), key="new", room=room)
+    _show_examples(room)
 
 
 def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
@@ -59,7 +66,7 @@ def read_inputs(text: str, files: Sequence[Any]) -> NewIncident:
     return NewIncident(tuple(inputs), split.question)
 
 
-def begin(new: NewIncident, key: str) -> None:
+def begin(new: NewIncident, key: str, room: DeltaGenerator) -> None:
     """Start the incident and open it; say what is wrong where that fails."""
     try:
         require(Role.INVESTIGATE)
@@ -68,10 +75,11 @@ def begin(new: NewIncident, key: str) -> None:
         st.error(plain(str(error)), icon=":material/error:")
         return
     spend_key(key)
+    room.empty()
     open_incident(identity)
 
 
-def _show_folder() -> None:
+def _show_folder(room: DeltaGenerator) -> None:
     with st.popover("Whole folder", icon=":material/folder_open:", type="tertiary"):
         files = st.file_uploader(
             "Per-rank logs, dmesg, nvidia-smi, flight-recorder dumps: one folder is one incident",
@@ -79,10 +87,14 @@ def _show_folder() -> None:
             key="folder",
         )
         if files and st.button(f"Read {len(files)} files", type="primary", key="folder-read"):
-            begin(NewIncident(tuple(Upload(f.name, f.getvalue()) for f in files)), key="folder")
+            begin(
+                NewIncident(tuple(Upload(f.name, f.getvalue()) for f in files)),
+                key="folder",
+                room=room,
+            )
 
 
-def _show_paths() -> None:
+def _show_paths(room: DeltaGenerator) -> None:
     if not may_name_paths():
         return
     with st.popover("Path on this machine", icon=":material/terminal:", type="tertiary"):
@@ -98,7 +110,7 @@ def _show_paths() -> None:
             elif refused := _refuse_paths(paths):
                 st.warning(plain(refused), icon=":material/warning:")
             else:
-                begin(NewIncident(tuple(NamedPath(p) for p in paths)), key="paths")
+                begin(NewIncident(tuple(NamedPath(p) for p in paths)), key="paths", room=room)
 
 
 def may_name_paths() -> bool:
@@ -123,7 +135,7 @@ def _refuse_paths(paths: Sequence[Path]) -> str:
     return ""
 
 
-def _show_examples() -> None:
+def _show_examples(room: DeltaGenerator) -> None:
     examples = list_examples()
     if not examples:
         return
@@ -133,14 +145,14 @@ def _show_examples() -> None:
             columns = st.columns(2, gap="small")
             for column, example in zip(columns, examples[row : row + 2], strict=False):
                 with column:
-                    _show_example(example)
+                    _show_example(example, room)
 
 
-def _show_example(example: Example) -> None:
+def _show_example(example: Example, room: DeltaGenerator) -> None:
     if st.button(f"**{example.title}**  \n{example.teaser}", key=f"example-{example.id}"):
         try:
             new = example.read()
         except (OSError, UsageError) as error:
             st.error(plain(f"{example.id}: {error}"), icon=":material/error:")
             return
-        begin(new, key=f"example-{example.id}")
+        begin(new, key=f"example-{example.id}", room=room)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from textwrap import shorten
 
@@ -9,18 +10,24 @@ import streamlit as st
 
 from firstfault.access import Role
 from firstfault.errors import FirstfaultError
+from firstfault.incidents.events import Event
 from firstfault.incidents.records import Incident
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.headline import capitalise, say_plainly, shorten_clause
 from firstfault.ui.door import service
+from firstfault.ui.marks import plain
 from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.receipt import write_receipt
 from firstfault.ui.report_menu import show_report_menu
 from firstfault.ui.visitor import may, require
+from firstfault.ui.work import say_change
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 
 MAX_TITLE = 110
+MENUS = "menus-done"
+AGAIN = "again-asked"
+"""Of the session: how many menus did what they were asked, and the turn of a diagnosis that was asked for again."""
 AS_SAID = 60
 """Characters by which a title and the card's sentence are the same."""
 
@@ -90,7 +97,9 @@ def _address() -> str:
 
 
 def _show_more(incident: Incident) -> None:
-    with st.popover("More", icon=":material/more_horiz:", key="more"):
+    # another key is another menu, which is closed: it has done what was asked of it
+    done = st.session_state.get(MENUS, 0)
+    with st.popover("More", icon=":material/more_horiz:", key=f"more-{done}"):
         title = st.text_input("Title", incident.title, key=f"title-{incident.id}", max_chars=200)
         if title.strip() and title != incident.title and st.button("Rename", key="rename"):
             require(Role.INVESTIGATE)
@@ -137,8 +146,13 @@ def _withdraw(identity: str) -> None:
     service().withdraw_share(identity)
 
 
+def _close_menu() -> None:
+    st.session_state[MENUS] = st.session_state.get(MENUS, 0) + 1
+
+
 def _archive(identity: str, archived: bool) -> None:
     require(Role.INVESTIGATE)
+    _close_menu()
     service().archive(identity, archived)
     if archived:
         st.session_state["undo"] = identity
@@ -161,8 +175,19 @@ def offer_undo() -> None:
 
 def _diagnose_again(identity: str) -> None:
     require(Role.INVESTIGATE)
-    service().diagnose_again(identity)
-    st.session_state["notice"] = "Everything is read again; what changes is said at the end."
+    st.session_state[AGAIN] = (identity, service().diagnose_again(identity))
+    _close_menu()
+    st.session_state["notice"] = "Everything is read again."
+
+
+def tell_again(incident: Incident, events: Sequence[Event]) -> None:
+    """When a diagnosis that was asked for again is there: whether it is another one, where it is seen."""
+    identity, turn = st.session_state.get(AGAIN, ("", 0))
+    if identity != incident.id or not any(e.turn == turn and e.is_closing for e in events):
+        return
+    del st.session_state[AGAIN]
+    if change := say_change(events, turn):
+        st.toast(plain(change), icon=":material/compare_arrows:", duration="long")
 
 
 def _delete(identity: str) -> None:

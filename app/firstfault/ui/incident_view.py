@@ -38,7 +38,7 @@ from firstfault.ui.feedback_form import show_feedback
 from firstfault.ui.figures import show_curves, show_memory, show_timeline, tells_by_curve
 from firstfault.ui.fixes import show_fixes
 from firstfault.ui.hypotheses import show_why
-from firstfault.ui.incident_header import show_header
+from firstfault.ui.incident_header import show_header, tell_again
 from firstfault.ui.knowledge import offer_pages
 from firstfault.ui.marks import icon, plain
 from firstfault.ui.navigation import Place, View, set_place
@@ -61,6 +61,7 @@ def show_incident(incident: Incident, events: Sequence[Event]) -> Rest:
     """Everything of an incident above its conversation; the figures are drawn by what is returned."""
     diagnosis = service().diagnosis(incident.id)
     show_header(incident, diagnosis)
+    tell_again(incident, events)
     draw_figures = show_answer(incident, events, diagnosis)
     if incident.verdict is not None and incident.state.is_final and may(Role.INVESTIGATE):
         show_feedback(incident)

@@ -41,6 +41,24 @@ def read_place() -> Place:
     return Place(View.INBOX)
 
 
+_TAB = "tab-title"
+PRODUCT = "Firstfault"
+
+
+def tab_title(place: Place) -> str:
+    """Title of the browser's tab, as it was found when the place was last drawn: it does not flicker while the page runs again."""
+    named: tuple[Place, str] = st.session_state.get(_TAB, (place, PRODUCT))
+    return named[1] if named[0] == place else PRODUCT
+
+
+def name_tab(place: Place, name: str) -> None:
+    """Put what the place is about into the title of the browser's tab, first."""
+    title = f"{name} · {PRODUCT}"
+    if tab_title(place) != title:
+        st.session_state[_TAB] = (place, title)
+        st.set_page_config(page_title=title)
+
+
 def open_incident(identity: str) -> None:
     """Go to an incident."""
     st.query_params.from_dict({"incident": identity})

@@ -9,11 +9,11 @@ from firstfault.errors import FirstfaultError, IncidentNotFound
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
 from firstfault.ui.inbox import show_inbox
-from firstfault.ui.incident_header import offer_undo
+from firstfault.ui.incident_header import name_incident, offer_undo
 from firstfault.ui.incident_view import read_incident_events, show_incident
 from firstfault.ui.knowledge import show_open_knowledge
 from firstfault.ui.marks import plain
-from firstfault.ui.navigation import Place, View, read_place, set_place
+from firstfault.ui.navigation import Place, View, name_tab, read_place, set_place, tab_title
 from firstfault.ui.share_view import show_shared
 from firstfault.ui.sidebar import show_sidebar
 from firstfault.ui.theme import logo_file, style_sheet
@@ -23,12 +23,12 @@ from firstfault.ui.what_if import show_what_if
 
 def main() -> None:
     """Draw the page once."""
+    place = read_place()
     st.set_page_config(
-        page_title="Firstfault", page_icon=str(logo_file()), layout="wide",
+        page_title=tab_title(place), page_icon=str(logo_file()), layout="wide",
         initial_sidebar_state="auto",  # open beside the answer, never above it on a phone
     )  # fmt: skip
     st.html(style_sheet(st.context.theme.type or "light"))
-    place = read_place()
     try:
         _admit(place)
         show_open_knowledge()
@@ -61,6 +61,7 @@ def _admit(place: Place) -> None:
 def _show(place: Place) -> None:
     if place.view is View.INCIDENT:
         incident = service().incident(place.id)
+        name_tab(place, name_incident(incident))
         events = read_incident_events(place.id)
         # each part stands in its own place: what grows above the box must not make a new box of it,
         # which would lose what a person is typing, and the focus
@@ -69,6 +70,7 @@ def _show(place: Place) -> None:
         show_conversation(incident, events, readonly=not may(Role.INVESTIGATE))
         draw_figures()
     elif place.view is View.WHAT_IF:
+        name_tab(place, "What if")
         show_what_if()
     elif may(Role.INVESTIGATE):
         show_inbox()

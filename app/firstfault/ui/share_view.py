@@ -6,14 +6,16 @@ import streamlit as st
 
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
-from firstfault.ui.incident_header import write_title
+from firstfault.ui.incident_header import name_incident, write_title
 from firstfault.ui.incident_view import read_incident_events, show_answer
+from firstfault.ui.navigation import Place, View, name_tab
 from firstfault.ui.theme import write_brand
 
 
 def show_shared(token: str) -> None:
     """The read-only view."""
     incident = service().shared(token)
+    name_tab(Place(View.SHARED, token), name_incident(incident))
     events = read_incident_events(incident.id)
     diagnosis = service().diagnosis(incident.id)
     st.html(write_brand())

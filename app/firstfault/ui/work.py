@@ -85,7 +85,7 @@ def compare_verdicts(before: Diagnosis, now: Diagnosis) -> str:
         ("host", before.host, now.host),
         ("certainty", before.confidence.value, now.confidence.value),
     )
-    changed = [f"{name}: {_none(a)} → {_none(b)}" for name, a, b in rows if a != b]
+    changed = [f"{name} was {_none(a)}, now {_none(b)}" for name, a, b in rows if a != b]
     return f"Changed: {'; '.join(changed)}." if changed else "The same verdict as before."
 
 

@@ -18,7 +18,8 @@ from firstfault.intake.collect import Collection
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.settings import Settings
 from firstfault.workspace import Workspace
-from firstfault_tools.log.executors import Scanning, Workers
+from firstfault_tools.log.executors import Workers
+from firstfault_tools.log.progress import Scanning
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -202,19 +203,28 @@ def test_report_is_filled_in_from_the_evidence(open_page: Open, incident: str) -
 
 def test_reading_again_says_what_changed_and_removal_can_be_undone(open_page: Open) -> None:
     page = open_page()
+    page.get_by_text("Or open an example incident").wait_for()
+    assert page.title() == "Firstfault"
     page.get_by_test_id("stChatInputTextArea").fill(LOG)
     page.keyboard.press("Enter")
+    page.locator(".st-key-incident").wait_for()
+    assert page.get_by_text("Or open an example incident").count() == 0, "nothing old stays below"
     page.locator(".ff-verdict").wait_for()
+    page.wait_for_function("/tale file handle.* · Firstfault$/.test(document.title)")
     again = page.get_by_role("button", name="Diagnose again")
     open_menu(page, "More", again)
     again.click()
-    page.get_by_text("The same verdict as before.").wait_for()
+    again.wait_for(state="hidden")  # a menu that did what it was asked closes
+    toast = page.get_by_test_id("stToast").filter(has_text="The same verdict as before.")
+    toast.wait_for()
+    page.locator(".ff-change", has_text="The same verdict as before.").wait_for()
     row = page.get_by_test_id("stSidebar").locator("[class*='st-key-open-current-fault']")
     row.wait_for()
     assert page.get_by_test_id("stSidebar").get_by_text("Today").count() == 1
     archive = page.get_by_role("button", name="Archive")
     open_menu(page, "More", archive)
     archive.click()
+    archive.wait_for(state="hidden")
     row.wait_for(state="detached")
     page.get_by_role("button", name="Undo").click()
     row.wait_for()
