@@ -12,11 +12,37 @@ import streamlit as st
 from firstfault.conversation.memory_questions import shape_of
 from firstfault.ui.charts import draw_gantt, draw_phases, draw_shares, draw_waste
 from firstfault.ui.marks import icon, plain
-from firstfault.ui.what_if_address import OTHER, put_settings, take_settings
+from firstfault.ui.what_if_address import (
+    BILLIONS,
+    CHUNKS,
+    FAILURES,
+    GPUS,
+    INTERVAL_MIN,
+    MICRO_BATCH,
+    MICRO_BATCHES,
+    OTHER,
+    PRECISIONS,
+    PRICE,
+    RECOMPUTED,
+    RESTART_MIN,
+    SAVE_S,
+    SCHEDULES,
+    SEQUENCE,
+    SHARDINGS,
+    STAGES,
+    WORLD,
+    Limits,
+    more_of,
+    put_settings,
+    take_settings,
+    tell_taken,
+)
 from firstfault_tools.errors import ToolError
 from firstfault_tools.memory.models import list_models
 from firstfault_tools.registry import calculators
 
+MOST_DRAWN = 10_000
+"""Bars of a schedule that a browser still draws at once."""
 FITS = {
     "fits": ("check_circle", "Fits", "ok"),
     "tight": ("warning", "Tight", "warn"),
@@ -29,7 +55,7 @@ def show_what_if() -> None:
     st.html(
         '<div class="ff"><h1 style="font-size:1.7rem;font-weight:660;letter-spacing:-.02em">What if</h1>'
         '<p class="ff-muted" style="margin-top:.3rem">The same calculators as <code>firstfault memory</code> '
-        "and <code>firstfault bubble</code>. Every slider recomputes at once.</p></div>"
+        "and <code>firstfault bubble</code>. Every change recomputes at once.</p></div>"
     )
     asked = take_settings()
     with st.container(key="what-if"):
@@ -76,41 +102,29 @@ def _show_memory() -> None:
     with left:
         configuration = _choose_model()
         card = st.selectbox("GPU", list(cards), **_kept("memory-card", "memory"))  # fmt: skip
-        gpus = st.select_slider(
-            "GPUs",
-            [1, 2, 4, 8, 16, 32, 64, 128],
-            8,
-            **_kept("memory-gpus", "memory"),
-        )
-        sequence = st.select_slider(
-            "Sequence length",
-            [1024, 2048, 4096, 8192, 16384, 32768, 65536],
-            4096,
-            **_kept("memory-seq", "memory"),
-        )
-        micro = st.slider("Micro-batch", 1, 16, 1, **_kept("memory-micro", "memory"))
+        gpus = _ask_whole("GPUs", WORLD, 8, "memory-gpus", "memory")
+        sequence = _ask_whole("Sequence length", SEQUENCE, 4096, "memory-seq", "memory", step=1024)
+        micro = _ask_whole("Micro-batch", MICRO_BATCH, 1, "memory-micro", "memory")
         sharding = st.segmented_control(
-            "Sharding", ["ddp", "zero1", "zero2", "fsdp"], default="fsdp", required=True, **_kept("memory-shard", "memory")
-        )  # fmt: skip
-        recompute = st.segmented_control(
-            "Recomputation", ["none", "selective", "full"], default="none", required=True, **_kept("memory-rec", "memory")
-        )  # fmt: skip
-        precision = st.segmented_control(
-            "Precision",
-            ["bf16", "amp", "bf16_master", "fp32"],
-            default="amp",
-            required=True,
-            **_kept("memory-prec", "memory"),
+            "Sharding", SHARDINGS, default="fsdp", required=True, **_kept("memory-shard", "memory")
         )
+        recompute = st.segmented_control(
+            "Recomputation",
+            RECOMPUTED,
+            default="none",
+            required=True,
+            **_kept("memory-rec", "memory"),
+        )
+        precision = st.selectbox("Precision", PRECISIONS, **_kept("memory-prec", "memory"))
         fused = st.toggle("Fused cross-entropy", key="memory-fused")
     values = {"sequence": sequence, "micro_batch": micro, "world": gpus, "sharding": sharding,
               "recompute": recompute, "precision": precision, "loss_fused": fused, "attention": "flash"}  # fmt: skip
-    result = _calculate(
-        "memory", **configuration, card=card.lower(), **values
-    ) if configuration else None  # fmt: skip
-    if result is None:
-        return
     with right:
+        tell_taken("memory")
+        given = {**(configuration or {}), "card": card.lower(), **more_of("memory"), **values}
+        result = _calculate("memory", **given) if configuration else None
+        if result is None:
+            return
         symbol, word, tone = FITS.get(str(result["fit"]), ("help", str(result["fit"]), "plain"))
         st.html(
             f'<p class="ff" style="font-size:1.02rem;font-weight:600"><span class="ff-tag ff-tone-{tone}" '
@@ -155,6 +169,17 @@ def _show_memory() -> None:
         _show_assumptions(result["assumptions"])
 
 
+def _ask_whole(label: str, limits: Limits, usual: int, key: str, calculator: str, step: int = 1) -> int:  # fmt: skip
+    """A whole number that can be typed exactly, as large as runs are."""
+    low, high = int(limits.low), int(limits.high)
+    return int(st.number_input(label, low, high, usual, step, **_kept(key, calculator)))
+
+
+def _ask_number(label: str, limits: Limits, usual: float, key: str, calculator: str) -> float:
+    low, high = float(limits.low), float(limits.high)
+    return float(st.number_input(label, low, high, usual, 0.5, **_kept(key, calculator)))
+
+
 def _kept(key: str, calculator: str) -> dict[str, Any]:
     """What every widget is given whose value stands in the address."""
     return {"key": key, "on_change": put_settings, "args": (calculator,)}
@@ -180,10 +205,8 @@ def _choose_model() -> Mapping[str, Any] | None:
     if given is not None:
         text = given.getvalue().decode("utf-8", errors="replace")
         return {"configuration": text, "configuration_name": given.name}
-    billions = st.number_input(
-        "or its size, in billion parameters", 0.1, 2000.0, 13.0, 0.5, **_kept("memory-billions", "memory")
-    )  # fmt: skip
-    shape, like = shape_of(float(billions))
+    billions = _ask_number("or its size, in billion parameters", BILLIONS, 13.0, "memory-billions", "memory")  # fmt: skip
+    shape, like = shape_of(billions)
     st.caption(f"Assumed: {like}.")
     return shape
 
@@ -232,25 +255,13 @@ def _show_pipeline() -> None:
     left, right = st.columns([1, 2], gap="large")
     with left:
         schedule = st.selectbox(
-            "Schedule", ["1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe"], **_kept("pipe-schedule", "bubble")
+            "Schedule", SCHEDULES, **_kept("pipe-schedule", "bubble")
         )  # fmt: skip
-        stages = st.slider("Pipeline stages", 2, 16, 4, **_kept("pipe-stages", "bubble"))
-        micro = st.slider(
-            "Micro-batches a step",
-            1,
-            64,
-            8,
-            **_kept("pipe-micro", "bubble"),
-        )
+        stages = _ask_whole("Pipeline stages", STAGES, 4, "pipe-stages", "bubble")
+        micro = _ask_whole("Micro-batches a step", MICRO_BATCHES, 8, "pipe-micro", "bubble")
         virtual = 1
         if schedule == "interleaved":
-            virtual = st.slider(
-                "Chunks a stage",
-                2,
-                8,
-                2,
-                **_kept("pipe-virtual", "bubble"),
-            )
+            virtual = _ask_whole("Chunks a stage", CHUNKS, 2, "pipe-virtual", "bubble")
         backward = st.slider("Backward, in forwards", 1.0, 3.0, 2.0, 0.1, key="pipe-backward")
         slow = st.slider("Slowest stage, times the others", 1.0, 2.0, 1.0, 0.05, key="pipe-slow")
     values: dict[str, Any] = {"schedule": schedule, "stages": stages, "microbatches": micro, "forward": 1.0,
@@ -260,7 +271,8 @@ def _show_pipeline() -> None:
     if slow > 1.0:
         values["stage_scale"] = [1.0] * (stages - 1) + [slow]
     with right:
-        result = _calculate("bubble", **values)
+        tell_taken("bubble")
+        result = _calculate("bubble", **{**more_of("bubble"), **values})
         if result is None:
             return
         need = result.get("microbatches_needed") or {}
@@ -272,12 +284,15 @@ def _show_pipeline() -> None:
         if need.get("microbatches"):
             figures.append(("For at most 10 %", str(need["microbatches"]), "micro-batches"))
         st.html(write_figures(figures))
-        st.altair_chart(
-            draw_gantt(result["gantt"], stages),
-            width="stretch",
-            alt=f"Schedule {schedule} on {stages} stages with {micro} micro-batches; "
-            f"{100 * result['fraction_of_total']:.1f} percent of the step is bubble",
-        )
+        if len(result["gantt"]) <= MOST_DRAWN:
+            st.altair_chart(
+                draw_gantt(result["gantt"], stages),
+                width="stretch",
+                alt=f"Schedule {schedule} on {stages} stages with {micro} micro-batches; "
+                f"{100 * result['fraction_of_total']:.1f} percent of the step is bubble",
+            )
+        else:
+            st.caption("The schedule is too long to be drawn; its figures are exact.")
         peak = max(result["in_flight_microbatches_by_stage"])
         st.caption(f"The fullest stage keeps {peak:g} micro-batches of activations in flight.")
 
@@ -286,51 +301,15 @@ def _show_pipeline() -> None:
 def _show_checkpoint() -> None:
     left, right = st.columns([1, 2], gap="large")
     with left:
-        gpus = st.select_slider(
-            "GPUs",
-            [8, 32, 64, 128, 256, 512, 1024, 4096, 16384],
-            1024,
-            **_kept("save-gpus", "checkpoint_interval"),
-        )
-        save = st.slider(
-            "Training stands still for a save (s)",
-            1,
-            600,
-            60,
-            **_kept("save-seconds", "checkpoint_interval"),
-        )
-        interval = st.slider(
-            "Interval in use (min)",
-            5,
-            240,
-            60,
-            5,
-            **_kept("save-interval", "checkpoint_interval"),
-        )
-        restart = st.slider(
-            "Restart (min)",
-            1,
-            60,
-            10,
-            **_kept("save-restart", "checkpoint_interval"),
-        )
-        rate = st.slider(
-            "Failures per 100,000 GPU-hours",
-            0.5,
-            10.0,
-            2.0,
-            0.5,
-            **_kept("save-rate", "checkpoint_interval"),
-        )
-        price = st.number_input(
-            "Price of a GPU-hour",
-            0.0,
-            100.0,
-            2.0,
-            0.5,
-            **_kept("save-price", "checkpoint_interval"),
-        )
+        tool = "checkpoint_interval"
+        gpus = _ask_whole("GPUs", GPUS, 1024, "save-gpus", tool)
+        save = _ask_whole("Training stands still for a save (s)", SAVE_S, 60, "save-seconds", tool)
+        interval = _ask_whole("Interval in use (min)", INTERVAL_MIN, 60, "save-interval", tool)
+        restart = _ask_whole("Restart (min)", RESTART_MIN, 10, "save-restart", tool)
+        rate = _ask_number("Failures per 100,000 GPU-hours", FAILURES, 2.0, "save-rate", tool)
+        price = _ask_number("Price of a GPU-hour", PRICE, 2.0, "save-price", tool)
     with right:
+        tell_taken("checkpoint_interval")
         result = _calculate(
             "checkpoint_interval", save_seconds=save, failures_per_gpu_hour=rate / 100_000, gpus=gpus,
             restart_seconds=restart * 60, interval_seconds=interval * 60, price_per_gpu_hour=price,
@@ -351,7 +330,7 @@ def _show_checkpoint() -> None:
         )
         curve = [
             (minutes, share)
-            for minutes in range(5, 245, 5)
+            for minutes in range(5, max(245, 2 * interval), 5)
             if (share := _waste(minutes, save, restart, rate, gpus)) is not None
         ]
         st.html(
@@ -360,7 +339,7 @@ def _show_checkpoint() -> None:
         st.altair_chart(
             draw_waste(curve, interval, result["daly_s"] / 60),
             width="stretch",
-            alt=f"Share of the time wasted over intervals of 5 to 240 minutes; least near {result['daly_s'] / 60:.0f} minutes",
+            alt=f"Share of the time wasted over intervals of 5 minutes and more; least near {result['daly_s'] / 60:.0f} minutes",
         )
 
 

@@ -152,6 +152,6 @@ def test_what_if_computes(page: AppTest) -> None:
     page.run()
     assert not page.exception
     before = html_of(page)
-    page.select_slider(key="memory-seq").set_value(32768).run()
+    page.number_input(key="memory-seq").set_value(32768).run()
     assert not page.exception
     assert html_of(page) != before

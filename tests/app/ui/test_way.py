@@ -172,9 +172,9 @@ def test_knowledge_is_read_in_place(open_page: Open, incident: str) -> None:
 def test_settings_of_what_if_come_from_the_address_and_go_there(open_page: Open) -> None:
     page = open_page("/?view=what-if&tool=bubble&stages=16&microbatches=32")
     page.get_by_text("31.9").first.wait_for()
-    slider = page.get_by_role("slider", name="Micro-batches a step")
-    slider.focus()
-    page.keyboard.press("ArrowRight")
+    count = page.get_by_label("Micro-batches a step")
+    count.fill("33")
+    count.press("Enter")
     page.wait_for_url(re.compile("microbatches=33"))
     page.get_by_role("tab", name="Checkpoint interval").click()
     page.get_by_test_id("stVegaLiteChart").and_(
