@@ -10,7 +10,7 @@ from firstfault.intake.collect import collect_paths
 from firstfault.investigation.diagnose import conclude
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.examination import examine
-from firstfault.workspace import Workspace
+from firstfault.workspace import Workspace, measure
 from firstfault_tools.findings import Finding
 
 
@@ -54,5 +54,6 @@ def diagnose_case(workspace: Workspace, case: Case) -> Diagnosed:
     collection = collect_paths(case.inputs, workspace.spool)
     skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
     examination = examine(collection.artefacts, known.signatures)
-    diagnosis = conclude(examination, collection.artefacts, known, skipped, case.question)
+    made = conclude(examination, collection.artefacts, known, skipped, case.question)
+    diagnosis = measure(made, collection)
     return Diagnosed(case, diagnosis, tuple(examination.findings), examination.chain.first)

@@ -14,7 +14,7 @@ from firstfault.investigation.knowledge import Knowledge, load_knowledge
 from firstfault.investigation.why import Why
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.findings import Level
+from firstfault_tools.findings import Level, Verdict
 from firstfault_tools.log.executors import Workers
 
 
@@ -64,11 +64,25 @@ class Workspace:
     ) -> Diagnosis:
         """Diagnosis of what intake collected."""
         skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
-        return diagnose(collection.artefacts, self.knowledge, skipped, question, workers)
+        made = diagnose(collection.artefacts, self.knowledge, skipped, question, workers)
+        return measure(made, collection)
 
     def explain_collection(
         self, collection: Collection, question: str = "", workers: Workers | None = None
     ) -> tuple[Diagnosis, Why]:
         """The same diagnosis, and how the judge came to it."""
         skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
-        return explain_decisions(collection.artefacts, self.knowledge, skipped, question, workers)
+        made, why = explain_decisions(
+            collection.artefacts, self.knowledge, skipped, question, workers
+        )
+        return measure(made, collection), why
+
+
+def measure(diagnosis: Diagnosis, collection: Collection) -> Diagnosis:
+    """The diagnosis with since when, how long and how much, where something failed."""
+    if diagnosis.verdict is Verdict.HEALTHY:
+        return diagnosis
+    # imported only where something failed
+    from firstfault.postmortem.extent import add_extent
+
+    return add_extent(diagnosis, {a.name: a.path for a in collection.artefacts})

@@ -100,6 +100,9 @@ class Evidence:
     time: float | None = None
     """Seconds since the epoch, UTC where the zone is known."""
 
+    usual: bool = False
+    """A row as it was before, or of a rank that is well, quoted to compare with: nothing failed there."""
+
 
 class Together(IntEnum):
     """How much had to agree before a finding was made: lines of a log, values of a series, ranks."""

@@ -11,11 +11,10 @@ from firstfault.investigation.activity import name_activity
 from firstfault.investigation.artefacts import choose_artefacts
 from firstfault.investigation.blanks import fill_commands, find_names
 from firstfault.investigation.calculations import calculate, describe_calculations
+from firstfault.investigation.chain_links import link_events, list_followers
 from firstfault.investigation.citations import CitationBook, LogCheck
-from firstfault.investigation.deciding import drop_frames
+from firstfault.investigation.deciding import drop_frames, put_odd_first
 from firstfault.investigation.diagnosis import (
-    ChainLink,
-    ChainRole,
     Diagnosis,
     FirstLine,
     Hypothesis,
@@ -59,13 +58,12 @@ from firstfault.investigation.wording import (
     name_standouts,
     state_disproof,
 )
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Verdict
 from firstfault_tools.log.executors import Workers
 from firstfault_tools.log.window import read_window
 from firstfault_tools.registry import Artefact
 
 MAX_HYPOTHESES = 5
-MAX_LINKS = 24
 SEARCH_FLOOR = 0.30
 RAISED_ALIKE = "traceback.unhandled"
 """Kind of the findings that list every rank which raised the exception."""
@@ -284,7 +282,7 @@ def _assemble(
         explanation=text,
         fixes=fixes,
         hypotheses=hypotheses,
-        cascade=_links(examination, judgement),
+        cascade=link_events(examination, judgement),
         citations=book.citations,
         phases=phases,
         next_artefacts=artefacts,
@@ -302,6 +300,9 @@ def _assemble(
     )
     if placed and place is not None:
         diagnosis = _set_place(diagnosis, place, evidence)
+    if diagnosis.cascade:
+        followers = list_followers(examination, diagnosis.first_failing_rank)
+        diagnosis = replace(diagnosis, followers=followers)
     return fill_commands(diagnosis)
 
 
@@ -318,7 +319,7 @@ def _cite_finding(judgement: Judgement, book: CitationBook) -> tuple[Judgement, 
     """The judgement with its finding as it is shown, and the numbers of the lines that carry it."""
     if judgement.finding is None:
         return judgement, []
-    finding = drop_frames(judgement.finding)
+    finding = put_odd_first(drop_frames(judgement.finding))
     main = book.cite_logs(finding.evidence)
     if finding.evidence and not main:
         # nothing quotable holds: the finding may not be shown as a verdict
@@ -360,7 +361,8 @@ def _wording(
         return text, name_open(f"Not decided: {finding.title}", artefacts), category
     activity = name_activity(examination, finding)
     cause = name_cause(finding, find_companions(examination, finding), activity)
-    return explain(examination, finding, knowledge, book, main), cause, category
+    text = explain(examination, finding, knowledge, book, main, judgement.confidence)
+    return text, cause, category
 
 
 def _hypotheses(
@@ -411,26 +413,3 @@ def _same(one: str, other: str) -> bool:
     """Two wordings of one cause: equal, or one contained in the other."""
     one, other = one.lower(), other.lower()
     return one in other or other in one
-
-
-def _links(examination: Examination, judgement: Judgement) -> tuple[ChainLink, ...]:
-    chain = examination.chain
-    out: list[ChainLink] = []
-    roles: list[tuple[Sequence[Finding], ChainRole]] = [
-        ((chain.first,) if chain.first is not None and judgement.finding is chain.first else (), ChainRole.INITIATING),
-        (chain.cascade, ChainRole.CASCADE),
-        (chain.teardown, ChainRole.TEARDOWN),
-    ]  # fmt: skip
-    for findings, role in roles:
-        for finding in findings:
-            for evidence in finding.evidence[:3]:
-                out.append(
-                    ChainLink(
-                        evidence.rank, evidence.line, role, evidence.text[:400], evidence.file
-                    )
-                )
-                if role is ChainRole.INITIATING:
-                    break
-    if judgement.finding is not None and judgement.finding.level is Level.BENIGN:
-        return ()
-    return tuple(out[:MAX_LINKS])

@@ -156,6 +156,36 @@ class ChainLink:
     role: ChainRole
     text: str
     file: str | None = None
+    at: float | None = None
+    """When it was written: seconds since the epoch, UTC. None: neither the line nor one near it prints a time."""
+
+    about: bool = False
+    """The time is that of a line near it, or of the heading of its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostTime:
+    """A stretch of lost GPU time. kind: slow, stopped or repeated. Times in seconds since the epoch, UTC."""
+
+    kind: str
+    start: float
+    end: float
+    gpu_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Since when, for how long and how much, as card, page and report say it. of: the deciding line it was measured for."""
+
+    of: tuple[str, int]
+    since: float | None = None
+    about: bool = False
+    """Only about then: by a line near it."""
+
+    gpus: int | None = None
+    losses: tuple[LostTime, ...] = ()
+    silences: tuple[tuple[float, float], ...] = ()
+    """(start, end) of long stretches in which no log holds a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +284,23 @@ class Diagnosis:
 
     straggler: Straggler | None = None
     """By the watchdogs' reports, whether or not the verdict names a rank."""
+
+    followers: tuple[int, ...] = ()
+    """All ranks that reported what followed from it, whether or not a line of theirs is quoted."""
+
+    extent: Extent | None = None
+    """None where it was not measured: nothing failed, or there is too much to read for a first answer."""
+
+    @property
+    def measured(self) -> Extent | None:
+        """Its extent, as long as it still rests on the line that it was measured for."""
+        first = self.first_line
+        own = (
+            first is not None
+            and self.extent is not None
+            and self.extent.of == (first.file, first.line)
+        )
+        return self.extent if own else None
 
     @property
     def place(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from firstfault.investigation.examination import Examination
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
+from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -41,7 +42,7 @@ def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
         for index in range(len(rows)):
             number, text = rows[index]
             match = _PROMPT.match(text) if text.lstrip()[:1] in "$#[" or "@" in text[:40] else None
-            if match is None or _STARTS.search(match["command"]) is not None:
+            if match is None or _STARTS.search(match["command"]) is not None or _is_heading(text):
                 continue
             output: list[Line] = []
             for later in range(index + 1, min(index + 1 + MAX_OUTPUT, len(rows))):
@@ -53,6 +54,13 @@ def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
                 yield match["command"][:160], output
             if found >= MAX_CHECKS:
                 return
+
+
+def _is_heading(text: str) -> bool:
+    """A comment above a table, and no command of root's: it says when the table was taken, or ends as titles do."""
+    line = text.strip()
+    dated = read_time(line, 1970) is not None and " -" not in line
+    return line.startswith("# ") and (line.endswith(":") or dated)
 
 
 def warnings_before(examination: Examination, finding: Finding) -> list[Line]:

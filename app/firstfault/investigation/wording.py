@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 
+from firstfault.investigation.chain_links import list_followers
 from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.headline import capitalise, lower_first, shorten_clause
@@ -17,10 +18,10 @@ from firstfault.investigation.run_stage import say_when
 from firstfault.investigation.standouts import find_standouts
 from firstfault.investigation.surroundings import pasted_checks, warnings_before
 from firstfault.investigation.verdict import Judgement, is_quotation, quote_first
-from firstfault_tools.causality.odd_ranks.silence import read_silence
+from firstfault_tools.causality.odd_ranks.silence import Silence, read_silence
 from firstfault_tools.causality.progress import read_progress
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Complaint, Finding, Level, Verdict
+from firstfault_tools.findings import Complaint, Confidence, Finding, Level, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.hardware.host.tables import is_heading
 from firstfault_tools.knowledge.page import bullets
@@ -33,7 +34,7 @@ MOST_QUOTED, MOST_SHOWN = 200, 120
 """Characters of a warning and of each line of a pasted check: neither stands under the evidence."""
 MOST_BESIDE = 240
 """Characters of what stands beside the cause: more than a headline, less than a paragraph."""
-MOST_NAMED = 8
+MOST_NAMED = 3
 """Ranks up to which those that followed are named and not counted."""
 _ALARMING = expression(
     r"(?i)\b(?:warn(?:ing)?|error|errors|unable|failed|failure|corrected|missing|retry(?:ing)?|slow|"
@@ -66,30 +67,50 @@ def explain(
     knowledge: Knowledge,
     book: CitationBook,
     main: Sequence[int],
+    confidence: Confidence = Confidence.LIKELY,
 ) -> str:
-    """How it is known, what it means, what stands beside it and what followed. The cause itself is the headline.
+    """How sure it is and how it is known, what it means, what stands beside it and what followed. The cause itself is the headline.
 
     The lines of the evidence are not quoted again, only named by their marks.
     """
     when = say_when(examination, finding)
-    parts = [_say_deciding(finding, main), f"{when}." if when else ""]
+    parts = [_say_certainty(finding, main, confidence), f"{when}." if when else ""]
     parts += _say_place(examination, finding, book)
     page = knowledge.pages.get(finding.page or "")
     if page is not None and page.summary:
         sentence = _first_sentence(page.summary)
         number = book.cite_page(page, "", sentence)
         if number is not None:
-            parts.append(f"Behind it: {lower_first(sentence)} [{number}]")
+            parts.append(f"{capitalise(sentence)} [{number}]")
     beside = []
     for other in find_companions(examination, finding):
         numbers = book.cite_logs(other.evidence[:1])
         if numbers:
             beside.append(f"{shorten_clause(other.title, MOST_BESIDE)} {marks(numbers)}")
     if beside:
-        parts.append(f"Found beside it: {'; and '.join(beside)}.")
+        parts.append(f"Beside it: {'; '.join(beside)}.")
     parts += _say_before(examination, finding, book)
     parts += _say_consequences(examination, finding, book)
     return " ".join(p for p in parts if p)
+
+
+_SURE = {
+    Confidence.CONFIRMED: ("Confirmed by", "it names the cause itself"),
+    Confidence.LIKELY: ("Likely, by", "it fits, but another cause could leave the same"),
+    Confidence.POSSIBLE: ("Possible, by", "it only resembles what this cause leaves"),
+}
+
+
+def _say_certainty(finding: Finding, main: Sequence[int], confidence: Confidence) -> str:
+    """How sure it is and why, in one sentence: by which line, and whether that settles it."""
+    first = finding.evidence[0] if finding.evidence else None
+    if first is None or not main or confidence not in _SURE:
+        return _say_deciding(finding, main)
+    word, reason = _SURE[confidence]
+    line = f"line {first.line} of {first.file}" if first.line else first.file
+    when = f", written at {datetime.fromtimestamp(first.time, UTC):%H:%M:%S}" if first.time else ""
+    agree = f"; {marks(main[1:3])} agree{'s' if len(main) == 2 else ''}" if len(main) > 1 else ""
+    return f"{word} {line}{when} {marks(main[:1])}: {reason}{agree}."
 
 
 def _say_deciding(finding: Finding, main: Sequence[int]) -> str:
@@ -129,18 +150,26 @@ def _say_consequences(examination: Examination, finding: Finding, book: Citation
     own = find_place(examination, finding).rank
     numbers = _cite_first(chain.cascade[:4], book)
     if numbers:
-        ranks = {e.rank for f in chain.cascade for e in f.evidence if e.rank not in (None, own)}
-        named = sorted(r for r in ranks if r is not None)
-        who = "Later lines"
-        if named:
-            few = len(named) <= MOST_NAMED
-            who = capitalise(name_ranks(named)) if few else f"{len(named)} other ranks"
+        named = list_followers(examination, own)
+        who = count_ranks(named, examination.logs.ranks_seen, examination.logs.world_size)
+        if _told_silent(examination, own):
+            who = "those that timed out"
         verb = "reports" if len(named) == 1 else "report"
-        parts.append(f"{who} only {verb} what followed from it {marks(numbers)}.")
+        parts.append(
+            f"{capitalise(who) or 'Later lines'} only {verb} what followed from it {marks(numbers[:3])}."
+        )
     numbers = _cite_first(chain.teardown[: 4 - len(numbers)], book)
     if numbers:
         parts.append(f"After that the job was shut down {marks(numbers)}.")
     return parts
+
+
+def count_ranks(ranks: Sequence[int], seen: Collection[int], world: int | None) -> str:
+    """`rank 3`, `ranks 0, 1 and 2`, `15 of 16 ranks`: many are counted and not named."""
+    if len(ranks) <= MOST_NAMED:
+        return name_ranks(list(ranks)) if ranks else ""
+    whole = max(world or 0, len(seen))
+    return f"{len(ranks)} of {whole} ranks" if whole > len(ranks) else f"all {len(ranks)} ranks"
 
 
 def _cite_first(findings: Sequence[Finding], book: CitationBook) -> list[int]:
@@ -158,12 +187,18 @@ def _say_place(examination: Examination, finding: Finding, book: CitationBook) -
     if place.gpu:
         where.append(call_gpu(place.gpu))
     parts = [f"Seen on {', '.join(w for w in where if w)}."] if any(where) else []
-    silence = read_silence(examination.logs) if place.rank is not None else None
-    if silence is not None and place.rank in silence.ranks:
+    silence = _told_silent(examination, place.rank)
+    if silence is not None:
         number = book.cite_log(silence.reports[0].line.evidence())
         if number is not None:
             parts.append(f"{silence.describe()} [{number}].")
     return parts
+
+
+def _told_silent(examination: Examination, rank: int | None) -> Silence | None:
+    """All other ranks timed out and this one never did; None where that is not seen."""
+    silence = read_silence(examination.logs) if rank is not None else None
+    return silence if silence is not None and rank in silence.ranks else None
 
 
 def explain_open(

@@ -176,6 +176,11 @@ def say_time(seconds: float | None, date: bool = True) -> str:
     return moment.strftime(f"{day if date else ''}%H:%M:%S")
 
 
+def say_hours(hours: float) -> str:
+    """GPU-hours, to a tenth where there are few."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
+
+
 def _cited(statements: Sequence[Cited]) -> list[Block]:
     if not statements:
         return [Paragraph(BLANK)]
@@ -195,7 +200,7 @@ def _impact(impact: Impact) -> list[Block]:
         ("Price of a GPU-hour", price),
         (
             "GPU-hours lost",
-            (f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}") if hours is not None else BLANK,
+            say_hours(hours) if hours is not None else BLANK,
         ),
         ("Cost", money),
     ]
@@ -313,13 +318,8 @@ def _actions(report: Report) -> list[Block]:
 
 
 def _sources(citations: Sequence[Citation]) -> list[Source]:
-    """One block each; the address of a page stands at the first of its quotes."""
-    out, linked = [], set()
-    for citation in citations:
-        source = _source(citation)
-        out.append(replace(source, url="") if source.url in linked else source)
-        linked.add(source.url)
-    return out
+    """One block each, with the address of its page."""
+    return [_source(citation) for citation in citations]
 
 
 def _source(citation: Citation) -> Source:

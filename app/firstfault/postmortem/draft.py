@@ -9,13 +9,14 @@ from pathlib import Path
 
 from firstfault import __version__
 from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosis
-from firstfault.investigation.headline import capitalise, say_plainly
+from firstfault.investigation.headline import capitalise, lower_first, say_plainly
 from firstfault.investigation.next_action import Action as Check
 from firstfault.investigation.next_action import ActionKind, choose_action, write_action
+from firstfault.postmortem.document import say_hours, say_time
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
 from firstfault.postmortem.pace import Pace, check_fix, read_pace
-from firstfault.postmortem.prevention import choose_prevention
+from firstfault.postmortem.prevention import choose_prevention, choose_safeguard
 from firstfault.postmortem.rank_chart import draw_ranks
 from firstfault.postmortem.report import (
     Action,
@@ -23,9 +24,11 @@ from firstfault.postmortem.report import (
     FixCheck,
     FixState,
     Impact,
+    LossKind,
     Report,
     Severity,
     TimelineRow,
+    Why,
 )
 from firstfault.postmortem.timeline import is_action, is_alert, short_text, write_timeline
 from firstfault.postmortem.whys import ask_whys
@@ -36,6 +39,9 @@ from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page, page_of_row, parse_page
 
 MAJOR_SHARE = 0.2
+LEAST_LOUD = 3
+"""Ranks or lines from which on it is worth a lesson that they only report what another one names."""
+
 _FILES = expression(r"[^\s,]+\.\w{1,5}(?:, [^\s,]+\.\w{1,5})*(?: and \d+ more)?")
 
 
@@ -72,24 +78,24 @@ def draft_report(draft: Draft) -> Report:
     diagnosis, book = draft.diagnosis, Book()
     artefacts = Artefacts(draft.files, diagnosis.citations)
     pace = read_pace(timed_steps(artefacts), artefacts.lines)
-    summary = _summary(draft, book)
-    first_time = _first_time(diagnosis, artefacts)
-    impact = measure_impact(draft.figures, diagnosis, artefacts, pace, first_time, book)
+    title = name_report(draft.title, diagnosis)
+    summary = _summary(draft, title, book)
+    impact = measure_impact(draft.figures, diagnosis, artefacts, pace, book)
     check = check_fix(pace) if pace is not None else None
     timeline = (*write_timeline(diagnosis, artefacts, book), *_people(draft.said))
     return Report(
-        title=name_report(draft.title, diagnosis),
+        title=title,
         incident=draft.incident,
         status=_status(diagnosis, check),
         severity=_severity(diagnosis, pace),
-        summary=(*summary, *impact.throughput),
+        summary=(*summary, *impact.throughput, *_say_course(diagnosis, impact)),
         impact=impact,
         timeline=timeline,
         detection=_detection(diagnosis, artefacts, impact, book),
         trigger=_trigger(diagnosis, book),
-        root_cause=_root_cause(diagnosis, book),
+        root_cause=_root_cause(diagnosis, title, book),
         confidence=diagnosis.confidence.value,
-        whys=ask_whys(diagnosis, artefacts, book, draft.figures.whys),
+        whys=_ask_whys(draft, artefacts, impact, book),
         contributing=_contributing(draft, book),
         resolution=_resolution(impact.start, artefacts, book),
         fix_check=check,
@@ -135,7 +141,8 @@ def _page(draft: Draft) -> Page | None:
     return page_of_row(parse_page(file.read_text(encoding="utf-8"), file.name))
 
 
-def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
+def _summary(draft: Draft, title: str, book: Book) -> tuple[Cited, ...]:
+    """What it was; the headline stands here only where the report has a name of its own."""
     diagnosis = draft.diagnosis
     quotes = {c.n: c for c in diagnosis.citations}
     main = diagnosis.hypotheses[0].for_[:3] if diagnosis.hypotheses else ()
@@ -145,9 +152,9 @@ def _summary(draft: Draft, book: Book) -> tuple[Cited, ...]:
     if diagnosis.verdict is Verdict.UNKNOWN:
         return (Cited("The evidence does not reach to a cause; the cause is open.", marks),)
     headline, detail = say_plainly(diagnosis)
-    out = [Cited(f"{headline.rstrip('.')}.", marks)]
+    out = [Cited(f"{headline.rstrip('.')}.", marks)] if title != headline else []
     if detail:
-        out.append(Cited(f"{detail.rstrip('.')}."))
+        out.append(Cited(f"{detail.rstrip('.')}.", () if out else marks))
     places = [diagnosis.place if diagnosis.place != diagnosis.host else f"host {diagnosis.host}"]
     places.append(call_gpu(diagnosis.gpu))
     told = diagnosis.root_cause.lower()
@@ -165,11 +172,6 @@ def _is_told(diagnosis: Diagnosis, headline: str) -> bool:
     gpu = call_gpu(diagnosis.gpu).removeprefix("GPU ")
     names = (f"Rank {rank}" if rank is not None else "", diagnosis.host or "", gpu)
     return all(name.lower() in headline.lower() for name in names)
-
-
-def _first_time(diagnosis: Diagnosis, artefacts: Artefacts) -> float | None:
-    first = diagnosis.first_line
-    return artefacts.begun_at(first.file, first.line, first.text) if first is not None else None
 
 
 def _status(diagnosis: Diagnosis, check: FixCheck | None) -> str:
@@ -218,9 +220,27 @@ def _first_report(
     if not timed or start is None:
         return ()
     at, link = min(timed, key=lambda t: t[0])
-    who = f"rank {link.rank}" if link.rank is not None else "the job"
-    text = f"By {who} itself, which reported a failure {_minutes(at - start)} after the start; no alert is in what was read."
+    after = f"{_minutes(at - start)} after the start"
+    told = sorted({x.rank for _, x in timed if x.rank is not None})
+    who = f"rank {link.rank}" if link.rank is not None else "its launcher"
+    if link.rank is not None and len(told) > 1:
+        who = f"rank {link.rank}, the first of {len(told)} ranks"
+    text = f"By the job itself: {who} reported a failure {after}; no alert is in what was read."
     return (Cited(text, (book.line(link.file or "", link.line, link.text),)),)
+
+
+def _ask_whys(draft: Draft, artefacts: Artefacts, impact: Impact, book: Book) -> tuple[Why, ...]:
+    diagnosis, page = draft.diagnosis, _page(draft)
+    still = next((x for x in impact.losses if x.kind is LossKind.STOPPED), None)
+    slowed = any(x.kind is LossKind.SLOW for x in impact.losses)
+    stood = None
+    # a run that had become slow was stopped to mend it
+    if still is not None and not slowed:
+        on = f" on {impact.gpus} GPUs" if impact.gpus else ""
+        lasted = _minutes(still.end - still.start)
+        stood = Cited(f"Nothing was trained for {lasted}{on}.", still.citations)
+    own = choose_safeguard(draft.knowledge, diagnosis.category, diagnosis.signature, page)
+    return ask_whys(diagnosis, artefacts, book, draft.figures.whys, page, own, stood)
 
 
 def _trigger(diagnosis: Diagnosis, book: Book) -> Cited | None:
@@ -231,13 +251,33 @@ def _trigger(diagnosis: Diagnosis, book: Book) -> Cited | None:
     return Cited(text, (book.line(first.file, first.line, first.text),))
 
 
-def _root_cause(diagnosis: Diagnosis, book: Book) -> Cited | None:
+def _say_course(diagnosis: Diagnosis, impact: Impact) -> tuple[Cited, ...]:
+    """How many ranks it took along, since when, and what that has cost so far."""
+    many, hours = len(diagnosis.followers), impact.gpu_hours
+    parts = []
+    if many:
+        other = "" if diagnosis.first_failing_rank is None else "other "
+        parts.append(f"{many} {other}rank{'s' if many > 1 else ''} reported what followed")
+    if hours is not None:
+        parts.append(f"{say_hours(hours)} GPU-hours are lost")
+    if not parts:
+        return ()
+    since = f"since {say_time(impact.start, date=False)} UTC " if impact.start is not None else ""
+    return (Cited(f"{capitalise(since + ' and '.join(parts))}."),)
+
+
+def _root_cause(diagnosis: Diagnosis, title: str, book: Book) -> Cited | None:
+    """The lines that it rests on; the cause itself was said, in the title or first in the summary."""
     if diagnosis.verdict not in (Verdict.FAULT, Verdict.WARNING) or not diagnosis.hypotheses:
         return None
     quotes = {c.n: c for c in diagnosis.citations}
     marks = tuple(book.again(quotes[n]) for n in diagnosis.hypotheses[0].for_[:4] if n in quotes)
     sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    return Cited(capitalise(diagnosis.root_cause.rstrip(".")) + ".", marks, assumed=not sure)
+    headline, detail = say_plainly(diagnosis)
+    where = "title" if title == headline else "summary"
+    more = f": {lower_first(detail.rstrip('.'))}" if detail and where == "summary" else ""
+    said = f"The one that the {where} names{more}; these lines show it."
+    return Cited(said, marks, assumed=not sure)
 
 
 def _contributing(draft: Draft, book: Book) -> tuple[Cited, ...]:
@@ -344,9 +384,11 @@ def _say_check(check: Check) -> str:
 
 def _lessons(diagnosis: Diagnosis, draft: Draft, book: Book) -> tuple[Cited, ...]:
     out = []
-    loud = [x for x in diagnosis.cascade if x.role is not ChainRole.INITIATING]
-    if diagnosis.first_line is not None and len(loud) >= 3:
-        out.append(Cited(f"{len(loud)} later lines reported this failure in other words; the first line named it."))  # fmt: skip
+    loud = {(x.file, x.line) for x in diagnosis.cascade if x.role is not ChainRole.INITIATING}
+    many = len(diagnosis.followers)
+    if diagnosis.first_line is not None and max(many, len(loud)) >= LEAST_LOUD:
+        who = f"{many} ranks" if many >= LEAST_LOUD else f"{len(loud)} later lines"
+        out.append(Cited(f"{who} reported this failure in other words; the first line named it."))
     pages = [c for c in diagnosis.citations if c.kind is CitationKind.PAGE and c.page]
     if pages:
         out.append(Cited(f"More on this class of failure: knowledge page {pages[0].page}.", (book.again(pages[0]),)))  # fmt: skip

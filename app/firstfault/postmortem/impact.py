@@ -7,6 +7,7 @@ is quoted beside it and never taken over.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import prod
 
@@ -16,6 +17,7 @@ from firstfault.postmortem.lost_share import read_lost_share
 from firstfault.postmortem.lost_work import RunRecord, Stretch
 from firstfault.postmortem.pace import Pace, mid
 from firstfault.postmortem.report import Cited, Impact, Loss, LossKind
+from firstfault.postmortem.since import find_since
 from firstfault.postmortem.whys import GivenWhy
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
@@ -61,7 +63,6 @@ def measure_impact(
     diagnosis: Diagnosis,
     artefacts: Artefacts,
     pace: Pace | None,
-    first_fault: float | None,
     book: Book,
 ) -> Impact:
     """The cost of an incident, with what is missing to count it and what was assumed."""
@@ -69,9 +70,9 @@ def measure_impact(
     price, currency = given.price, given.currency
     if price is None:
         price, currency = _price_in(artefacts) or (None, currency)
-    losses, more = _losses(given, diagnosis, artefacts, gpus, pace, first_fault, book)
+    losses, more = _losses(given, diagnosis, artefacts, gpus, pace, book)
     stood = [x for x in losses if x.kind is not LossKind.REPEATED]
-    start = given.start or (stood[0].start if stood else first_fault)
+    start = given.start or find_since(diagnosis, artefacts, stood)[0]
     end = given.end or (stood[-1].end if stood else None)
     missing = []
     if gpus is None:
@@ -141,10 +142,13 @@ def _losses(
     artefacts: Artefacts,
     gpus: int | None,
     pace: Pace | None,
-    first_fault: float | None,
     book: Book,
 ) -> tuple[list[Loss], list[str]]:
     """What was lost, and what was assumed for it."""
+    first = diagnosis.first_line
+    first_fault = (
+        artefacts.begun_at(first.file, first.line, first.text) if first is not None else None
+    )
     if pace is not None:
         return _measured(given, gpus, pace, book), []
     record = RunRecord(diagnosis, artefacts)
@@ -162,12 +166,15 @@ def _losses(
         line = stated.line
         marks = (book.line(line.file, line.line, line.text),)
         assumed.append("the share that was lost is as stated in the evidence, all the time")
-        return [_loss(LossKind.SLOW, start, end, stated.share, gpus, marks)], assumed
+        slow = _loss(LossKind.SLOW, start, end, stated.share, gpus, marks)
+        return [replace(slow, estimated=True)], assumed
     if diagnosis.category is Category.PERFORMANCE:
-        return [_loss(LossKind.SLOW, start, end, None, gpus, ())], assumed
+        slow = _loss(LossKind.SLOW, start, end, None, gpus, ())
+        return [replace(slow, estimated=True)], assumed
     assumed.append("nothing useful was done between start and end")
     stopped = _mark_lines((idle.ends,) if idle is not None and not given.end else (), book)
-    return [*again, _loss(LossKind.STOPPED, start, end, 1.0, gpus, stopped)], assumed
+    lost = _loss(LossKind.STOPPED, start, end, 1.0, gpus, stopped)
+    return [*again, replace(lost, estimated=True)], assumed
 
 
 def _lost_span(

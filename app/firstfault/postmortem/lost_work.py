@@ -28,6 +28,8 @@ LEAST_SPREAD = 0.25
 """Least spread of the first rows, as a share of their value: a curve that rises from its start on is held against them."""
 AWAY_S = 60.0
 """Seconds without a line, after a run ended and before it began again, that count as away."""
+STAMP_S = 1.0
+"""How exact most stamps are: what is nearer to the fault than this began with it."""
 NEAR_LINES = 60
 """Lines above one without a time among which its rank's last words with a time are looked for."""
 NEAR_ROWS = 8
@@ -275,7 +277,9 @@ class RunRecord:
         reached = last.time + (median(gaps) if gaps else 0.0)
         silent = self.last_sign
         told = [x for x in (self.fault_time, waits, silent.time if silent is not None else None) if x is not None and x >= last.time]  # fmt: skip
-        return min((reached, *told))
+        ended = min((reached, *told))
+        fault = self.fault_time
+        return fault if fault is not None and 0 < fault - ended < STAMP_S else ended
 
     @cached_property
     def _waits_began(self) -> float | None:

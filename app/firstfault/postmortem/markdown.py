@@ -18,6 +18,9 @@ from firstfault.postmortem.document import (
 from firstfault.postmortem.report import Report
 from firstfault_tools.expressions import expression
 
+CHART = "chart"
+"""Name of the fence round a chart of plain characters, whose lines must not wrap."""
+
 _SPECIAL = expression(r"([\\`*<>|~])")
 _UNDERSCORE = expression(r"(?<!\S)_{8}(?!\S)|(?<=[^\W_])_(?=[^\W_])|(_)")
 """A blank, an underscore inside a word, or (group 1) one that could become emphasis."""
@@ -39,10 +42,14 @@ def escape(text: str) -> str:
     return _START.sub(r"\1\\\2", flat)
 
 
-def escape_around_code(text: str) -> str:
-    """Like `escape`, but `code` in single backticks stays code."""
-    parts = re.split(r"(?<!`)`([^`|\\]+)`(?!`)", text)
-    return "".join(f"`{p}`" if n % 2 else escape_part(p) for n, p in enumerate(parts))
+def escape_around_code(text: str, cell: bool = False) -> str:
+    """Like `escape`, but `code` in single backticks stays code. cell: of a table, which a bar in code would split."""
+    parts = re.split(r"(?<!`)`([^`]+)`(?!`)", " ".join(text.split()))
+    return "".join(_code(p, cell) if n % 2 else escape_part(p) for n, p in enumerate(parts))
+
+
+def _code(text: str, cell: bool) -> str:
+    return "`" + (text.replace("|", "\\|") if cell else text) + "`"
 
 
 def escape_part(text: str) -> str:
@@ -58,26 +65,25 @@ def _block(block: Block) -> str:
         return f"{'#' * block.level} {escape(block.text)}"
     if isinstance(block, Paragraph):
         # a line of underscores alone would be a rule
-        return escape(block.text) if block.text != BLANK else "\\" + BLANK
+        return escape_around_code(block.text) if block.text != BLANK else "\\" + BLANK
     if isinstance(block, Bullets):
         return "\n".join(_item(block, n, item) for n, item in enumerate(block.items, 1))
     if isinstance(block, Grid):
         header = block.header or [" "] * len(block.widths)
         lines = [_row(header, raw=not block.header), _row(["---"] * len(header), raw=True)]
-        return "\n".join([*lines, *(_row(r, code=block.code) for r in block.rows)])
+        return "\n".join([*lines, *map(_row, block.rows)])
     if isinstance(block, Chart):
-        return f"```text\n{block.text}\n```"
+        return f"```{CHART}\n{block.text}\n```"
     return _source(block)
 
 
 def _item(block: Bullets, number: int, item: str) -> str:
     marker = f"{number}." if block.numbered else "- [ ]" if block.boxes else "-"
-    return f"{marker} {escape(item)}"
+    return f"{marker} {escape_around_code(item)}"
 
 
-def _row(cells: tuple[str, ...] | list[str], raw: bool = False, code: bool = False) -> str:
-    write = escape_around_code if code else escape
-    return "| " + " | ".join(c if raw else write(c) for c in cells) + " |"
+def _row(cells: tuple[str, ...] | list[str], raw: bool = False) -> str:
+    return "| " + " | ".join(c if raw else escape_around_code(c, cell=True) for c in cells) + " |"
 
 
 def _source(source: Source) -> str:

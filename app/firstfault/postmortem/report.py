@@ -58,6 +58,8 @@ class Loss:
     share: float | None
     gpu_hours: float | None
     citations: tuple[int, ...] = ()
+    estimated: bool = False
+    """Its start is told by no line of its own, but by how far apart steps usually are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault.investigation.diagnosis import ChainLink, ChainRole, Diagnosis
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine
 from firstfault.postmortem.report import TimelineRow
 from firstfault_tools.expressions import expression
@@ -75,7 +75,10 @@ class _Told(NamedTuple):
 
 
 def _place_of(finding: Finding) -> tuple[str, int]:
-    place = finding.evidence[min(1, len(finding.evidence) - 1)]
+    """The row that shows it: not one that is only there to compare with."""
+    odd = [e for e in finding.evidence if not e.usual]
+    told = odd if len(odd) < len(finding.evidence) else finding.evidence[1:]
+    place = next(iter(told), finding.evidence[0])
     return place.file, place.line
 
 
@@ -104,13 +107,21 @@ def _tell_cascade(diagnosis: Diagnosis, told: set[tuple[str, int]]) -> Iterator[
     """What followed, each kind of line once."""
     first = diagnosis.first_line
     shapes = {shape_of(first.text)} if first is not None else set()
-    count = Counter(shape_of(link.text) for link in diagnosis.cascade)
     for link in diagnosis.cascade[1:]:
         shape = shape_of(link.text)
         if link.file and link.line and (link.file, link.line) not in told and shape not in shapes:
             shapes.add(shape)
-            more = f" (and {count[shape] - 1} more alike)" if count[shape] > 1 else ""
-            yield _Told(link.file, link.line, link.text, SAYS[link.role], more)
+            alike = [x for x in diagnosis.cascade if shape_of(x.text) == shape]
+            yield _Told(link.file, link.line, link.text, SAYS[link.role], say_alike(alike))
+
+
+def say_alike(links: Sequence[ChainLink]) -> str:
+    """` (the first of 15 ranks)`, where several say the same; ` (and 2 more alike)` where it is known of no ranks."""
+    ranks = {x.rank for x in links if x.rank is not None}
+    if len(ranks) > 1:
+        return f" (the first of {len(ranks)} ranks)"
+    lines = {(x.file, x.line) for x in links}
+    return f" (and {len(lines) - 1} more alike)" if len(lines) > 1 else ""
 
 
 def shape_of(text: str) -> str:

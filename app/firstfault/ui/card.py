@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault.investigation.begin import read_wait, time_of_fault
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, Struck
 from firstfault.investigation.headline import say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.part import find_part
-from firstfault.investigation.waits import wait_in
+from firstfault.ui.extent import say_duration, say_lost, say_since
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
-from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.findings import Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.knowledge.page import Page
-from firstfault_tools.log.clock import read_time
 from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.prefix import read_prefix
-
-GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
-"""Kinds in which the run goes on, so that its GPUs are not idle."""
 
 NO_PLACE = "not known (no rank or host is named in what was read)"
 WHOLE_JOB = "the whole job ({why})"
@@ -43,9 +39,6 @@ _TAKEN = expression(r"\d[\d.,]*\d|[A-Z_]{4,60}|[A-Za-z_][\w.-]{5,60}")
 
 DECIDING = "Deciding line"
 """Name of the fact that says where it stands; the page shows it beside the line."""
-
-LEAST_IDLE_S = 60.0
-"""Idle time below which the log ended with the fault and says nothing of what it cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +122,7 @@ def _say_leader(diagnosis: Diagnosis) -> str:
 
 def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     at, about = time_of_fault(diagnosis)
-    since = f"{'about ' if about else ''}{datetime.fromtimestamp(at, UTC):%d %b %Y, %H:%M:%S} UTC" if at else ""  # fmt: skip
+    since = say_since(at, about)
     if since and (waited := read_wait(diagnosis)):
         since += f" (reported {say_duration(waited)} later)"
     first = diagnosis.first_line
@@ -138,7 +131,7 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("What", _name_part(diagnosis)),
         ("Where", say_where(diagnosis)),
         ("Since", since),
-        say_idle(diagnosis, at),
+        say_lost(diagnosis, at),
         (DECIDING, line),
     ]
     if diagnosis.verdict is Verdict.HEALTHY:
@@ -234,65 +227,3 @@ def _name_reporters(struck: Struck, diagnosis: Diagnosis) -> str:
     if task is not None:
         return f"by task {task}"
     return f"on {struck.reporters[0]}" if len(struck.reporters) == 1 else ""
-
-
-ACCOUNTED = "slurm."
-"""Kinds that rest on a row of a job's account, which holds its start before its end."""
-
-
-def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
-    """(seconds since the epoch, whether only about then) of the deciding line, else of its chain."""
-    span = diagnosis.input.time_range
-    first = diagnosis.first_line
-    if span is None or first is None:
-        return None, False
-    year = int(span[0][:4])
-    if (diagnosis.signature or "").startswith(ACCOUNTED):
-        cells = first.text.replace("|", " ").split()
-        times = [at for cell in cells if (at := read_time(cell, year)) is not None]
-        return max(times, default=None), False
-    if (at := read_time(first.text, year)) is not None:
-        return at - read_wait(diagnosis), False
-    # a watchdog nearby reports what began when its wait did
-    near = [
-        (abs(link.line - first.line), at - wait_in(link.text))
-        for link in diagnosis.cascade
-        if link.file == first.file and (at := read_time(link.text, year)) is not None
-    ]
-    return (min(near)[1], True) if near else (None, False)
-
-
-def read_wait(diagnosis: Diagnosis) -> float:
-    """Seconds for which the deciding line says that it has waited when it was written; 0 where it says none."""
-    return wait_in(diagnosis.first_line.text) if diagnosis.first_line is not None else 0.0
-
-
-def say_duration(seconds: float) -> str:
-    """`30 min`, `45 s`."""
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
-
-
-def say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
-    """Name and value: GPU-hours from the fault to the last line, else what an hour costs, with what was
-    assumed; no value where nothing tells."""
-    idle = "Idle so far"
-    span, gpus = diagnosis.input.time_range, count_gpus(diagnosis)
-    failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
-    if since is None or span is None or not gpus or not failed or diagnosis.category in GOES_ON:
-        return idle, ""
-    seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
-    known = diagnosis.input.world_size is not None
-    several = "s" if gpus > 1 else ""
-    assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
-    least = "" if known else "at least "
-    if not LEAST_IDLE_S <= seconds < 30 * 86_400:
-        return (
-            "Idle costs",
-            f"{least}{gpus} GPU-hour{several} an hour (while it stays down; {assumed})",
-        )
-    return idle, f"{least}{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
-
-
-def count_gpus(diagnosis: Diagnosis) -> int | None:
-    """GPUs of the job, one a rank: its size where a line prints it, else the ranks seen."""
-    return diagnosis.input.world_size or len(diagnosis.input.ranks_seen) or None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 
 import streamlit as st
 
 from firstfault.investigation.diagnosis import ChainLink, ChainRole, Diagnosis
-from firstfault.postmortem.timeline import shape_of
+from firstfault.postmortem.timeline import say_alike, shape_of
 from firstfault.ui.lanes import LEAST_SILENCE_S
 from firstfault.ui.marks import icon
 from firstfault.ui.spans import say_span
@@ -62,9 +63,9 @@ def write_chain(diagnosis: Diagnosis) -> str:
     rows, before = [], None
     for event in group_events(order_events(diagnosis))[:MAX_ROWS]:
         at = event.at
-        if at is not None and before is not None and at - before >= LEAST_SILENCE_S:
+        if at is not None and before is not None and (quiet := _silence_in(diagnosis, before, at)):
             rows.append(
-                f'<tr class="gap"><td colspan="5">{icon("more_vert")} {say_span(at - before)} of silence</td></tr>'
+                f'<tr class="gap"><td colspan="5">{icon("more_vert")} {say_span(quiet)} of silence</td></tr>'
             )
         before = at if at is not None else before
         rows.append(_write_row(event))
@@ -74,14 +75,21 @@ def write_chain(diagnosis: Diagnosis) -> str:
     )
 
 
+def _silence_in(diagnosis: Diagnosis, start: float, end: float) -> float:
+    """Seconds of the longest stretch between two events in which no log holds a line; 0 where there is none."""
+    silences = diagnosis.measured.silences if diagnosis.measured is not None else ()
+    within = (min(b, end) - max(a, start) for a, b in silences)
+    return max((s for s in within if s >= LEAST_SILENCE_S), default=0.0)
+
+
 def _write_row(event: Event) -> str:
-    first, alike = event.links[0], len(event.links) - 1
+    first, alike = event.links[0], say_alike(event.links).strip(" ()")
     time = f"{datetime.fromtimestamp(event.at, UTC):%H:%M:%S}" if event.at is not None else "–"
     if event.about and event.at is not None:
-        time = f'<span title="by its neighbours; the line prints no time">~{time}</span>'
+        time = f'<span title="by a line near it; the line prints no time">~{time}</span>'
     ranks = name_ranks(sorted({k.rank for k in event.links if k.rank is not None}))
     place = f"{first.file}:{first.line}" if first.line else str(first.file)
-    more = f' <span class="ff-muted">and {alike} more alike</span>' if alike else ""
+    more = f' <span class="ff-muted">{alike}</span>' if alike else ""
     return (
         f'<tr><td class="num">{time}</td><td class="num ranks">{ranks.removeprefix("ranks ").removeprefix("rank ")}</td>'
         f'<td><span class="ff-tag ff-tone-{event.look.tone}">{icon(event.look.icon)} {event.look.word}</span></td>'
@@ -91,40 +99,23 @@ def _write_row(event: Event) -> str:
 
 def order_events(diagnosis: Diagnosis) -> Sequence[tuple[float | None, bool, ChainLink]]:
     """(time, whether it is a neighbour's, line) of each line of the chain once, by time; else by file and line."""
-    span = diagnosis.input.time_range
-    year = int(span[0][:4]) if span else 1970
     found = {(k.file, k.line): k for k in reversed(diagnosis.cascade)}
-    times = {
-        place: at
-        for place, link in found.items()
-        if span and (at := read_time(link.text, year)) is not None
+    if diagnosis.measured is None:
+        found = _stamp(found, diagnosis.input.time_range)
+    events = [(k.at, k.about, k) for k in found.values()]
+    return sorted(events, key=lambda e: (e[0] is None, e[0] or 0.0, e[2].file or "", e[2].line))
+
+
+_Links = dict[tuple[str | None, int], ChainLink]
+
+
+def _stamp(found: _Links, span: tuple[str, str] | None) -> _Links:
+    """The lines with the times that they print themselves, where nothing else was read for them."""
+    year = int(span[0][:4]) if span else 1970
+    return {
+        place: replace(k, at=read_time(k.text, year) if span else None)
+        for place, k in found.items()
     }
-    if not times:
-        ordered = sorted(found.values(), key=lambda k: (k.file or "", k.line))
-        return [(None, False, link) for link in ordered]
-    events = [
-        (times.get(place, _near(link, found, times)), place not in times, link)
-        for place, link in found.items()
-    ]
-    return sorted(events, key=lambda e: (e[0], e[2].line))
-
-
-def _near(
-    link: ChainLink,
-    found: Mapping[tuple[str | None, int], ChainLink],
-    times: Mapping[tuple[str | None, int], float],
-) -> float:
-    """Place in time of a line that prints none: that of the nearest line of its file.
-
-    A first fault of a file without times came before what other ranks report of it.
-    """
-    near = [(abs(n - link.line), at) for (file, n), at in times.items() if file == link.file]
-    if near:
-        return min(near)[1]
-    if link.role is ChainRole.INITIATING:
-        others = [at for place, at in times.items() if found[place].rank != link.rank]
-        return min(others, default=min(times.values()))
-    return max(times.values())
 
 
 def group_events(
@@ -133,10 +124,12 @@ def group_events(
     """Lines of one kind and part as one event, at the place of the first of them."""
     first = next((n for n, e in enumerate(ordered) if e[2].role is ChainRole.INITIATING), 0)
     groups: dict[tuple[str, str], list[tuple[float | None, bool, ChainLink]]] = {}
+    # what was collected at some time, such as counters of a switch, shows what began before
+    dated = bool(ordered) and not ordered[first][1]
     for number, event in enumerate(ordered):
         link = event[2]
         look = ROLES[link.role]
-        if number < first and link.role is ChainRole.CASCADE:
+        if dated and number < first and link.role is ChainRole.CASCADE:
             look = BEFORE
         groups.setdefault((look.word, shape_of(link.text)), []).append(event)
     looks = {look.word: look for look in (*ROLES.values(), BEFORE)}

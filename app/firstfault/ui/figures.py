@@ -12,7 +12,7 @@ from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.ui.charts import draw_curve, draw_shares, theme_name, write_spec
 from firstfault.ui.curves import Curve, read_curves
 from firstfault.ui.door import service
-from firstfault.ui.lanes import LAUNCHER, Lanes, read_lanes
+from firstfault.ui.lanes import JOB, LAUNCHER, Lanes, draw_job, read_lanes
 from firstfault.ui.marks import sentence
 from firstfault.ui.spans import say_span
 from firstfault.ui.timeline_chart import choose_bands, draw_timeline
@@ -27,6 +27,7 @@ BUCKETS = (
     ("unexplained_gib", "unexplained"),
     ("free_gib", "free"),
 )
+_SPEEDS = ("step_time_ms", "tokens_per_s", "samples_per_s", "tflops", "data_time_ms")
 LEAST_GIB = 0.05
 """GiB below which a part cannot be seen in the bar."""
 
@@ -66,14 +67,15 @@ def _curve_specs(
 
 def show_timeline(incident: str, diagnosis: Diagnosis, last_turn: int) -> bool:
     """Lanes with the metrics below, the same in words for those who cannot see them; whether metrics are in it."""
-    lanes = _lanes(incident, last_turn, diagnosis)
+    curves = order_curves(curves_of(incident, diagnosis, last_turn), diagnosis)
+    lanes = _lanes(incident, last_turn, diagnosis) or draw_job(diagnosis, curves)
     if lanes is None:
         return False
-    curves = curves_of(incident, diagnosis, last_turn)
     bands = choose_bands(lanes, curves)
+    title = "The job over time" if lanes.order == (JOB,) else "Who stopped where"
     left_out = f"{lanes.ranks_left_out} more ranks are not drawn. " if lanes.ranks_left_out else ""
     st.html(
-        f'<h3 class="ff ff-title">Who stopped where<small>{left_out}Dotted is silence; drag to move, '
+        f'<h3 class="ff ff-title">{title}<small>{left_out}Dotted is silence; drag to move, '
         "turn the wheel to zoom, double click to go back</small></h3>"
     )
     told = describe_lanes(lanes)
@@ -85,6 +87,14 @@ def show_timeline(incident: str, diagnosis: Diagnosis, last_turn: int) -> bool:
     return bool(bands)
 
 
+def order_curves(curves: Sequence[Curve], diagnosis: Diagnosis) -> tuple[Curve, ...]:
+    """Of what is slow the speeds come first."""
+    losses = diagnosis.measured.losses if diagnosis.measured is not None else ()
+    slow = any(x.kind == "slow" for x in losses)
+    speeds = slow or diagnosis.category is Category.PERFORMANCE
+    return tuple(sorted(curves, key=lambda c: speeds and c.metric not in _SPEEDS))
+
+
 def describe_lanes(lanes: Lanes) -> str:
     """The chart in a sentence or two."""
     first = [s for s in lanes.stops if s.role.value == "initiating"]
@@ -94,12 +104,15 @@ def describe_lanes(lanes: Lanes) -> str:
     after = f"What follows is reported by {', '.join(follow[:12])}. " if follow else ""
     longest = max(lanes.silences, key=lambda s: s.end - s.start, default=None)
     quiet = f"The longest silence is {say_span(longest.end - longest.start)}, on {_name(longest.lane)}." if longest else ""  # fmt: skip
-    return f"Lanes of {ranks} ranks over time. {begun}{after}{quiet}".strip()
+    what = "The job over time" if lanes.order == (JOB,) else f"Lanes of {ranks} ranks over time"
+    return f"{what}. {begun}{after}{quiet}".strip()
 
 
 def _name(lane: str) -> str:
     if lane == LAUNCHER:
         return "the launcher"
+    if lane == JOB:
+        return "the job"
     return f"rank {lane}" if lane.isdecimal() else lane
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault.ui.curves import Curve
 from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.line import normalise
@@ -25,7 +26,7 @@ MAX_BYTES = 256 * 1024 * 1024
 MAX_LINES = 3_000
 END_LINES = 400
 MAX_LANES = 32
-LAUNCHER = "launcher"
+LAUNCHER, JOB = "launcher", "job"
 HEAD_BYTES = 64 * 1024
 LEAST_SILENCE_S = 60.0
 """Seconds between two lines from which on a silence is told; most step and heartbeat lines come faster."""
@@ -174,6 +175,27 @@ def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | N
         sheet.put(number, told, line.time if timed else float(number))
     sheet.settle()
     return _draw(diagnosis, timed, _merge(sheet.lanes, sheet.table), sheet.places, sheet.table)
+
+
+def draw_job(diagnosis: Diagnosis, curves: Sequence[Curve]) -> Lanes | None:
+    """One lane for the whole job, where no ranks are told apart: from its first to its last step line, with the events
+    of the chain; None where no curve gives it a beginning and an end."""
+    if not diagnosis.cascade or not curves:
+        return None
+    timed, file = curves[0].timed, curves[0].file
+    places = [p.at if timed else float(p.line) for c in curves for p in c.points]
+    known = [at for at in places if at is not None]
+    stops = []
+    for link in {(k.file, k.line): k for k in reversed(diagnosis.cascade)}.values():
+        at = link.at if timed else float(link.line) if link.file == file else None
+        if at is not None:
+            stops.append(Stop(JOB, at, link.role, f"{link.file}:{link.line}", link.text[:160]))
+    if not known or not stops:
+        return None
+    span = Span(JOB, min(known), max(known), len({p.line for c in curves for p in c.points}))
+    silences = diagnosis.measured.silences if timed and diagnosis.measured is not None else ()
+    quiet = tuple(Silence(JOB, a, b) for a, b in silences if span.start <= a and b <= span.end)
+    return Lanes(timed, (JOB,), (span,), tuple(stops), silences=quiet)
 
 
 def _several(diagnosis: Diagnosis, files: Iterable[Path]) -> bool:

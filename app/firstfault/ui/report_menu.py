@@ -12,9 +12,10 @@ from firstfault.errors import FirstfaultError
 from firstfault.incidents.records import Incident
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.report import Impact, Report
+from firstfault.postmortem.web import write_body
 from firstfault.postmortem.whys import GivenWhy
 from firstfault.ui.door import service
-from firstfault.ui.marks import plain, render_markdown
+from firstfault.ui.marks import plain
 
 FORMATS = (
     ("md", "Markdown", "text/markdown", "article"),
@@ -72,8 +73,8 @@ def _show_report(identity: str) -> None:
             key=f"report-{suffix}",
             on_click="ignore",
         )
-    text = service().export(identity, "md", figures).decode()
-    st.html(f'<div class="ff ff-prose ff-report">{render_markdown(text, {})}</div>')
+    body = write_body(service().report(identity, figures))
+    st.html(f'<div class="ff ff-prose ff-report">{body}</div>')
 
 
 def _ask_figures(impact: Impact) -> GivenFigures:

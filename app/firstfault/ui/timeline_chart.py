@@ -15,7 +15,7 @@ import altair as alt
 from firstfault.investigation.diagnosis import ChainRole
 from firstfault.ui.charts import Drawn, colours, columnar, make_legend
 from firstfault.ui.curves import Curve
-from firstfault.ui.lanes import LAUNCHER, Lanes
+from firstfault.ui.lanes import JOB, LAUNCHER, Lanes
 from firstfault.ui.spans import say_span
 from firstfault.ui.words import ROLES
 from firstfault_tools.dataclass import dataclass
@@ -25,7 +25,7 @@ BAND, GAP = 2.2, 0.7
 """Height of a metric's band and the space above it, in lanes."""
 
 LANE_PX, FRAME_PX = 25, 96
-MOST_METRICS = 3
+MOST_METRICS = 4
 LEAST_TOLD = 0.12
 """Share of the axis from which on a silence has room for its length in words."""
 
@@ -56,6 +56,8 @@ class Band:
 def choose_bands(lanes: Lanes, curves: Sequence[Curve]) -> tuple[Band, ...]:
     """The first metrics that can be put on the axis of the lanes: by time, else by line of the same log."""
     files = {stop.where.rpartition(":")[0] for stop in lanes.stops}
+    if lanes.order == (JOB,) and curves:
+        files = {curves[0].file}
     out: list[Band] = []
     for curve in curves:
         if len(out) == MOST_METRICS:
@@ -125,7 +127,7 @@ def _y_axis(lanes: Lanes, bands: Sequence[Band]) -> Any:
     ranks = all(name == LAUNCHER or name.isdecimal() for name in lanes.order)
     return alt.Y(
         "row:Q",
-        title=None if bands else "rank" if ranks else "process",
+        title=None if bands or lanes.order == (JOB,) else "rank" if ranks else "process",
         scale=alt.Scale(domain=[-0.6, bottom], reverse=True, nice=False, zero=False),
         axis=alt.Axis(values=list(names), labelExpr=f"{named}''", labelLimit=150, ticks=False, grid=False, labelOverlap=False),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.seeds.run_logs import write_log
 
+from firstfault.investigation.headline import say_plainly
 from firstfault.postmortem.evidence import Artefacts, Book
 from firstfault.postmortem.whys import GivenWhy, ask_whys
 from firstfault.workspace import Workspace
@@ -29,7 +30,9 @@ def test_from_nan_over_gradients_to_the_settings(tmp_path: Path) -> None:
     artefacts, book = Artefacts({path.name: path}, diagnosis.citations), Book()
     whys = ask_whys(diagnosis, artefacts, book)
     said = [w.because.text for w in whys if w.because is not None]
-    assert "NaN since iteration 2500" in said[0]
+    assert "NaN since iteration 2500" in say_plainly(diagnosis)[0]
+    assert "NaN since" not in " ".join(said), "the headline has said it"
+    assert said[0].startswith("The first fault, named above")
     assert "gradient norm had gone from" in said[1]
     assert "learning rate 0.006; gradients are not clipped" in said[2]
     quotes = {c.n: c.quote for c in book.citations}

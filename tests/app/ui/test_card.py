@@ -12,6 +12,7 @@ from evals.cases import find_case, load_case
 from rich.console import Console
 from tests.rows import each_row
 
+from firstfault.investigation.begin import time_of_fault
 from firstfault.investigation.diagnosis import (
     Diagnosis,
     FirstLine,
@@ -24,11 +25,10 @@ from firstfault.investigation.next_action import ActionKind, choose_action, take
 from firstfault.ui.card import (
     LONGEST_LINE,
     make_card,
-    say_idle,
     say_where,
-    time_of_fault,
 )
 from firstfault.ui.details import order_events, write_chain
+from firstfault.ui.extent import say_lost
 from firstfault.ui.phases import say_phases, write_opened
 from firstfault.ui.terminal import render, write_rows
 from firstfault.ui.verdict_card import write_verdict
@@ -126,11 +126,14 @@ def test_idle_time_names_what_it_assumes(
 ) -> None:
     span = ("2026-06-08T19:40:01Z", until)
     told = replace(
-        eight, category=category, input=receipt(eight, world_size=world, time_range=span)
+        eight,
+        category=category,
+        input=receipt(eight, world_size=world, time_range=span),
+        extent=None,
     )
     at, about = time_of_fault(told)
     assert not about
-    name, value = say_idle(told, at)
+    name, value = say_lost(told, at)
     assert value == said
     assert name == ("Idle costs" if "an hour" in said else "Idle so far")
 
@@ -282,7 +285,7 @@ def test_a_fault_that_a_watchdog_reports_is_as_old_as_its_wait(
     eight: Diagnosis, words: str, waited: float
 ) -> None:
     line = FirstLine("log.txt", 3, f"2026-02-18 03:20:00 {words}")
-    told = replace(eight, first_line=line, input=receipt(eight, time_range=("2026-02-18T01:00:00Z", "2026-02-18T03:30:00Z")))  # fmt: skip
+    told = replace(eight, extent=None, first_line=line, input=receipt(eight, time_range=("2026-02-18T01:00:00Z", "2026-02-18T03:30:00Z")))  # fmt: skip
     at, about = time_of_fault(told)
     assert at is not None
     assert not about
@@ -297,7 +300,7 @@ def test_a_job_that_ended_is_as_old_as_its_end(eight: Diagnosis, mark: str) -> N
         ("90217", "CANCELLED", "2026-02-18T01:10:00", "2026-02-18T03:20:00", "02:10:00")
     )
     told = replace(
-        eight, signature="slurm.cancelled", first_line=FirstLine("sacct.txt", 2, row),
+        eight, extent=None, signature="slurm.cancelled", first_line=FirstLine("sacct.txt", 2, row),
         input=receipt(eight, time_range=("2026-02-18T01:00:00Z", "2026-02-18T03:30:00Z")),
     )  # fmt: skip
     at, _ = time_of_fault(told)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from evals.cases import find_case
 
-from firstfault.ui.lanes import Lanes, read_lanes
+from firstfault.ui.curves import read_curves
+from firstfault.ui.figures import describe_lanes, order_curves
+from firstfault.ui.lanes import JOB, Lanes, draw_job, read_lanes
+from firstfault.ui.timeline_chart import choose_bands
 from firstfault.workspace import Workspace
 
+SLOW = find_case("seed-002-throughput-collapse")
 LABELLED = "[default{local}]:2026-03-01 02:0{minute}:00 {text}\n"
 RANKED = "[default{local}]:[rank{rank}]: 2026-03-01 02:0{minute}:00 {text}\n"
 FAULT = "OSError: [Errno 116] Stale file handle: '/mnt/nfs/shard-7.tar'"
@@ -62,3 +67,21 @@ def test_a_label_without_rank_finds_its_lane(workspace: Workspace, tmp_path: Pat
     found = lanes_of(workspace, [path])
     assert found.order == tuple(map(str, range(8, 16)))
     assert found.stops[0].lane == "11"
+
+
+def test_a_job_without_ranks_has_one_lane_above_its_curves(workspace: Workspace) -> None:
+    paths = [SLOW / n for n in ("train.log", "rank_times.txt", "nccl_tests.txt", "switch.txt")]
+    files = {p.name: p for p in paths}
+    diagnosis = workspace.diagnose_paths(paths, "Throughput fell. Why?")
+    assert read_lanes(diagnosis, files) is None
+    curves = order_curves(read_curves(files, None, 2026), diagnosis)
+    found = draw_job(diagnosis, curves)
+    assert found is not None
+    assert (found.timed, found.order) == (True, (JOB,))
+    assert len(found.stops) == len({(k.file, k.line) for k in diagnosis.cascade})
+    assert [b.curve.metric for b in choose_bands(found, curves)][:2] == [
+        "step_time_ms",
+        "tokens_per_s",
+    ]
+    assert describe_lanes(found).startswith("The job over time")
+    assert draw_job(diagnosis, ()) is None

@@ -12,7 +12,7 @@ HEAD = SHORT
 """Characters in which a stamp begins: as many as `re` is asked about."""
 
 _ISO = expression(
-    r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ,](?P<h>\d\d):(?P<mi>\d\d)(?::(?P<s>\d\d))?"
+    r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ,-](?P<h>\d\d):(?P<mi>\d\d)(?::(?P<s>\d\d))?"
     r"(?P<f>[.,]\d{1,9})?(?P<z>Z|[+-]\d\d:?\d\d)?",
 )
 _GLOG = expression(
@@ -26,6 +26,10 @@ _DOTTED = expression(
     r"(?<![\d.])(?P<d>\d\d)\.(?P<mo>\d\d)\.(?P<y>20\d\d|\d\d)[ ,T]{1,2}(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?P<f>[.,]\d{1,9})?"
 )
 """Day, month, year with dots, as European locales write it."""
+_LEVELLED = expression(
+    r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<mo>\d\d)-(?P<d>\d\d) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)\b"
+)
+"""Month and day after the level, as vLLM and SGLang print them."""
 _MONTHS = {
     m: i + 1
     for i, m in enumerate(
@@ -53,7 +57,8 @@ def read_time(text: str, year: int) -> float | None:
     match = _DOTTED.search(head)
     if match is not None:
         return _seconds(match, 2000 + int(match["y"][-2:]), int(match["mo"]))
-    return None
+    match = _LEVELLED.search(head)
+    return _seconds(match, year, int(match["mo"])) if match is not None else None
 
 
 def _seconds(match: re.Match[str], year: int, month: int) -> float | None:

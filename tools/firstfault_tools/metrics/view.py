@@ -7,7 +7,7 @@ rows that hold a real loss. Verdicts that compare ranks use `all`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from firstfault_tools.dataclass import dataclass
@@ -48,9 +48,9 @@ class View:
         return (text or "").strip()[:MAX_QUOTE]
 
     def evidence(
-        self, rows: Iterable[int], series: StepSeries | None = None
+        self, rows: Iterable[int], series: StepSeries | None = None, usual: Collection[int] = ()
     ) -> tuple[Evidence, ...]:
-        """Quoted rows, in the order of the log, each once."""
+        """Quoted rows, in the order of the log, each once. usual: those of them that are as they should be."""
         source = self.lead if series is None else series
         quoted = []
         chosen = {int(r) for r in rows if 0 <= r < len(source)}
@@ -70,6 +70,7 @@ class View:
                     text=self.text(source, row),
                     rank=None if rank == NO_RANK else rank,
                     time=None if time == MISSING else time,
+                    usual=row in usual,
                 )
             )
         return tuple(quoted)

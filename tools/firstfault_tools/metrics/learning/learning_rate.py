@@ -90,7 +90,7 @@ def judge_zero_rate(view: View) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence([row - 1, row, last]),
+            view.evidence([row - 1, row, last], usual=[row - 1]),
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )

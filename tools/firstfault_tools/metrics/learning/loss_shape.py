@@ -152,7 +152,8 @@ def judge_divergence(view: View) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence([good, first, int(curve.rows[top]), int(curve.rows[-1])]) + extra,
+            view.evidence([good, first, int(curve.rows[top]), int(curve.rows[-1])], usual=[good])
+            + extra,
             confidence=Confidence.CONFIRMED
             if count - onset >= 8 and rise > best
             else Confidence.LIKELY,
@@ -279,7 +280,7 @@ def judge_spikes(view: View) -> list[Finding]:
             f"{series.label(returned)}{_occasion(view, row)}",
             Level.BENIGN if len(tops) <= 5 else Level.CONTEXT,
             Category.NUMERICAL,
-            view.evidence([row - 1, row, returned]),
+            view.evidence([row - 1, row, returned], usual=[row - 1]),
             page="loss-spike-recovered",
             facts={
                 "spikes": [series.label(int(curve.rows[t[0]])) for t in tops[:20]],

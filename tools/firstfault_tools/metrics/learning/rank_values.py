@@ -119,7 +119,7 @@ def _describe(view: View, row: int, metric: str) -> list[Finding]:
     if later is not None:
         title += f"; {later[0]}"
     quoted = [row, *others[:2].tolist(), *([later[1]] if later else [])]
-    evidence = view.evidence(quoted, series)
+    evidence = view.evidence(quoted, series, usual=set(others[:2].tolist()))
     evidence = (*(e for e in evidence if e.line == series.line[row]), *(e for e in evidence if e.line != series.line[row]))  # fmt: skip
     goes_on = later is None and np.isfinite(value) and _goes_on(view, row)
     return [

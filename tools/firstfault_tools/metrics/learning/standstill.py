@@ -45,7 +45,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                 f"rows): no gradient reaches the weights{_loss_at_zero(view, row)}",
                 Level.CAUSE,
                 Category.NUMERICAL,
-                view.evidence([row - 1, row, int(grad.rows[-1])]),
+                view.evidence([row - 1, row, int(grad.rows[-1])], usual=[row - 1]),
                 facts={"since": series.label(row), "rows": len(grad) - start},
             )
         )
@@ -70,7 +70,7 @@ def judge_dead_gradients(view: View) -> list[Finding]:
                     + ": a NaN that the trainer filtered out, or labels that are all masked",
                     Level.CAUSE if before is not None else Level.FAILURE,
                     Category.NUMERICAL,
-                    view.evidence([row - 1, row, int(loss.rows[-1])]),
+                    view.evidence([row - 1, row, int(loss.rows[-1])], usual=[row - 1]),
                     page="loss-zero",
                     facts={"since": series.label(row), "rows": len(loss) - start},
                 )

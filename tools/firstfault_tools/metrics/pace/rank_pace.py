@@ -80,7 +80,7 @@ def judge_rank_data(view: View) -> list[Finding]:
             f"for rank {worst} in the collective",
             Level.CAUSE,
             Category.PERFORMANCE,
-            view.evidence(quoted, series),
+            view.evidence(quoted, series, usual={*quoted} - {first}),
             page="dataloader-stall",
             confidence=Confidence.CONFIRMED,
             rank=int(worst),

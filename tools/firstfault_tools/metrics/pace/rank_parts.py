@@ -293,7 +293,7 @@ def _describe(
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED if wait is not None else Confidence.LIKELY,
-        evidence=(*_quote(mine, quoted, file), *_quote(rest, rest.lines[-1:], file)),
+        evidence=(*_quote(mine, quoted, file), *_quote(rest, rest.lines[-1:], file, usual=True)),
         rank=worst if len(high) == 1 and not mine.called else None,
         host=_only_host(late) or mine.host,
         page="dataloader-stall" if what == "input data" else "straggler-domination",
@@ -308,10 +308,14 @@ def _describe(
     )
 
 
-def _quote(one: RankParts, lines: Sequence[tuple[int, str]], file: str) -> tuple[Evidence, ...]:
-    """Lines of a rank, in its own log where it has one."""
+def _quote(
+    one: RankParts, lines: Sequence[tuple[int, str]], file: str, usual: bool = False
+) -> tuple[Evidence, ...]:
+    """Lines of a rank, in its own log where it has one. usual: it is one that is well."""
     rank = None if one.called else one.rank
-    return tuple(Evidence(one.file or file, n, t.strip()[:400], rank=rank) for n, t in lines)
+    return tuple(
+        Evidence(one.file or file, n, t.strip()[:400], rank=rank, usual=usual) for n, t in lines
+    )
 
 
 def _find_wait(

@@ -253,9 +253,14 @@ def _name(one: RankTimes) -> str:
     return f"rank {one.rank}" + (f" ({place})" if place else "")
 
 
-def _quote(times: Iterable[RankTimes], file: str) -> tuple[Evidence, ...]:
-    rows = list(times)[:QUOTES]
-    return tuple(Evidence(file, t.line, t.text, rank=_rank(t), host=t.host) for t in rows)
+def _quote(
+    odd: Sequence[RankTimes], file: str, usual: Sequence[RankTimes] = ()
+) -> tuple[Evidence, ...]:
+    """Rows of the ranks that stand out, and of some that do not, to compare with."""
+    rows = [*((t, False) for t in odd), *((t, True) for t in usual)][:QUOTES]
+    return tuple(
+        Evidence(file, t.line, t.text, rank=_rank(t), host=t.host, usual=well) for t, well in rows
+    )
 
 
 def _rank(one: RankTimes) -> int | None:
@@ -301,7 +306,7 @@ def _describe_late(
         level=Level.FAILURE,
         category=Category.PERFORMANCE,
         confidence=Confidence.CONFIRMED if waits_little else Confidence.LIKELY,
-        evidence=_quote((*late[:4], *rest[:2]), file),
+        evidence=_quote(late[:4], file, rest[:2]),
         # a whole host that is slow has a reason that is none of its ranks' own
         rank=_rank(worst) if len(late) == 1 or one_host is None or alone else None,
         host=one_host or worst.host,
@@ -341,7 +346,7 @@ def _describe_group(
         ),
         level=Level.FAILURE,
         category=Category.COMMUNICATION,
-        evidence=_quote((*slow[:4], *rest[:2]), file),
+        evidence=_quote(slow[:4], file, rest[:2]),
         host=hosts[0] if len(hosts) == 1 else None,
         facts=facts,
     )

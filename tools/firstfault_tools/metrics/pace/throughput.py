@@ -223,7 +223,10 @@ def _epoch_starts(view: View, rows: list[int], share: float) -> list[Finding]:
             f"{label}; {share:.0%} of all time): the workers start anew each epoch",
             Level.FAILURE if share >= 0.5 else Level.CONTEXT,
             Category.PERFORMANCE,
-            view.evidence([r for row in rows[:3] for r in (row - 1, row)]),
+            view.evidence(
+                [r for row in rows[:3] for r in (row - 1, row)],
+                usual={r - 1 for r in rows} - set(rows),
+            ),
             facts={"data_share": share, "epochs": len(rows)},
         )
     ]
@@ -276,7 +279,7 @@ def judge_pauses(view: View) -> list[Finding]:
             f"{series.label(rows[0])}, {cost:.0%} of all time; {why}",
             Level.CAUSE if heavy else Level.BENIGN if known else Level.CONTEXT,
             Category.PERFORMANCE,
-            view.evidence([rows[0] - 1, *rows]),
+            view.evidence([rows[0] - 1, *rows], usual=[rows[0] - 1]),
             page=page,
             confidence=Confidence.LIKELY,
             facts={
@@ -427,7 +430,7 @@ def _tell_shift(view: View, pace: Pace, shift: Shift) -> Finding:
         + (f"; the GPU slowed down with it: {clocks}" if clocks else ""),
         Level.CONTEXT if meant else (Level.CAUSE if clocks else Level.FAILURE),
         Category.HARDWARE if clocks else Category.PERFORMANCE,
-        view.evidence([before, first, last]),
+        view.evidence([before, first, last], usual=[before] if before < first else ()),
         page="thermal-and-power-slowdown" if clocks else "throughput-drop",
         facts={
             **readings,

@@ -1,0 +1,67 @@
+"""Since when, how long and how much, before anybody asks for a report: the measures that every first answer shows.
+
+The same functions fill the report, so that card, page and report never differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from firstfault.investigation.diagnosis import Diagnosis, Extent, LostTime
+from firstfault.postmortem.evidence import Artefacts, Book, timed_steps
+from firstfault.postmortem.impact import GivenFigures, measure_impact
+from firstfault.postmortem.pace import read_pace
+from firstfault.postmortem.report import LossKind
+from firstfault.postmortem.since import find_since
+from firstfault_tools.averages import median
+from firstfault_tools.findings import Verdict
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of all logs together: reading more would keep the first answer waiting."""
+
+LEAST_SILENCE_S, SILENT_GAPS = 60.0, 5.0
+"""Seconds, and times the usual distance of two lines, from which on nothing written is a silence."""
+
+MOST_SILENCES = 32
+
+
+def add_extent(diagnosis: Diagnosis, files: Mapping[str, Path]) -> Diagnosis:
+    """The diagnosis with the times of its chain and its extent; itself where nothing failed or there is too much to read."""
+    first = diagnosis.first_line
+    if first is None or diagnosis.verdict is Verdict.HEALTHY or _size(files) > MOST_BYTES:
+        return diagnosis
+    artefacts = Artefacts(files, diagnosis.citations)
+    chain = []
+    for link in diagnosis.cascade:
+        at, about = artefacts.time_at(link.file or "", link.line, link.text)
+        chain.append(replace(link, at=at, about=about))
+    diagnosis = replace(diagnosis, cascade=tuple(chain))
+    pace = read_pace(timed_steps(artefacts), artefacts.lines)
+    impact = measure_impact(GivenFigures(), diagnosis, artefacts, pace, Book())
+    stood = [x for x in impact.losses if x.kind is not LossKind.REPEATED]
+    since, about = find_since(diagnosis, artefacts, stood)
+    losses = tuple(LostTime(x.kind.value, x.start, x.end, x.gpu_hours) for x in impact.losses)
+    extent = Extent(
+        (first.file, first.line), since, about, impact.gpus, losses, find_silences(artefacts)
+    )
+    return replace(diagnosis, extent=extent)
+
+
+def find_silences(artefacts: Artefacts) -> tuple[tuple[float, float], ...]:
+    """(start, end) of the stretches in which no log holds a line, in order; the longest where there are many."""
+    times = sorted({x.time for x in artefacts.lines if x.time is not None})
+    gaps = [(b - a, a, b) for a, b in pairwise(times)]
+    least = max(LEAST_SILENCE_S, SILENT_GAPS * median(g[0] for g in gaps)) if len(gaps) > 2 else LEAST_SILENCE_S  # fmt: skip
+    longest = sorted((g for g in gaps if g[0] >= least), reverse=True)[:MOST_SILENCES]
+    return tuple(sorted((a, b) for _, a, b in longest))
+
+
+def _size(files: Mapping[str, Path]) -> int:
+    """Bytes of all files; of one that is gone, more than can be read."""
+    try:
+        return sum(path.stat().st_size for path in files.values())
+    except OSError:
+        return MOST_BYTES + 1

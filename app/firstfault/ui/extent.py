@@ -1,0 +1,95 @@
+"""How is it said since when a fault lasts and what it has cost? On the card of page, terminal and `watch` alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from firstfault.investigation.diagnosis import Diagnosis, LostTime
+from firstfault.postmortem.evidence import NO_YEAR
+from firstfault_tools.findings import Category, Verdict
+
+GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
+"""Kinds in which the run goes on, so that its GPUs are not idle."""
+
+LEAST_IDLE_S = 60.0
+"""Idle time below which the log ended with the fault and says nothing of what it cost."""
+
+LONGEST_S = 30 * 86_400
+"""Time above which the stamps are those of different runs."""
+
+LOST, IDLE, COSTS = "Lost so far", "Idle so far", "Idle costs"
+WORDS = {"slow": "slower steps", "stopped": "standing still", "repeated": "work to be repeated"}
+
+
+def say_since(at: float | None, about: bool) -> str:
+    """`about 10 Mar 2026, 02:46:12 UTC`; without a year where no line prints one; '' where it is not known."""
+    if at is None:
+        return ""
+    moment = datetime.fromtimestamp(at, UTC)
+    year = "" if moment.year == NO_YEAR else " %Y"
+    return f"{'about ' if about else ''}{moment:%d %b{year}, %H:%M:%S} UTC"
+
+
+def say_duration(seconds: float) -> str:
+    """`30 min`, `45 s`."""
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def say_lost(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
+    """Name and value: GPU-hours lost as the report counts them, else what an hour costs, with what was assumed; no
+    value where nothing tells."""
+    extent, gpus = diagnosis.measured, count_gpus(diagnosis)
+    if extent is None:
+        return _say_idle(diagnosis, since)
+    counted = [x for x in extent.losses if x.gpu_hours is not None]
+    if counted:
+        return _say_counted(counted, gpus)
+    return _say_hourly(diagnosis, gpus) if gpus and since is not None else (IDLE, "")
+
+
+def _say_counted(counted: list[LostTime], gpus: int | None) -> tuple[str, str]:
+    hours = sum(x.gpu_hours or 0.0 for x in counted)
+    parts = [WORDS[counted[0].kind]]
+    if len(counted) > 1:
+        parts = [f"{_number(x.gpu_hours or 0.0)} {WORDS[x.kind]}" for x in counted]
+    return (
+        LOST,
+        f"{_number(hours)} GPU-hours ({', '.join(parts)}; {gpus} GPU{'s' if gpus != 1 else ''})",
+    )
+
+
+def _number(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
+
+
+def _say_hourly(diagnosis: Diagnosis, gpus: int) -> tuple[str, str]:
+    failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
+    if not failed or diagnosis.category in GOES_ON:
+        return IDLE, ""
+    several = "s" if gpus > 1 else ""
+    measured = diagnosis.measured.gpus if diagnosis.measured is not None else None
+    known = (measured or diagnosis.input.world_size) is not None
+    assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
+    least = "" if known else "at least "
+    return COSTS, f"{least}{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
+
+
+def _say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
+    """From the fault to the last line, where nothing more was measured."""
+    span, gpus = diagnosis.input.time_range, count_gpus(diagnosis)
+    failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
+    if since is None or span is None or not gpus or not failed or diagnosis.category in GOES_ON:
+        return IDLE, ""
+    seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
+    if not LEAST_IDLE_S <= seconds < LONGEST_S:
+        return _say_hourly(diagnosis, gpus)
+    known = diagnosis.input.world_size is not None
+    assumed = f"{gpus} GPU{'s' if gpus > 1 else ''}, one a rank" + ("" if known else " seen")
+    least = "" if known else "at least "
+    return IDLE, f"{least}{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
+
+
+def count_gpus(diagnosis: Diagnosis) -> int | None:
+    """GPUs of the job as the report counts them; else its size where a line prints it, else the ranks seen."""
+    measured = diagnosis.measured.gpus if diagnosis.measured is not None else None
+    return measured or diagnosis.input.world_size or len(diagnosis.input.ranks_seen) or None
