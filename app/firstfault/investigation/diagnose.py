@@ -58,7 +58,7 @@ from firstfault.investigation.wording import (
     name_standouts,
     state_disproof,
 )
-from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Verdict
+from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level, Verdict
 from firstfault_tools.log.executors import Workers
 from firstfault_tools.log.window import read_window
 from firstfault_tools.registry import Artefact

@@ -221,7 +221,10 @@ def timed_steps(artefacts: Artefacts) -> tuple[StepRow, ...]:
     """Logged steps of all files that have a time and a duration, by time."""
     rows = []
     for name, series in artefacts.steps.items():
-        duration, tokens = series.values("step_time_ms"), series.values("tokens_per_s")
+        # plain columns: a short log needs no arrays
+        none = [MISSING] * len(series)
+        duration = series.columns.get("step_time_ms", none)
+        tokens = series.columns.get("tokens_per_s", none)
         for row in range(len(series)):
             rate = float(tokens[row]) if tokens[row] != MISSING else None
             timed = duration[row] != MISSING and duration[row] > 0

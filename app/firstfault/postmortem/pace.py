@@ -39,12 +39,12 @@ def read_pace(rows: Sequence[StepRow], lines: Sequence[TimedLine] = ()) -> Pace 
 
     lines: what else was logged, for the exact times at which stepping ended and began.
     """
+    if len(rows) < 2 * LEAST_ROWS:
+        return None
     import numpy as np
 
     from firstfault_tools.metrics.change_points import find_shift
 
-    if len(rows) < 2 * LEAST_ROWS:
-        return None
     cut = _pause_at(rows)
     before = rows[:cut] if cut else rows
     shift = find_shift(np.array([r.step_ms for r in before]))
