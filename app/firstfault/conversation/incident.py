@@ -61,6 +61,7 @@ from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.alternative import NOT_IT, list_mistaken, name_alternative
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.investigation.next_action import choose_action, write_action
+from firstfault.investigation.return_point import says_none_left
 from firstfault.postmortem.report import Cited
 from firstfault.postmortem.victims import ranks_in_trouble
 from firstfault_tools.findings import Category, Verdict
@@ -417,6 +418,15 @@ def _before_departure(t: Telling) -> str:
     onset, saved = t.record.onset, t.record.resume_from
     if onset is None:
         return ""
+    left = t.record.checkpoints.kept
+    if saved is None and says_none_left(t.diagnosis.fixes):
+        return ""
+    if saved is None and left:
+        named = ", ".join(map(str, left))
+        return (
+            f"None of the checkpoints that are kept ({named}) is older than step {onset.row.step}, where the numbers first "
+            f"went wrong: start from an archived one before it, else from scratch, with what is changed below."
+        )
     if saved is None:
         return f"Go back to a checkpoint older than step {onset.row.step}, where the numbers first went wrong; none is named in what was read."
     return (

@@ -188,6 +188,13 @@ def _no_checkpoint(t: Telling, torn: SaveEvent | None) -> str:
             f"None that is known to be whole: the save of {torn.name} was begun and no line says that it was finished, "
             + f"{at_event(t, torn)}. Look for the newest complete one in the folder."
         )
+    kept, onset = t.record.checkpoints.kept, t.record.onset
+    if kept and onset is not None:
+        return (
+            f"None of those that are kept ({', '.join(map(str, kept))}): each was saved after step {onset.row.step}, where the "
+            f"numbers first went wrong, and holds the damage. Start from an archived one before it, else from scratch, "
+            f"with the cause mended: {t.cause} {t.main}."
+        )
     return f"Not shown: no line that was read tells of a saved checkpoint{until}. Look into the output folder; without one there, that work is lost. The fault: {t.cause} {t.main}."
 
 

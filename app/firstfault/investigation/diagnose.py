@@ -35,6 +35,7 @@ from firstfault.investigation.plain_words import put_plainly
 from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
+from firstfault.investigation.return_point import name_return_point
 from firstfault.investigation.scheduler import find_schedulers
 from firstfault.investigation.stack import read_lines
 from firstfault.investigation.straggler import find_straggler
@@ -267,6 +268,7 @@ def _assemble(
         if finding is not None and helped
         else ()
     )
+    fixes = name_return_point(fixes, finding, examination.logs.digests)
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
     phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
     diagnosis = Diagnosis(

@@ -72,3 +72,25 @@ def test_only_a_whole_one_is_usable(
     texts: tuple[str, ...], steps: tuple[int, ...], expected: object
 ) -> None:
     assert _read(*texts, steps=steps) == expected
+
+
+def test_what_a_limit_leaves_and_what_was_deleted_is_read() -> None:
+    lines = [
+        ("a.log", 1, "saved checkpoint at step 24000 to /ckpt/h", None),
+        ("a.log", 2, "saved checkpoint at step 25000 to /ckpt/h", None),
+        ("a.log", 3, "saved checkpoint from iteration 26000 to /ckpt/h (keep last 2: 25000, 26000)", None),
+        ("a.log", 4, "saved checkpoint at step 27000 to /ckpt/h", None),
+    ]  # fmt: skip
+    found = read_checkpoints(lines)
+    assert found.kept == (25000, 26000)
+    assert found.usable(24910) is None
+    newest = found.usable()
+    assert newest is not None
+    assert newest.step == 27000
+    gone = "Deleting older checkpoint [out/checkpoint-25000] due to args.save_total_limit"
+    left = read_checkpoints([*lines[:2], ("a.log", 3, gone, None)])
+    older = left.usable()
+    assert left.deleted == {25000}
+    assert older is not None
+    assert older.step == 24000
+    assert read_checkpoints(lines[:2]).kept == ()

@@ -63,6 +63,16 @@ _SOURCE = expression(r"^\s*(?:File \"|\^|raise |Traceback|\$ |\+ |--\w)|\b\w+\(|
 """Source lines, command lines and their options speak of checkpoints and tell of none."""
 
 
+_KEPT = expression(
+    r"(?i)\bkeep(?:ing|s)? (?:only )?(?:the )?(?:last|latest|newest)\b(?: \d{1,3})?(?: checkpoints?)?\s?[:=(]\s?\[?(?P<steps>\d{1,9}(?:, ?\d{1,9}){0,20})\b"
+)
+"""Which checkpoints a limit on their number leaves, as the line of a save lists them."""
+_DELETED = expression(
+    r"(?i)\b(?:delet|remov|prun|rotat)(?:ed|ing|es?)\b[^\n]{0,200}?(?:checkpoint|ckpt|global_?step|iter(?:ation)?|step)[-_= ]{0,2}(?P<step>\d{1,9})\b"
+)
+"""`Deleting older checkpoint [out/checkpoint-500] due to args.save_total_limit` (transformers.Trainer)."""
+
+
 class SaveState(StrEnum):
     """What a line says of a checkpoint."""
 
@@ -148,10 +158,21 @@ class Checkpoints:
 
     events: tuple[SaveEvent, ...]
     steps: Sequence[tuple[str, int, int]] = ()
+    kept: tuple[int, ...] = ()
+    """Steps of the checkpoints that are left, by the last line that lists them; empty where none does."""
+    deleted: frozenset[int] = frozenset()
+    """Steps of the checkpoints that were deleted by a line."""
 
     def usable(self, before_step: int | None = None) -> SaveEvent | None:
         """The newest checkpoint that is whole by these lines, at most at a step; None where none is."""
         return next(iter(self._whole(before_step)), None)
+
+    def is_gone(self, event: SaveEvent) -> bool:
+        """A line says that it was deleted, or lists those that are left without it."""
+        if event.step is None:
+            return False
+        left = not self.kept or event.step in self.kept or event.step > max(self.kept)
+        return event.step in self.deleted or not left
 
     def unusable(self) -> SaveEvent | None:
         """The newest checkpoint that was begun and never came whole, where none newer is whole."""
@@ -168,6 +189,7 @@ class Checkpoints:
             for e in self.events
             if e.state in (SaveState.SAVED, SaveState.LOADED, SaveState.BEGUN)
             and self.is_whole(e)
+            and not self.is_gone(e)
             and (before_step is None or (e.step is not None and e.step <= before_step))
         ]
         return sorted(kept, key=lambda e: (e.step if e.step is not None else -1, e.state is SaveState.SAVED), reverse=True)  # fmt: skip
@@ -189,7 +211,12 @@ def read_checkpoints(
     """Every event about a checkpoint in some lines; a line without a time takes the last one of its file."""
     out: list[SaveEvent] = []
     last: dict[str, float] = {}
+    kept: tuple[int, ...] = ()
+    deleted: set[int] = set()
     for file, number, text, time in lines:
+        kept = _read_kept(text) or kept
+        if (gone := _DELETED.search(text[:LONGEST])) is not None and _SOURCE.search(text) is None:
+            deleted.add(int(gone["step"]))
         if time is not None:
             last[file] = time
         event = read_event(file, number, text, time if time is not None else last.get(file))
@@ -204,7 +231,14 @@ def read_checkpoints(
             if event.step is None:
                 continue
         out.append(event)
-    return Checkpoints(tuple(out), steps)
+    return Checkpoints(tuple(out), steps, kept, frozenset(deleted))
+
+
+def _read_kept(text: str) -> tuple[int, ...]:
+    """Steps that a line lists as left."""
+    found = _KEPT.search(text[:LONGEST])
+    named = found is not None and _NAMED.search(text) is not None
+    return tuple(int(s) for s in found["steps"].split(",")) if found is not None and named else ()
 
 
 def _open_save(events: Sequence[SaveEvent]) -> SaveEvent | None:
