@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any, TypeAlias
 
 import altair as alt
@@ -100,55 +101,80 @@ def draw_curve(curve: Curve, first_line: int | None) -> Drawn:
     )
 
 
+def write_legend(names: Sequence[str]) -> str:
+    """Names of parts with the colours that `draw_shares` and `draw_phases` give them, as HTML: it wraps at any width."""
+    tones = colours()["series"]
+    items = "".join(
+        f'<li><span style="background:{tones[n % len(tones)]}"></span>{escape(name)}</li>'
+        for n, name in enumerate(names)
+    )
+    return f'<ul class="ff ff-legend">{items}</ul>'
+
+
+def _part_colour(names: Sequence[str]) -> alt.Color:
+    return alt.Color("part:N", sort=list(names), scale=alt.Scale(domain=list(names), range=list(colours()["series"])), legend=None)  # fmt: skip
+
+
+def _size_axis(most: float | None) -> alt.X:
+    """GiB from 0 to `most`, where several charts share one scale."""
+    scale = alt.Scale(domain=[0, most], nice=True) if most else alt.Undefined
+    return alt.X("gib:Q", stack="zero", title="GiB", axis=alt.Axis(tickCount=5), scale=scale)
+
+
 def draw_shares(
-    parts: Sequence[tuple[str, float]], capacity: float | None, height: int = 150
+    parts: Sequence[tuple[str, float]], capacity: float | None, most: float | None = None
 ) -> Drawn:
     """One stacked bar of sizes in GiB; the rule is the capacity of the card."""
     look = colours()
     rows = [{"part": name, "gib": size, "order": i} for i, (name, size) in enumerate(parts)]
-    names = [name for name, _ in parts]
     bars = (
         alt.Chart(columnar(rows))
         .mark_bar(height=26, stroke=look["line"], strokeWidth=0.5)
         .encode(
-            x=alt.X("gib:Q", stack="zero", title="GiB", axis=alt.Axis(tickCount=5)),
+            x=_size_axis(most),
             order=alt.Order("order:Q"),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=make_legend(3)),
+            color=_part_colour([name for name, _ in parts]),
             tooltip=[alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
-    )  # fmt: skip
-    layers: list[Drawn] = [bars]
-    if capacity:
-        mark = alt.Chart(columnar([{"gib": capacity}]))
-        layers.append(mark.mark_rule(color=look["text"], strokeWidth=2).encode(x="gib:Q"))
-    return alt.layer(*layers).properties(height=height)
+    )
+    return _with_capacity(bars, capacity).properties(height=96)
 
 
-def draw_phases(phases: Sequence[Mapping[str, Any]], capacity: float | None) -> Drawn:
+def list_terms(phases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Terms of all phases in the order of their colours."""
+    return list(dict.fromkeys(name for p in phases for name in p["terms_gib"]))
+
+
+def draw_phases(
+    phases: Sequence[Mapping[str, Any]], capacity: float | None, most: float | None = None
+) -> Drawn:
     """Memory of each phase of a step, stacked by term."""
-    look = colours()
     order = [f"{i + 1}. {p['phase']}" for i, p in enumerate(phases)]
     rows = [
         {"phase": label, "part": name, "gib": size}
         for label, p in zip(order, phases, strict=True)
         for name, size in p["terms_gib"].items()
     ]
-    names = list(dict.fromkeys(r["part"] for r in rows))
     bars = (
         alt.Chart(columnar(rows))
         .mark_bar()
         .encode(
-            x=alt.X("gib:Q", stack="zero", title="GiB"),
+            x=_size_axis(most),
             y=alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)),
-            color=alt.Color("part:N", sort=names, scale=alt.Scale(domain=names, range=list(look["series"])), legend=make_legend(3)),
+            color=_part_colour(list_terms(phases)),
             tooltip=[alt.Tooltip("phase:N"), alt.Tooltip("part:N"), alt.Tooltip("gib:Q", format=".2f", title="GiB")],
         )
     )  # fmt: skip
+    return _with_capacity(bars, capacity).properties(height=28 * len(order) + 70)
+
+
+def _with_capacity(bars: Drawn, capacity: float | None) -> Drawn:
+    """The bars with a rule at the capacity of the card."""
     layers: list[Drawn] = [bars]
     if capacity:
         mark = alt.Chart(columnar([{"gib": capacity}]))
-        layers.append(mark.mark_rule(color=look["text"], strokeWidth=2).encode(x="gib:Q"))
-    return alt.layer(*layers).properties(height=28 * len(order) + 150)
+        layers.append(mark.mark_rule(color=colours()["text"], strokeWidth=2).encode(x="gib:Q"))
+    return alt.layer(*layers)
 
 
 def draw_waste(curve: Sequence[tuple[int, float]], interval: int, best: float) -> Drawn:

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.ui.charts import draw_curve, draw_shares, theme_name, write_spec
+from firstfault.ui.charts import draw_curve, draw_shares, theme_name, write_legend, write_spec
 from firstfault.ui.curves import Curve, read_curves
 from firstfault.ui.door import service
 from firstfault.ui.lanes import JOB, LAUNCHER, Lanes, draw_job, read_lanes
@@ -170,6 +170,7 @@ def show_memory(diagnosis: Diagnosis) -> None:
         f"{escape(str(books['fix']))}</p>"
     )
     told = ", ".join(f"{name} {size:.2f} GiB" for name, size in parts)
+    st.html(write_legend([name for name, _ in parts]))
     st.altair_chart(
         draw_shares(parts, float(books["capacity_gib"])),
         width="stretch",

@@ -174,8 +174,14 @@ def _draw_silences(lanes: Lanes, scale: float, x: Any, y: Any) -> list[Drawn]:
 def _draw_stops(lanes: Lanes, scale: float, x: Any, y: Any) -> Drawn:
     row = {lane: n for n, lane in enumerate(lanes.order)}
     look = colours()
-    roles = [ROLES[r].word for r in SHAPES]
-    tones = [look["fault"], look["warn"], look["plain"]]
+    # the legend names what is drawn
+    seen = [r for r in SHAPES if any(s.role is r for s in lanes.stops)]
+    roles, shapes = [ROLES[r].word for r in seen], [SHAPES[r] for r in seen]
+    tones = [
+        tone
+        for r, tone in zip(SHAPES, (look["fault"], look["warn"], look["plain"]), strict=True)
+        if r in seen
+    ]
     data = columnar(
         [
             {"row": row[s.lane], "at": s.at * scale, "part": ROLES[s.role].word, "where": s.where, "text": s.text,
@@ -191,7 +197,7 @@ def _draw_stops(lanes: Lanes, scale: float, x: Any, y: Any) -> Drawn:
             x=x,
             y=y,
             color=alt.Color("part:N", scale=alt.Scale(domain=roles, range=tones), legend=legend),
-            shape=alt.Shape("part:N", scale=alt.Scale(domain=roles, range=list(SHAPES.values())), legend=legend),
+            shape=alt.Shape("part:N", scale=alt.Scale(domain=roles, range=shapes), legend=legend),
             size=alt.Size("size:Q", scale=None, legend=None),
             tooltip=[alt.Tooltip("where:N", title="line"), alt.Tooltip("part:N"), alt.Tooltip("text:N")],
         )

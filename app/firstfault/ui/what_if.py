@@ -10,7 +10,14 @@ from typing import Any
 import streamlit as st
 
 from firstfault.conversation.memory_questions import shape_of
-from firstfault.ui.charts import draw_gantt, draw_phases, draw_shares, draw_waste
+from firstfault.ui.charts import (
+    draw_gantt,
+    draw_phases,
+    draw_shares,
+    draw_waste,
+    list_terms,
+    write_legend,
+)
 from firstfault.ui.marks import icon, plain
 from firstfault.ui.what_if_address import (
     BILLIONS,
@@ -151,16 +158,20 @@ def _show_memory() -> None:
         st.html(
             f'<h3 class="ff ff-title">At the peak<small>the parts add up to {whole:.1f} GiB</small></h3>'
         )
+        totals = (sum(p["terms_gib"].values()) for p in result["phases"])
+        most = max(capacity, whole, *totals)
+        st.html(write_legend([name for name, _ in parts]))
         st.altair_chart(
-            draw_shares(parts, capacity),
+            draw_shares(parts, capacity, most),
             width="stretch",
             alt="; ".join(f"{n} {g:.1f} GiB" for n, g in parts),
         )
         st.html(
             '<h3 class="ff ff-title">By phase<small>tensors alone, without what lies outside them</small></h3>'
         )
+        st.html(write_legend(list_terms(result["phases"])))
         st.altair_chart(
-            draw_phases(result["phases"], capacity),
+            draw_phases(result["phases"], capacity, most),
             width="stretch",
             alt=f"Memory by phase of a step; the peak is {needed['expected']:.1f} GiB in {result['phase']}",
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.rows import each_row
 
+from firstfault.ui.charts import draw_phases, draw_shares, write_spec
 from firstfault.ui.what_if_address import OTHER, read_settings
 
 if TYPE_CHECKING:
@@ -85,3 +86,25 @@ def test_what_no_widget_shows_is_counted_and_can_be_left_out(open_page: Open) ->
         arg=divided,
     )
     assert "tensor" not in page.url
+
+
+def test_both_charts_of_memory_share_one_scale() -> None:
+    phases = [{"phase": "forward", "terms_gib": {"weights": 10.0, "activations": 60.0}}]
+    shares = write_spec(draw_shares([("weights", 10.0)], 79.0, 90.0))
+    split = write_spec(draw_phases(phases, 79.0, 90.0))
+    axes = [spec["layer"][0]["encoding"]["x"] for spec in (shares, split)]
+    assert axes[0]["scale"] == axes[1]["scale"]
+    assert axes[0]["axis"] == axes[1]["axis"]
+
+
+@pytest.mark.browser
+def test_names_of_parts_are_whole_on_a_phone(open_page: Open) -> None:
+    page = open_page("/?view=what-if", width=390)
+    legend = page.locator(".ff-legend").first
+    legend.get_by_text("activations").first.wait_for()
+    names = page.locator(".ff-legend li")
+    assert names.count() > 4
+    cut = names.evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth).length"
+    )
+    assert cut == 0
