@@ -110,13 +110,34 @@ def _show_table(console: Any, heads: Sequence[str], rows: Sequence[Sequence[str]
 
 
 _SUM = "together"
+_ANSWERS = {"fits": "Fits: ", "tight": "Tight: ", "does not fit": "Does not fit: "}
+NARROW, NUMBERS = 110, 4
+"""Columns below which a table with words in it cannot be read, and how many of its columns are name and numbers."""
+
+
+def _show_wide_table(console: Any, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table whose last columns are words: below NARROW columns these stand under each row."""
+    if console.width >= NARROW:
+        _show_table(console, heads, rows)
+        return
+    if rows:
+        console.print(f"{heads[0].capitalize()}:", style="bold")
+    for row in rows:
+        told = zip(heads[1:NUMBERS], row[1:NUMBERS], strict=True)
+        console.print(f"{row[0]}: {', '.join(f'{head} {cell}' for head, cell in told if cell)}")
+        words = [f"{h}: {c}" for h, c in zip(heads[NUMBERS:], row[NUMBERS:], strict=True) if c]
+        if words:
+            console.print(f"    {'; '.join(words)}", style="dim")
+    if rows:
+        console.print()
 
 
 def show_memory(result: Mapping[str, Any]) -> None:
     """The estimate as tables on standard output."""
     console = _console()
     card = result["card"]
-    console.print(result["sentence"], style="bold")
+    answer = _ANSWERS.get(str(result["fit"]), "")
+    console.print(f"{answer}{result['sentence']}", style="bold")
     console.print(f"{result['parameters']:,} parameters; {result['precision_means']}")
     if result["calibration"]:
         seen = result["calibration"]
@@ -147,7 +168,7 @@ def show_memory(result: Mapping[str, Any]) -> None:
             for phase, terms in (result["rollout_gib"] or {}).items()
         ],
     )
-    _show_table(
+    _show_wide_table(
         console,
         ("single change", "saves GiB", "needs GiB", "fits", "why", "cost", "side effects"),
         [
@@ -159,7 +180,7 @@ def show_memory(result: Mapping[str, Any]) -> None:
             for row in result["changes"] or ()
         ],
     )  # fmt: skip
-    _show_table(
+    _show_wide_table(
         console,
         ("one after the other", "saves GiB", "then needs GiB", "fits", "cost", "flag"),
         [

@@ -24,7 +24,7 @@ MAX_INPUT, MAX_LINES, WIDEST = 1_000_000, 8, 100
 
 
 @click.command("search")
-@click.argument("question")
+@click.argument("words", metavar="QUESTION", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, best first.")
 @click.option("--limit", default=8, show_default=True, type=click.IntRange(1, 50))
 @click.option("--full", is_flag=True, help="Print passages whole.")
@@ -37,7 +37,7 @@ MAX_INPUT, MAX_LINES, WIDEST = 1_000_000, 8, 100
 @click.option("--framework", default=None, help="Only pages for this framework (or any).")
 @click.option("--method", default="fused", type=click.Choice(["fused", "lexical", "vector"]))
 def COMMAND(
-    question: str,
+    words: tuple[str, ...],
     as_json: bool,
     limit: int,
     full: bool,
@@ -52,6 +52,7 @@ def COMMAND(
         if sys.stderr.isatty():
             click.echo(f"\rembedding new passages {done}/{total}", err=True, nl=done == total)
 
+    question = " ".join(words)
     if question == "-":
         question = sys.stdin.buffer.read(MAX_INPUT).decode("utf-8", errors="replace")
     if not question.strip():

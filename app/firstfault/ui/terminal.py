@@ -15,7 +15,7 @@ from firstfault.investigation.next_action import Action
 from firstfault.plain_text import show_line, show_text
 from firstfault.ui.card import Card, make_card
 from firstfault.ui.leading import say_condition, say_leading
-from firstfault.ui.terminal_rows import Row, RowKind
+from firstfault.ui.terminal_rows import WIDTH, Row, RowKind, wrap_command
 from firstfault_tools.findings import Verdict
 from firstfault_tools.knowledge.page import Page
 
@@ -30,6 +30,7 @@ _LOOK = {
     Verdict.HEALTHY: ("HEALTHY", "bold green"),
     Verdict.UNKNOWN: ("NOT ENOUGH EVIDENCE", "bold cyan"),
 }
+INDENT = 4
 GAP = Row(RowKind.TEXT, ())
 
 
@@ -84,7 +85,8 @@ def _head(text: str) -> Row:
 
 
 def _command(text: str) -> Row:
-    return Row(RowKind.COMMAND, ((show_text(text).rstrip(), ""),), 4)
+    told = wrap_command(show_text(text).rstrip(), WIDTH - INDENT)
+    return Row(RowKind.COMMAND, ((told, ""),), INDENT)
 
 
 def _verdict(diagnosis: Diagnosis, card: Card) -> list[Row]:

@@ -4,8 +4,10 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 from tests.rows import each_row
 
+from firstfault.commands import memory
 from firstfault.commands.checkpoint import COMMAND as CHECKPOINT
 from firstfault.commands.memory import COMMAND as MEMORY
 from firstfault.errors import InputUnreadable, UsageError
@@ -39,7 +41,7 @@ def test_json_answer():
 
 
 def test_tables():
-    text = run(MEMORY, *LLAMA, "--card", "H100-80GB").stdout
+    text = " ".join(run(MEMORY, *LLAMA, "--card", "H100-80GB").stdout.split())
     for word in ("does not fit", "peak in the", "single change", "full activation recomputation"):
         assert word in text
 
@@ -186,3 +188,13 @@ def test_command_and_tool_give_one_answer(arguments, fields):
     asked = json.loads(json.dumps(tool.run(**fields, card="H200")))
     assert told["sentence"] == asked["sentence"]
     assert {**told, "source": ""} == {**asked, "source": ""}
+
+
+def test_the_answer_comes_first_and_is_read_whole_in_80_columns(monkeypatch):
+    monkeypatch.setattr(memory, "_console", lambda: Console(highlight=False, width=80))
+    text = run(MEMORY, *LLAMA, "--card", "H100-80GB").stdout
+    assert text.startswith("Does not fit: ")
+    assert "…" not in text
+    assert "full activation recomputation: saves GiB +" in text
+    assert "side effects: results unchanged" in " ".join(text.split())
+    assert run(MEMORY, *LLAMA, "--world", "64", "--sharding", "fsdp", "--recompute", "full", "--card", "H100-80GB").stdout.startswith("Fits: ")  # fmt: skip

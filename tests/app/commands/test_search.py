@@ -16,6 +16,13 @@ def test_best_page_first() -> None:
     assert json.loads(run.stdout)[0]["page"] == "cuda-out-of-memory"
 
 
+def test_words_need_no_quotes() -> None:
+    apart = CliRunner().invoke(COMMAND, ["flight", "recorder", "--method", "lexical", "--json"])
+    quoted = CliRunner().invoke(COMMAND, ["flight recorder", "--method", "lexical", "--json"])
+    assert apart.exit_code == 0
+    assert apart.stdout == quoted.stdout
+
+
 @each_row(("question", "unknown"), [("zxqv blorp wibble", True), ("zxqv checkpoint", False)])
 def test_words_that_no_page_holds_are_said_to_be_unknown(question: str, unknown: bool) -> None:
     run = CliRunner().invoke(COMMAND, [question])
