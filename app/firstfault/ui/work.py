@@ -29,9 +29,10 @@ def show_work(
     told = f"{STEPS[now.step]} {now.detail}" if now is not None else "Waiting for a worker"
     if incident.state is IncidentState.STOPPED:
         so_far = f" It had come this far: {now.detail}." if now is not None else ""
-        st.warning(plain(f"Stopped.{so_far} The input is kept."), icon=":material/stop_circle:")
+        told = f"Stopped.{so_far} The input is kept; reading it again begins at its first line."
+        st.warning(plain(told), icon=":material/stop_circle:")
         if may(Role.INVESTIGATE) and st.button(
-            "Go on: read it again", icon=":material/play_arrow:", key="go-on", type="primary"
+            "Read it again from the start", icon=":material/play_arrow:", key="go-on", type="primary"
         ):
             _go_on(incident.id)
         return

@@ -289,7 +289,7 @@ def test_work_is_shown_stops_and_goes_on(
         assert not work.first.get_by_test_id("stExpanderIconCheck").count()
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Stopped.").wait_for()
-        page.get_by_role("button", name="Go on: read it again").click()
+        page.get_by_role("button", name="Read it again from the start").click()
         work.filter(has_text="Waiting for a worker").first.wait_for()
 
         monkeypatch.setattr(worker, "SCAN_SECONDS", 0.0)
