@@ -32,7 +32,10 @@ def show_work(
         told = f"Stopped.{so_far} The input is kept; reading it again begins at its first line."
         st.warning(plain(told), icon=":material/stop_circle:")
         if may(Role.INVESTIGATE) and st.button(
-            "Read it again from the start", icon=":material/play_arrow:", key="go-on", type="primary"
+            "Read it again from the start",
+            icon=":material/play_arrow:",
+            key="go-on",
+            type="primary",
         ):
             _go_on(incident.id)
         return
