@@ -54,6 +54,10 @@ def fault() -> Diagnosis:
         ("CUDA_LAUNCH_BLOCKING=1 torchrun train.py", "gpu-a17", 3, "In the job script, for the next start"),
         ("# Megatron: stays as it is\n--micro-batch-size 1", "gpu-a17", 3, "In the settings of the run"),
         ("torch.autograd.set_detect_anomaly(True)", "gpu-a17", 3, "In the training script"),
+        ("gc.disable()", "gpu-a17", 3, "In the training script"),
+        ("loader = DataLoader(data, num_workers=4)", "gpu-a17", 3, "In the training script"),
+        ("actor_rollout_ref.actor.optim.lr=5e-7", "gpu-a17", 3, "In the settings of the run"),
+        ("# DeepSpeed\n\"gradient_clipping\": 1.0", "gpu-a17", 3, "In the settings of the run"),
         ("grep -nE nan train.log | head", "gpu-a17", 3, "Where these logs lie"),
     ],
 )  # fmt: skip
