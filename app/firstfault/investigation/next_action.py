@@ -226,9 +226,13 @@ def _find_check(
     """What settles the verdict: the page's own check of what is likely, else the artefact that is missing."""
     wanted = _list_wanted(diagnosis)
     own = [a for a in wanted if a.of_fault]
-    if diagnosis.confidence is not Confidence.LIKELY:
-        return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
     then = _find_then(fixes)
+    if diagnosis.confidence is not Confidence.LIKELY:
+        # what its data names a fix for has a check of its own, which tells more than what is collected for any fault
+        named = _check_of_page(diagnosis, pages, then) if fixes and fixes[0].own else None
+        if named is not None and named.supports_if:
+            return named
+        return _ask(diagnosis, wanted, "") or _check_of_page(diagnosis, pages, "")
     # logs of other ranks or a run with more reporting would be collected for any fault: a fix tells more
     return (
         _ask(diagnosis, [a for a in own if a.supports_if], then)
