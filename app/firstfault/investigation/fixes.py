@@ -22,7 +22,7 @@ from firstfault_tools.kind_pages import fix_of_kind
 from firstfault_tools.knowledge.page import Fix as PageFix
 from firstfault_tools.knowledge.page import FixKind, Page
 
-MAX_IMMEDIATE, MAX_STRUCTURAL = 4, 3
+MAX_IMMEDIATE, MAX_STRUCTURAL = 6, 3
 LEAST_LABEL = 2
 """Words of a label that must all be found: one alone ("Loss", "Megatron") is in most logs."""
 
