@@ -55,7 +55,7 @@ from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.spoken_of import quote_lines, tell_foreign
 from firstfault.conversation.suspects import tell_suspect, which_memory
-from firstfault.conversation.telling import SURE, Telling
+from firstfault.conversation.telling import SURE, Telling, write_block
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.alternative import NOT_IT, list_mistaken, name_alternative
@@ -385,7 +385,7 @@ def _fix(t: Telling) -> str:
         return f"No fix is shown, since no cause is established with a page to cite. {_collect(t)}"
     rows = []
     for fix in d.fixes[:5]:
-        command = f"\n  ```bash\n  {fix.command}\n  ```" if fix.command else ""
+        command = f"\n{write_block(fix.command, 2)}" if fix.command else ""
         label = " (changes state)" if fix.changes_state else ""
         rows.append(f"- {fix.text}{label} {t.sources.marks(fix.citations, d)}{command}")
     return f"{d.fixes[0].text} That comes first, for: {t.cause} {t.main}.\n\nWhat helps, most urgent first:\n\n" + "\n".join(rows)  # fmt: skip
@@ -440,7 +440,7 @@ def _collect(t: Telling) -> str:
     wanted = t.diagnosis.next_artefacts
     if not wanted:
         return f"Nothing more is needed for this verdict: {t.cause} {t.main}."
-    rows = [f"- {a.what}: {a.why}\n  ```bash\n  {a.command}\n  ```" for a in wanted]
+    rows = [f"- {a.what}: {a.why}\n{write_block(a.command, 2)}" for a in wanted]
     return f"Collect {wanted[0].what} first. What would settle it:\n\n" + "\n".join(rows)
 
 

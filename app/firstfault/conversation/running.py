@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from firstfault.conversation.reply import Reply
+from firstfault.conversation.telling import write_block
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("running.yaml")
@@ -41,7 +42,7 @@ def answer_running(text: str, context: str = "") -> Reply:
             command = launcher["each"].replace("{command}", quoted)
         if "file" in step:
             command = f"{{ {command}; }} > capture/{step['file']}.txt 2>&1"
-        rows.append(f"{number}. {step['what']}: {step['why']}.\n   ```bash\n   {command}\n   ```")
+        rows.append(f"{number}. {step['what']}: {step['why']}.\n{write_block(command, 3)}")
     others = [r["name"] for n, r in _table()["launchers"].items() if n != (chosen or DEFAULT)]
     assumed = (
         ""

@@ -138,7 +138,8 @@ def tell_either(f: Facts) -> str:
         named = bool(own) and own <= set(tokenize(said)) and not elsewhere
         kind = any(f.diagnosis.category is t.categories[0] for t in topics if t.categories)
         lies = lead is not None and lies_in(lead, option)
-        fits.append(2 * (named or lies) + kind)
+        # its own words say more than the part that it shares with another option
+        fits.append(3 * named + 2 * lies + kind)
     best = max(fits, default=0)
     if not best or fits.count(best) > 1:
         return ""

@@ -144,7 +144,8 @@ def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagno
     of_class = tuple(replace(fix, own=False) for fix in eight.fixes)
     unsure = replace(eight, confidence=Confidence.LIKELY, fixes=of_class)
     likely = make_card(unsure, pages).action
-    open_ = make_card(replace(eight, confidence=Confidence.POSSIBLE), pages).action
+    open_ = make_card(replace(unsure, confidence=Confidence.POSSIBLE), pages).action
+    of_mechanism = make_card(replace(eight, confidence=Confidence.POSSIBLE), pages).action
     assert sure is not None
     assert likely is not None
     assert open_ is not None
@@ -152,6 +153,10 @@ def test_what_is_confirmed_is_mended_and_what_is_likely_is_checked(eight: Diagno
     assert likely.kind is ActionKind.CHECK
     assert likely.command
     assert open_.command == eight.next_artefacts[0].command
+    # what has a check of its own is checked by that before logs of any fault are collected
+    assert of_mechanism is not None
+    assert of_mechanism.supports_if
+    assert of_mechanism.citations
 
 
 def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diagnosis) -> None:
@@ -175,7 +180,7 @@ def test_what_asks_for_more_of_everything_does_not_come_before_a_fix(eight: Diag
     [
         ("b2-oom-host-ram-every-rank-loads-full-model", "memory-mapped"),
         ("b5-oom-eager-attention-32k-context", "flash"),
-        ("b12-comm-17-evicted-ephemeral-storage", "ephemeral-storage"),
+        ("b12-comm-17-evicted-ephemeral-storage", "Evicted for storage"),
         ("b8-comm-10-worker-evicted-memory-pressure", "Evicted for memory"),
         ("b3-hardware-local-nvme-dropped", "/dev/nvme2"),
         ("ckpt-enospc-on-save", "du -xh --max-depth=1 /mnt/hdfs_cache"),
