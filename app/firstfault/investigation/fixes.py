@@ -15,6 +15,7 @@ from firstfault.investigation.headline import STEM
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.scheduler import advised_for, keep_lines, suits
 from firstfault.investigation.stack import FrameworkTable, read_frameworks
+from firstfault.investigation.verdict import ACCOUNTED
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Finding
@@ -136,10 +137,15 @@ def put_named_first(
 
     A page holds fixes for several causes of one kind; its order tells which is the commonest, not which is this one.
     Labels that the finding bears out in full come before what the data of its kind name (begins: how that fix begins),
-    and this before a fix whose own words, which no other of the page uses, the finding shares.
+    and this before a fix whose own words, which no other of the page uses, the finding shares. What accounts for a
+    finding lies deeper than what it says itself, unless its kind names the fix.
     """
     now = [fix for fix in fixes if fix.kind is FixKind.IMMEDIATE]
-    labelled = [f for f in now if len(s := _label(f)) >= LEAST_LABEL and s <= _told(finding)]
+    itself, _, deeper = finding.title.partition(ACCOUNTED)
+    labels = [(fix, words) for fix in now if len(words := _label(fix)) >= LEAST_LABEL]
+    labelled = [fix for fix, words in labels if words <= _told(finding, itself)]
+    if deeper and not begins:
+        labelled = [fix for fix, words in labels if words <= _stems(deeper)] or labelled
     if not labelled and begins:
         labelled = [f for f in now if f.text.startswith(begins)][:1]
     if labelled:
@@ -182,11 +188,11 @@ def _label(fix: PageFix) -> set[str]:
     return _stems(found[1]) if found is not None else set()
 
 
-def _told(finding: Finding) -> set[str]:
-    """Words of all that the finding says: its sentence, its lines, and the names it took out of them."""
+def _told(finding: Finding, title: str) -> set[str]:
+    """Words of all that the finding says of itself: its sentence, its lines, and the names it took out of them."""
     facts = " ".join(v for v in finding.facts.values() if isinstance(v, str))
     lines = " ".join(e.text[:MOST_COMPARED] for e in finding.evidence)
-    return _stems(f"{finding.title} {lines} {facts}")
+    return _stems(f"{title} {lines} {facts}")
 
 
 def _stems(text: str) -> set[str]:

@@ -67,6 +67,8 @@ _TURN = expression(r",? (?=(?:although|while|whereas|because|instead of) )")
 _PRINTED = expression(r" \((`[^`]{8,120}`)\)")
 """A quotation in brackets, which proves what stands before it and is not needed to understand it."""
 
+_ADDED = expression(r", (?=(?:which|so|or|but|whose)\b)")
+_BRACKET = expression(r" \(")
 _COMMA = expression(r", (?!(?:which|so|or|and|but|as|whose|the others?)\b)")
 _RANK = expression(r"(?i)\branks? \d")
 _EXCEPTION = expression(
@@ -85,7 +87,8 @@ _FIRST_SENTENCE = expression(r".{20,400}?[\w)\x27\"`][.;!](?=\s|$)")
 
 def name_cause(finding: Finding, companions: Sequence[Finding], activity: str = "") -> str:
     """The title with what was done, the exception's own message and the agreeing cause, where it says none of them."""
-    parts = [f"{finding.title.rstrip('.')} {activity}".rstrip()]
+    first, seam, rest = finding.title.rstrip(".").partition("; ")
+    parts = [f"{f'{first} {activity}'.rstrip()}{seam}{rest}"]
     message = read_message(finding) or read_words(finding)
     if message and not _says(parts[0], message):
         parts.append(message)
@@ -193,15 +196,41 @@ def _part(text: str, most: int) -> tuple[str, str]:
         return text[:at], rest.removesuffix(")") if text[at:end] == " (" else rest
     if len(text) <= most + STRETCH:
         return text, ""
+    if (aside := _set_aside(text, most)) is not None:
+        return aside
     at = text.rfind(" ", LEAST_CLAUSE, most)
     at = at if at > 0 else most
-    listed = text.rfind(" (", 0, at)
-    if listed > 0 and text.find(")", listed, at) < 0:
-        # a list in brackets that is cut is closed after a whole item
-        item = text.rfind(", ", listed, at)
-        if item > 0:
-            return f"{text[:item]} …)", "… " + text[item + 2 :].strip()
     return text[:at].rstrip(",;: ") + " …", "… " + text[at:].strip()
+
+
+def _set_aside(text: str, most: int) -> tuple[str, str] | None:
+    """A sentence that is whole without what is added to it: in brackets, or behind `, which`."""
+    added = [m.span() for m in _ADDED.finditer(text[:most])]
+    ends = [span for span in _behind_whole(text, added) if span[0] >= LEAST_CLAUSE]
+    brackets = [
+        (m.start(), close)
+        for m in _BRACKET.finditer(text[:most])
+        if m.start() >= LEAST_CLAUSE
+        and _is_whole(text[: m.start()])
+        and (close := _find_close(text, m.end())) is not None
+    ]
+    at, end = max((*ends[-1:], *brackets[-1:]), default=(0, 0))
+    if not at:
+        return None
+    if (at, end) in ends:
+        return text[:at], text[end:]
+    inside, behind = text[at + 2 : end], text[end + 1 :].lstrip(" ,;:.")
+    return text[:at], "; ".join(part for part in (behind, inside) if part)
+
+
+def _find_close(text: str, start: int) -> int | None:
+    """Where the bracket closes that was opened before start."""
+    depth = 1
+    for at in range(start, len(text)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if not depth:
+            return at
+    return None
 
 
 def _choose_cut(text: str, most: int) -> tuple[int, int] | None:

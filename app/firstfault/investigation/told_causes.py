@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from firstfault.investigation.examination import Examination, choose_few
 from firstfault.investigation.knowledge import Knowledge
-from firstfault.investigation.verdict import Judgement, quote_first
+from firstfault.investigation.verdict import ACCOUNTED, Judgement, quote_first
 from firstfault_tools.causality.message_words import read_category
 from firstfault_tools.causality.odd_ranks.last_words import NOISE
 from firstfault_tools.expressions import expression
@@ -201,7 +201,7 @@ def _account_for(examination: Examination, judgement: Judgement, finding: Findin
     if not able:
         return judgement
     _, other = max(able, key=lambda pair: pair[0])
-    words = f"what accounts for it: {other.title}"
+    words = f"{ACCOUNTED}{other.title}"
     return replace(judgement.tell_beside(finding, words, other.evidence[:2]), accounted=True)
 
 

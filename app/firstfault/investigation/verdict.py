@@ -27,6 +27,10 @@ from firstfault_tools.findings import (
 from firstfault_tools.log.digest import Line
 
 
+ACCOUNTED = "what accounts for it: "
+"""Begins what stands beside a cause of its own, which the fix of the first is not of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """Verdict, the finding it rests on, and how sure. `proof` is what shows health, or what it lacks."""
