@@ -22,9 +22,11 @@ class Reply:
 
     def part(self, sources: Sources) -> AnswerPart:
         """The answer as an event, with the quotes its marks stand for."""
+        text = _STATE_MARK.sub(" (changes state)", self.text)
+        # what was quoted for an answer that was tried and not given has no mark
         return AnswerPart(
-            _STATE_MARK.sub(" (changes state)", self.text),
-            tuple(sources.citations),
+            text,
+            tuple(c for c in sources.citations if f"[{c.n}]" in text),
             kind=self.kind,
             suggestions=self.suggestions,
             tool=self.tool,

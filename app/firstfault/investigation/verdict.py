@@ -26,7 +26,6 @@ from firstfault_tools.findings import (
 )
 from firstfault_tools.log.digest import Line
 
-
 ACCOUNTED = "what accounts for it: "
 """Begins what stands beside a cause of its own, which the fix of the first is not of."""
 

@@ -60,7 +60,9 @@ def find_silences(artefacts: Artefacts) -> tuple[tuple[float, float], ...]:
 
 
 def _size(files: Mapping[str, Path]) -> int:
-    """Bytes of all files; of one that is gone, more than can be read."""
+    """Bytes of all files; of one that is gone or in an object store, more than can be read."""
+    if not all(isinstance(path, Path) for path in files.values()):
+        return MOST_BYTES + 1
     try:
         return sum(path.stat().st_size for path in files.values())
     except OSError:

@@ -17,6 +17,9 @@ LEAST_IDLE_S = 60.0
 LONGEST_S = 30 * 86_400
 """Time above which the stamps are those of different runs."""
 
+LEAST_HOURS = 0.05
+"""GPU-hours that are printed as more than 0.0."""
+
 LOST, IDLE, COSTS = "Lost so far", "Idle so far", "Idle costs"
 WORDS = {"slow": "slower steps", "stopped": "standing still", "repeated": "work to be repeated"}
 
@@ -49,9 +52,11 @@ def say_lost(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
 
 def _say_counted(counted: list[LostTime], gpus: int | None) -> tuple[str, str]:
     hours = sum(x.gpu_hours or 0.0 for x in counted)
-    parts = [WORDS[counted[0].kind]]
-    if len(counted) > 1:
-        parts = [f"{_number(x.gpu_hours or 0.0)} {WORDS[x.kind]}" for x in counted]
+    # a part of nothing is no part
+    shown = [x for x in counted if (x.gpu_hours or 0.0) >= LEAST_HOURS] or counted[:1]
+    parts = [WORDS[shown[0].kind]]
+    if len(shown) > 1:
+        parts = [f"{_number(x.gpu_hours or 0.0)} {WORDS[x.kind]}" for x in shown]
     return (
         LOST,
         f"{_number(hours)} GPU-hours ({', '.join(parts)}; {gpus} GPU{'s' if gpus != 1 else ''})",

@@ -57,8 +57,8 @@ def open_with(make_settings: Callable[..., Settings]) -> Iterator[OpenService]:
         service.answerer.store.close()
 
 
-def report(service: Service) -> tuple[str, list[Event]]:
-    text = LOG.replace("{planted}", "[rank0]: waits")
+def report(service: Service, planted: str = "[rank0]: waits") -> tuple[str, list[Event]]:
+    text = LOG.replace("{planted}", planted)
     incident = service.start(NewIncident((PastedText(text),)))
     return incident, list(service.follow(incident, timeout=40))
 
@@ -173,7 +173,7 @@ def test_earlier_incidents_are_evidence(open_with: OpenService) -> None:
 
     service = open_with(script)
     report(service)
-    report(service)
+    report(service, "[rank0]: waits again")
     assert "1 with the same fault" in seen[-1]
 
 

@@ -407,7 +407,8 @@ def test_workers_of_a_cluster_read_the_store(
     before = len(store.wire.reads)
     workers = Workers(cluster=cluster.scheduler_address)
     found = workspace.diagnose_collection(there, "", workers).to_json()
-    assert found == expected
+    # of what lies in a store its extent is not measured: that reads the logs once more
+    assert {**found, "extent": None} == {**expected, "extent": None}
     assert len(store.wire.reads) >= before + 4
     assert "scanned here" not in caplog.text
 

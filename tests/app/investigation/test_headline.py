@@ -76,11 +76,17 @@ def test_open_headline_says_what_would_decide_it() -> None:
             "of the model only 128256 (`vocab_size=128256`)",
             "token id out of range: the tokenizer has 128264 tokens, the embedding of the model only 128256",
         ),
-        # a list in brackets is closed after a whole item
+        # a list in brackets that is closed goes aside as a whole
+        (
+            "rank 6 is still matching a regular expression, which holds the interpreter lock (a pattern with nested repetition "
+            "backtracks for ever on some texts) at match (re.py:166), called from format_reward (rewards.py:41) and more",
+            "rank 6 is still matching a regular expression, which holds the interpreter lock",
+        ),
+        # one that is not closed is cut at a word
         (
             "the resumed run uses other settings than its checkpoint (learning rate now 0.003, minimum learning rate now 3e-05, "
             "warmup iterations now 2048000, decay style now cosine",
-            "the resumed run uses other settings than its checkpoint (learning rate now 0.003 …)",
+            "the resumed run uses other settings than its checkpoint (learning rate now 0.003, minimum learning rate now 3e-05 …",
         ),
         # between two clauses rather than within one
         (

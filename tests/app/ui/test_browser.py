@@ -120,17 +120,17 @@ def test_the_next_action_says_where_it_is_done_and_how_its_output_is_read(
     open_page: Open,
 ) -> None:
     page = open_page()
-    case = find_case("b12-comm-10-zero3-state-dict-only-on-main-process")
+    case = find_case("b12-comm-03-timeout-after-checkpoint-rank0-silent")
     paste(page, (case / "log.txt").read_text())
     page.locator(".ff-verdict").wait_for()
     action = page.locator(".ff-action")
     assert action.locator("b").inner_text() == "In the job script, for the next start:"
     assert "settings to change" in action.inner_text()
     command = page.locator(".st-key-action-command")
-    command.get_by_text("TORCH_DISTRIBUTED_DEBUG").first.wait_for()
+    command.get_by_text("TORCH_FR_BUFFER_SIZE").first.wait_for()
     rows = page.locator(".ff-then p")
     rows.nth(1).wait_for()
-    assert rows.first.inner_text().startswith("If it shows the stack of the odd rank")
+    assert rows.first.inner_text().startswith("If it shows one rank whose last entry")
     # on a phone the whole command stands on the first screen
     page.set_viewport_size({"width": 450, "height": 900})
     page.wait_for_function(
@@ -225,7 +225,7 @@ def test_log_cannot_inject_markup(open_page: Open) -> None:
     paste(page, hostile)
     page.locator(".ff-verdict").wait_for()
     page.wait_for_timeout(500)
-    assert page.title() == "Firstfault"
+    assert page.title().endswith(" · Firstfault")
     assert page.locator(".ff-window img, .ff-window script").count() == 0
     page.locator("summary", has_text="Evidence").first.click()
     assert "<img src=x" in page.locator(".ff-log").first.inner_text()

@@ -45,8 +45,8 @@ def test_told_within_a_batch(
     assert dict(said[-1].found)["CUDA out of memory"] == files
     assert all(a.done <= b.done and a.lines <= b.lines for a, b in pairwise(said))
     batches = -(-size // BATCH_BYTES) + 1
-    assert len(said) > 2 * batches, "not only when a batch is done"
-    if jobs == 1:
+    if jobs == 1:  # what a pool tells between two batches hangs on how its processes are scheduled
+        assert len(said) > 2 * batches, "not only when a batch is done"
         assert said[0].done < size / 10
         assert said[0].found, "what is found is told at once"
     plain = scan_logs(plan_logs(logs), known, Workers(jobs))
