@@ -12,9 +12,10 @@ from firstfault.investigation.citations import CitationBook
 from firstfault.investigation.diagnosis import Fix
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.headline import STEM
+from firstfault.investigation.in_force import is_in_force
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.scheduler import advised_for, keep_lines, suits
-from firstfault.investigation.stack import FrameworkTable, read_frameworks
+from firstfault.investigation.stack import FrameworkTable, read_frameworks, read_lines
 from firstfault.investigation.verdict import ACCOUNTED
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -72,6 +73,7 @@ def choose_fixes(
     used = read_frameworks(examination, finding.evidence, table) if owned else frozenset()
     fitting = list(_fitting(usable, used, table))
     ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
+    ordered, named = _put_last_in_force(ordered, named, examination, finding)
     if named is None and page.settled:
         named = ordered[0] if ordered else None
     labels: set[str] = set()
@@ -101,6 +103,21 @@ def choose_fixes(
         )
     out.sort(key=lambda f: (f.kind == FixKind.STRUCTURAL.value, raises_timeout(f.text)))
     return tuple(out)
+
+
+def _put_last_in_force(
+    fixes: list[PageFix], named: PageFix | None, examination: Examination, finding: Finding
+) -> tuple[list[PageFix], PageFix | None]:
+    """What the run has set already helps nobody: it comes after the others, and is no fix of this mechanism."""
+    first = named or (fixes[0] if fixes else None)
+    if first is None or not first.command or "\n# " in f"\n{first.command}":
+        return fixes, named
+    if not is_in_force(first.command, read_lines(examination, finding.evidence)):
+        return fixes, named
+    head, label, _ = first.text.partition(": ")
+    left = [f for f in fixes if f is not first]
+    kin = [f for f in left if label and f.text.startswith(f"{head}: ")]
+    return [*kin, *(f for f in left if f not in kin), first], kin[0] if kin else None
 
 
 def _is_for(fix: PageFix, schedulers: Sequence[str]) -> bool:
