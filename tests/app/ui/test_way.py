@@ -202,13 +202,17 @@ def test_report_is_filled_in_from_the_evidence(open_page: Open, incident: str) -
 
 
 def test_reading_again_says_what_changed_and_removal_can_be_undone(open_page: Open) -> None:
+    from playwright.sync_api import expect
+
     page = open_page()
     page.get_by_text("Or open an example incident").wait_for()
     assert page.title() == "Firstfault"
     page.get_by_test_id("stChatInputTextArea").fill(LOG)
     page.keyboard.press("Enter")
     page.locator(".st-key-incident").wait_for()
-    assert page.get_by_text("Or open an example incident").count() == 0, "nothing old stays below"
+    expect(
+        page.get_by_text("Or open an example incident"), "nothing old stays below"
+    ).to_have_count(0)
     page.locator(".ff-verdict").wait_for()
     page.wait_for_function("/tale file handle.* · Firstfault$/.test(document.title)")
     again = page.get_by_role("button", name="Diagnose again")
