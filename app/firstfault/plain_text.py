@@ -21,6 +21,11 @@ _WRITTEN = expression(f"[{_STEERING}\\U000e0000-\\U000e007f]")
 _ENDS = {ord("\n"): "\ufffd", ord("\t"): " "}
 
 
+def say_hours(hours: float) -> str:
+    """GPU-hours, to a tenth where there are few."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
+
+
 def show_text(text: str) -> str:
     """`text` with every character that steers a terminal replaced; tabs and line ends stay."""
     return _SHOWN.sub("\ufffd", text)

@@ -56,6 +56,8 @@ def tell_branch(question: Question, diagnosis: Diagnosis, sources: Sources) -> s
 
 def suggest_now(question: Question, diagnosis: Diagnosis, kind: str) -> tuple[str, ...]:
     """What fits the state: outcomes of the check that was told, and what nobody has asked yet. kind: of the answer."""
-    action = choose_action(diagnosis, question.knowledge.pages)
+    asked = kind.removeprefix("incident.")
+    told = asked == "next"
+    chips = branch_chips(choose_action(diagnosis, question.knowledge.pages)) if told else ()
     earlier = {read_asked(e.question, True).intent for e in question.earlier}
-    return suggest(diagnosis, kind.removeprefix("incident."), earlier, branch_chips(action))
+    return suggest(diagnosis, asked, earlier, chips)

@@ -86,7 +86,7 @@ def suggest(
 ) -> tuple[str, ...]:
     """What goes on from here: the outcomes of the check that was just told, then what was not asked yet.
 
-    asked: the question that is answered now; earlier: those before it; branches: outcomes of the next action.
+    asked: the question that is answered now; earlier: those before it; branches: outcomes of the check that it told.
     """
     wanted = [
         ("next", "What do I run next?"),
@@ -99,8 +99,7 @@ def suggest(
     if diagnosis.verdict in (Verdict.HEALTHY, Verdict.UNKNOWN):
         wanted = [("collect", "What should I collect?"), ("certainty", "How sure are you?"), ("timeline", "What happened, in order?")]  # fmt: skip
     left = [text for name, text in wanted if name != asked and name not in earlier]
-    told = branches if asked == "next" else ()
-    return (*told, *(left or [text for name, text in wanted if name != asked]))[:4]
+    return (*branches, *(left or [text for name, text in wanted if name != asked]))[:4]
 
 
 def _rank(t: Telling) -> str:

@@ -54,8 +54,7 @@ def list_mistaken(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> tuple[Page
 def _find_page(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Page | None:
     """The page of the leading explanation, or the one that the verdict cites."""
     lead = diagnosis.hypotheses[0].page if diagnosis.hypotheses else ""
-    cited = next((c.page for c in diagnosis.citations if c.page), "")
-    return pages.get(lead or cited or "")
+    return pages.get(lead or diagnosis.cited_page)
 
 
 def _other_check(page: Page, done: str) -> str:

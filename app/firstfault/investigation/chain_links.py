@@ -7,6 +7,7 @@ counts or draws the ranks has all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from firstfault.investigation.diagnosis import ChainLink, ChainRole
 from firstfault.investigation.examination import Examination
@@ -77,8 +78,7 @@ def _of_each_rank(examination: Examination, finding: Finding) -> list[Evidence]:
             rank = rank_of(examination.logs, hit.line)
             if rank is not None:
                 first.setdefault(rank, hit)
-    rows = [(rank, hit.line.evidence()) for rank, hit in sorted(first.items())]
-    return [Evidence(e.file, e.line, e.text, rank, e.host, e.time) for rank, e in rows]
+    return [replace(hit.line.evidence(), rank=rank) for rank, hit in sorted(first.items())]
 
 
 def _link(evidence: Evidence, role: ChainRole) -> ChainLink:

@@ -264,7 +264,7 @@ def _assemble(
     lines = read_lines(examination, evidence)
     schedulers = find_schedulers("\n".join([lines, *(d.file for d in examination.logs.digests)]))
     fixes = (
-        choose_fixes(examination, finding, knowledge, book, main, schedulers)
+        choose_fixes(examination, finding, knowledge, book, main, lines, schedulers)
         if finding is not None and helped
         else ()
     )

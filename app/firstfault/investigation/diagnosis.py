@@ -303,6 +303,11 @@ class Diagnosis:
         return self.extent if own else None
 
     @property
+    def cited_page(self) -> str:
+        """Id of the first page that the verdict rests on; '' where it cites none."""
+        return next((c.page for c in self.citations if c.page), "")
+
+    @property
     def place(self) -> str:
         """Where it struck, in words: `rank 11 (local 3, gpu-a17)`; '' where nothing is known."""
         return Place(

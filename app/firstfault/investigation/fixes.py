@@ -15,7 +15,7 @@ from firstfault.investigation.headline import STEM
 from firstfault.investigation.in_force import is_in_force
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.scheduler import advised_for, keep_lines, suits
-from firstfault.investigation.stack import FrameworkTable, read_frameworks, read_lines
+from firstfault.investigation.stack import FrameworkTable
 from firstfault.investigation.verdict import ACCOUNTED
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
@@ -55,9 +55,13 @@ def choose_fixes(
     knowledge: Knowledge,
     book: CitationBook,
     log_citations: Sequence[int],
-    schedulers: Sequence[str] = (),
+    lines: str,
+    schedulers: Sequence[str],
 ) -> tuple[Fix, ...]:
-    """Fixes for one finding, none of another framework. Without a log citation or a page there are none."""
+    """Fixes for one finding, none of another framework. Without a log citation or a page there are none.
+
+    lines: what shows on what the job runs, as `stack.read_lines` gives it.
+    """
     page = knowledge.pages.get(finding.page or "")
     if page is None or page.benign or not log_citations:
         return ()
@@ -70,10 +74,10 @@ def choose_fixes(
     usable.sort(key=lambda f: not schedulers and bool(advised_for(f.text)))
     table = knowledge.frameworks
     owned = any(_owners(f, table) or table.has_heads(f.command or "") for f in usable)
-    used = read_frameworks(examination, finding.evidence, table) if owned else frozenset()
+    used = table.shown(lines) if owned else frozenset()
     fitting = list(_fitting(usable, used, table))
     ordered, named = put_named_first(fitting, finding, _named_fix(examination, finding))
-    ordered, named = _put_last_in_force(ordered, named, examination, finding)
+    ordered, named = _put_last_in_force(ordered, named, lines)
     if named is None and page.settled:
         named = ordered[0] if ordered else None
     labels: set[str] = set()
@@ -106,13 +110,11 @@ def choose_fixes(
 
 
 def _put_last_in_force(
-    fixes: list[PageFix], named: PageFix | None, examination: Examination, finding: Finding
+    fixes: list[PageFix], named: PageFix | None, lines: str
 ) -> tuple[list[PageFix], PageFix | None]:
     """What the run has set already helps nobody: it comes after the others, and is no fix of this mechanism."""
     first = named or (fixes[0] if fixes else None)
-    if first is None or not first.command or "\n# " in f"\n{first.command}":
-        return fixes, named
-    if not is_in_force(first.command, read_lines(examination, finding.evidence)):
+    if first is None or not is_in_force(first.command or "", lines):
         return fixes, named
     head, label, _ = first.text.partition(": ")
     left = [f for f in fixes if f is not first]

@@ -16,12 +16,11 @@ _SETTING = expression(
 
 
 def is_in_force(command: str, told: str) -> bool:
-    """Every setting of a block of settings is told with that very value; False for other commands."""
-    lines = [
-        x.split("  #")[0].strip()
-        for x in command.split("\n")
-        if x.strip() and not x.startswith("# ")
-    ]
+    """Every setting of a block of settings is told with that very value; False for other commands, and for one with
+    comments of its own, which say for whom its lines are."""
+    if "\n# " in f"\n{command}":
+        return False
+    lines = [x.split("  #")[0].strip() for x in command.split("\n") if x.strip()]
     if not lines or not all(_is_settings(line) for line in lines):
         return False
     wanted = [(m["name"], m["value"]) for line in lines for m in _SETTING.finditer(line)]

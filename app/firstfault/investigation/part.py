@@ -23,5 +23,4 @@ def load_parts() -> Mapping[str, str]:
 
 def find_part(diagnosis: Diagnosis) -> str:
     """`storage`, of the first page that the verdict rests on; '' where the category says enough."""
-    page = next((c.page for c in diagnosis.citations if c.page), None)
-    return load_parts().get(page or "", "")
+    return load_parts().get(diagnosis.cited_page, "")

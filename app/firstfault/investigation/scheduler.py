@@ -65,13 +65,7 @@ def keep_lines(command: str, runs_on: Collection[str]) -> str:
 
 def choose_scheduler(command: str) -> tuple[tuple[str, str], ...]:
     """(scheduler, its lines) of a command that holds them for several, each with the lines that are for any."""
-    heads = {f"# {row['say']}": str(row["say"]) for row in schedulers().rows.values()}
-    parts: dict[str, list[str]] = {"": []}
-    at = ""
-    for line in command.split("\n"):
-        at = heads.get(line, at)
-        if line not in heads:
-            parts.setdefault(at, []).append(line)
+    parts = schedulers().split_by_heads(command)
     own = {name: lines for name, lines in parts.items() if name}
     return (
         tuple((name, "\n".join([*parts[""], *lines])) for name, lines in own.items())

@@ -75,19 +75,28 @@ class FrameworkTable:
         """The command says for which framework some of its lines are."""
         return "# " in command and any(line in self._heads for line in command.split("\n"))
 
-    def keep_lines(self, command: str, used: Collection[str]) -> str:
-        """The lines under the head of the run's own framework, of the outer one where it brings others; without such a
-        head those before any, which hold everywhere. Where no framework is known and none stand before: all."""
+    def split_by_heads(self, command: str) -> dict[str, list[str]]:
+        """The lines of a command by the name that heads them; first, under '', those before any head."""
         parts: dict[str, list[str]] = {"": []}
         at = ""
         for line in command.split("\n"):
-            at = line if line in self._heads else at
-            parts.setdefault(at, []).append(line)
-        of_run = {head: f for head, f in self._heads.items() if head in parts and f.name in used}
+            if line in self._heads:
+                at = self._heads[line].say
+            else:
+                parts.setdefault(at, []).append(line)
+        return parts
+
+    def keep_lines(self, command: str, used: Collection[str]) -> str:
+        """The lines under the head of the run's own framework, of the outer one where it brings others; without such a
+        head those before any, which hold everywhere. Where no framework is known and none stand before: all."""
+        parts = self.split_by_heads(command)
+        of_run = {head: f for head, f in self._heads.items() if f.say in parts and f.name in used}
         brought = {name for f in of_run.values() for name in f.brings}
-        own = [head for head, f in of_run.items() if f.name not in brought]
+        own = {head: parts[f.say] for head, f in of_run.items() if f.name not in brought}
+        if len(own) == 1:
+            return "\n".join(*own.values())
         if own:
-            return "\n".join(x for head in own for x in parts[head][len(own) == 1 :])
+            return "\n".join(line for head, lines in own.items() for line in (head, *lines))
         known = any(self._groups.get(name) == TRAINERS for name in used)
         return "\n".join(parts[""]) if parts[""] or known else command
 
@@ -98,11 +107,6 @@ class FrameworkTable:
             if known and not known & set(owners):
                 return False
         return True
-
-
-def read_frameworks(examination: Examination, evidence: Collection[Evidence], table: FrameworkTable) -> frozenset[str]:  # fmt: skip
-    """Frameworks of the run, from the first and last lines of its logs and from what is cited."""
-    return table.shown(read_lines(examination, evidence))
 
 
 def read_lines(examination: Examination, evidence: Collection[Evidence]) -> str:

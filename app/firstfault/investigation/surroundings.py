@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from firstfault.investigation.examination import Examination
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Finding
-from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.clock import NO_YEAR, read_time
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.scan import make_line
 
@@ -59,7 +59,7 @@ def pasted_checks(examination: Examination) -> Iterator[tuple[str, list[Line]]]:
 def _is_heading(text: str) -> bool:
     """A comment above a table, and no command of root's: it says when the table was taken, or ends as titles do."""
     line = text.strip()
-    dated = read_time(line, 1970) is not None and " -" not in line
+    dated = read_time(line, NO_YEAR) is not None and " -" not in line
     return line.startswith("# ") and (line.endswith(":") or dated)
 
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from firstfault.investigation.diagnosis import Citation, CitationKind
-from firstfault.plain_text import show_line, show_text
-from firstfault.postmortem.evidence import NO_YEAR
+from firstfault.plain_text import say_hours, show_line, show_text
 from firstfault.postmortem.rank_chart import LEGEND
 from firstfault.postmortem.report import Cited, Impact, LossKind, Report
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
+from firstfault_tools.log.clock import NO_YEAR
 
 BLANK = "________"
 _TICKS = expression(r"`([^`\n]{1,300})`")
@@ -174,11 +174,6 @@ def say_time(seconds: float | None, date: bool = True) -> str:
     moment = datetime.fromtimestamp(seconds, UTC)
     day = "%m-%d " if moment.year == NO_YEAR else "%Y-%m-%d "
     return moment.strftime(f"{day if date else ''}%H:%M:%S")
-
-
-def say_hours(hours: float) -> str:
-    """GPU-hours, to a tenth where there are few."""
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
 
 
 def _cited(statements: Sequence[Cited]) -> list[Block]:

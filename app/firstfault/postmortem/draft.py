@@ -12,7 +12,8 @@ from firstfault.investigation.diagnosis import ChainRole, CitationKind, Diagnosi
 from firstfault.investigation.headline import capitalise, lower_first, say_plainly
 from firstfault.investigation.next_action import Action as Check
 from firstfault.investigation.next_action import ActionKind, choose_action, write_action
-from firstfault.postmortem.document import say_hours, say_time
+from firstfault.plain_text import say_hours
+from firstfault.postmortem.document import say_time
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
 from firstfault.postmortem.pace import Pace, check_fix, read_pace

@@ -14,7 +14,7 @@ from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import ToolError
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
-from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.clock import NO_YEAR, read_time
 from firstfault_tools.log.kept import NumberedLines
 from firstfault_tools.log.window import read_window
 from firstfault_tools.metrics.series import MISSING, StepSeries
@@ -24,7 +24,7 @@ NEAR_BEFORE, NEAR_AFTER = 200, 40
 NEXT_TO, CLOSER = 3, 3
 """Lines within which the next time counts before an earlier one that is so many times further off."""
 MAX_LINES, MAX_FILES, PIECE, MAX_QUOTE = 60_000, 200, 2_000, 400
-NO_YEAR, ANY_FILE = 1970, ""
+ANY_FILE = ""
 """Times of this year stand for times whose year is not known."""
 _YEAR = expression(
     r"\b(20[12]\d)([-/])(?:0\d|1[0-2])\2[0-3]\d|\d\d:\d\d:\d\d (?:[A-Z]{3,4} )?(20[12]\d)\b|"

@@ -5,7 +5,7 @@ The same functions fill the report, so that card, page and report never differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,11 @@ from firstfault_tools.findings import Verdict
 MOST_BYTES = 4 * 1024 * 1024
 """Of all logs together: reading more would keep the first answer waiting."""
 
-LEAST_SILENCE_S, SILENT_GAPS = 60.0, 5.0
-"""Seconds, and times the usual distance of two lines, from which on nothing written is a silence."""
+LEAST_SILENCE_S = 60.0
+"""Seconds between two lines from which on a silence is told; most step and heartbeat lines come faster."""
+
+SILENT_GAPS = 5.0
+"""Times the usual distance between lines from which on it is a silence and not merely slow."""
 
 MOST_SILENCES = 32
 
@@ -54,9 +57,14 @@ def find_silences(artefacts: Artefacts) -> tuple[tuple[float, float], ...]:
     """(start, end) of the stretches in which no log holds a line, in order; the longest where there are many."""
     times = sorted({x.time for x in artefacts.lines if x.time is not None})
     gaps = [(b - a, a, b) for a, b in pairwise(times)]
-    least = max(LEAST_SILENCE_S, SILENT_GAPS * median(g[0] for g in gaps)) if len(gaps) > 2 else LEAST_SILENCE_S  # fmt: skip
+    least = least_silence([g[0] for g in gaps], 2)
     longest = sorted((g for g in gaps if g[0] >= least), reverse=True)[:MOST_SILENCES]
     return tuple(sorted((a, b) for _, a, b in longest))
+
+
+def least_silence(gaps: Sequence[float], few: int) -> float:
+    """Seconds from which on nothing written is a silence, by the usual gap of two lines where there are more than few."""
+    return max(LEAST_SILENCE_S, SILENT_GAPS * median(gaps)) if len(gaps) > few else LEAST_SILENCE_S
 
 
 def _size(files: Mapping[str, Path]) -> int:

@@ -145,12 +145,12 @@ def _losses(
     book: Book,
 ) -> tuple[list[Loss], list[str]]:
     """What was lost, and what was assumed for it."""
+    if pace is not None:
+        return _measured(given, gpus, pace, book), []
     first = diagnosis.first_line
     first_fault = (
         artefacts.begun_at(first.file, first.line, first.text) if first is not None else None
     )
-    if pace is not None:
-        return _measured(given, gpus, pace, book), []
     record = RunRecord(diagnosis, artefacts)
     idle = record.idle if _stands_still(diagnosis) else None
     ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)

@@ -106,13 +106,16 @@ def _tell_others(diagnosis: Diagnosis) -> Iterator[_Told]:
 def _tell_cascade(diagnosis: Diagnosis, told: set[tuple[str, int]]) -> Iterator[_Told]:
     """What followed, each kind of line once."""
     first = diagnosis.first_line
-    shapes = {shape_of(first.text)} if first is not None else set()
+    alike: dict[str, list[ChainLink]] = {}
+    for link in diagnosis.cascade:
+        alike.setdefault(shape_of(link.text), []).append(link)
+    if first is not None:
+        alike.pop(shape_of(first.text), None)
     for link in diagnosis.cascade[1:]:
         shape = shape_of(link.text)
-        if link.file and link.line and (link.file, link.line) not in told and shape not in shapes:
-            shapes.add(shape)
-            alike = [x for x in diagnosis.cascade if shape_of(x.text) == shape]
-            yield _Told(link.file, link.line, link.text, SAYS[link.role], say_alike(alike))
+        if link.file and link.line and (link.file, link.line) not in told and shape in alike:
+            same = alike.pop(shape)
+            yield _Told(link.file, link.line, link.text, SAYS[link.role], say_alike(same))
 
 
 def say_alike(links: Sequence[ChainLink]) -> str:

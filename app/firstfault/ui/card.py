@@ -13,7 +13,7 @@ from typing import Any
 
 from firstfault.investigation.begin import read_wait, time_of_fault
 from firstfault.investigation.diagnosis import Diagnosis, LedBy, Struck
-from firstfault.investigation.headline import say_plainly
+from firstfault.investigation.headline import capitalise, say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.part import find_part
 from firstfault.ui.extent import say_duration, say_lost, say_since
@@ -141,7 +141,7 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 
 def _name_part(diagnosis: Diagnosis) -> str:
     part = find_part(diagnosis)
-    return part[:1].upper() + part[1:] if part else name_category(diagnosis.category)
+    return capitalise(part) if part else name_category(diagnosis.category)
 
 
 def say_where(diagnosis: Diagnosis) -> str:

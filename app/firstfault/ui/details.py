@@ -11,13 +11,13 @@ from html import escape
 import streamlit as st
 
 from firstfault.investigation.diagnosis import ChainLink, ChainRole, Diagnosis
+from firstfault.postmortem.extent import LEAST_SILENCE_S
 from firstfault.postmortem.timeline import say_alike, shape_of
-from firstfault.ui.lanes import LEAST_SILENCE_S
 from firstfault.ui.marks import icon
 from firstfault.ui.spans import say_span
 from firstfault.ui.words import ROLES, Look
 from firstfault_tools.dataclass import dataclass
-from firstfault_tools.log.clock import read_time
+from firstfault_tools.log.clock import NO_YEAR, read_time
 from firstfault_tools.log.place import name_ranks
 from firstfault_tools.log.prefix import read_prefix
 
@@ -111,7 +111,7 @@ _Links = dict[tuple[str | None, int], ChainLink]
 
 def _stamp(found: _Links, span: tuple[str, str] | None) -> _Links:
     """The lines with the times that they print themselves, where nothing else was read for them."""
-    year = int(span[0][:4]) if span else 1970
+    year = int(span[0][:4]) if span else NO_YEAR
     return {
         place: replace(k, at=read_time(k.text, year) if span else None)
         for place, k in found.items()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from firstfault.investigation.diagnosis import Diagnosis, LostTime
-from firstfault.postmortem.evidence import NO_YEAR
+from firstfault.plain_text import say_hours
 from firstfault_tools.findings import Category, Verdict
+from firstfault_tools.log.clock import NO_YEAR
 
 GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
 """Kinds in which the run goes on, so that its GPUs are not idle."""
@@ -56,15 +57,11 @@ def _say_counted(counted: list[LostTime], gpus: int | None) -> tuple[str, str]:
     shown = [x for x in counted if (x.gpu_hours or 0.0) >= LEAST_HOURS] or counted[:1]
     parts = [WORDS[shown[0].kind]]
     if len(shown) > 1:
-        parts = [f"{_number(x.gpu_hours or 0.0)} {WORDS[x.kind]}" for x in shown]
+        parts = [f"{say_hours(x.gpu_hours or 0.0)} {WORDS[x.kind]}" for x in shown]
     return (
         LOST,
-        f"{_number(hours)} GPU-hours ({', '.join(parts)}; {gpus} GPU{'s' if gpus != 1 else ''})",
+        f"{say_hours(hours)} GPU-hours ({', '.join(parts)}; {gpus} GPU{'s' if gpus != 1 else ''})",
     )
-
-
-def _number(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
 
 
 def _say_hourly(diagnosis: Diagnosis, gpus: int) -> tuple[str, str]:
@@ -73,9 +70,7 @@ def _say_hourly(diagnosis: Diagnosis, gpus: int) -> tuple[str, str]:
         return IDLE, ""
     several = "s" if gpus > 1 else ""
     measured = diagnosis.measured.gpus if diagnosis.measured is not None else None
-    known = (measured or diagnosis.input.world_size) is not None
-    assumed = f"{gpus} GPU{several}, one a rank" + ("" if known else " seen")
-    least = "" if known else "at least "
+    least, assumed = _say_assumed(gpus, (measured or diagnosis.input.world_size) is not None)
     return COSTS, f"{least}{gpus} GPU-hour{several} an hour (while it stays down; {assumed})"
 
 
@@ -88,10 +83,14 @@ def _say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
     seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
     if not LEAST_IDLE_S <= seconds < LONGEST_S:
         return _say_hourly(diagnosis, gpus)
-    known = diagnosis.input.world_size is not None
-    assumed = f"{gpus} GPU{'s' if gpus > 1 else ''}, one a rank" + ("" if known else " seen")
-    least = "" if known else "at least "
+    least, assumed = _say_assumed(gpus, diagnosis.input.world_size is not None)
     return IDLE, f"{least}{gpus * seconds / 3600:.1f} GPU-hours to the last line ({assumed})"
+
+
+def _say_assumed(gpus: int, known: bool) -> tuple[str, str]:
+    """`at least ` where only those were counted that were seen, and how they were counted."""
+    counted = f"{gpus} GPU{'s' if gpus > 1 else ''}, one a rank"
+    return ("", counted) if known else ("at least ", f"{counted} seen")
 
 
 def count_gpus(diagnosis: Diagnosis) -> int | None:

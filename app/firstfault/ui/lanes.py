@@ -13,9 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault.postmortem.extent import least_silence
 from firstfault.ui.curves import Curve
-from firstfault_tools.averages import median
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.log.clock import NO_YEAR
 from firstfault_tools.log.line import normalise
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_file_name
@@ -28,12 +29,6 @@ END_LINES = 400
 MAX_LANES = 32
 LAUNCHER, JOB = "launcher", "job"
 HEAD_BYTES = 64 * 1024
-LEAST_SILENCE_S = 60.0
-"""Seconds between two lines from which on a silence is told; most step and heartbeat lines come faster."""
-
-SILENT_GAPS = 5.0
-"""Times the usual distance between a process's lines from which on it is silent and not merely slow."""
-
 NEAR_LINES = 20
 """Lines within which a line without a time was written about when its neighbour was."""
 
@@ -165,7 +160,7 @@ def read_lanes(diagnosis: Diagnosis, artefacts: Mapping[str, Path]) -> Lanes | N
     timed = diagnosis.input.time_range is not None
     if not timed and len(diagnosis.input.files) > 1:
         return None
-    year = int(diagnosis.input.time_range[0][:4]) if diagnosis.input.time_range else 1970
+    year = int(diagnosis.input.time_range[0][:4]) if diagnosis.input.time_range else NO_YEAR
     sheet = _Sheet(PlacementTable(world=diagnosis.input.world_size), marked)
     for file, number, text in _lines(artefacts.items(), marked):
         sheet.turn_to(file, number)
@@ -280,7 +275,7 @@ def _find_silences(lanes: Mapping[str, _Lane], until: float) -> tuple[Silence, .
     Nothing is told where lines were left out in between.
     """
     gaps = [b.at - a.at for lane in lanes.values() for a, b in pairwise(lane) if b.at > a.at]
-    least = max(LEAST_SILENCE_S, SILENT_GAPS * median(gaps)) if len(gaps) > 2 * len(lanes) else LEAST_SILENCE_S  # fmt: skip
+    least = least_silence(gaps, 2 * len(lanes))
     out = []
     for name, lane in lanes.items():
         for a, b in pairwise(lane):

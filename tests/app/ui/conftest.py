@@ -45,6 +45,18 @@ def browser() -> Iterator[Browser]:
         )
 
 
+def read_log(browser: Browser, address: str, log: str) -> Iterator[str]:
+    """Path of an incident made of a pasted log, whose tab stays open as long as it is looked at."""
+    page = browser.new_page()
+    page.set_default_timeout(120_000)
+    page.goto(address)
+    page.get_by_test_id("stChatInputTextArea").fill(log)
+    page.keyboard.press("Enter")
+    page.locator(".ff-verdict").wait_for()
+    yield page.url.removeprefix(address)
+    page.close()
+
+
 @pytest.fixture
 def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
     """Opens a tab: open_page(path, theme=, width=, at=, height=, touch=). Asking another host fails the test."""

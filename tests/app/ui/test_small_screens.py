@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.app.ui.conftest import read_log
 from tests.app.ui.test_way import LOG
 
 if TYPE_CHECKING:
@@ -20,14 +21,7 @@ SIZES = ((390, 844, True), (640, 400, False))
 
 @pytest.fixture(scope="module")
 def incident(browser: Browser, address: str) -> Iterator[str]:
-    page = browser.new_page()
-    page.set_default_timeout(120_000)
-    page.goto(address)
-    page.get_by_test_id("stChatInputTextArea").fill(LOG)
-    page.keyboard.press("Enter")
-    page.locator(".ff-verdict").wait_for()
-    yield page.url.removeprefix(address)
-    page.close()
+    yield from read_log(browser, address, LOG)
 
 
 @pytest.mark.parametrize(("width", "height", "touch"), SIZES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from evals.running_page import free_port
+from tests.app.ui.conftest import read_log
 from tests.app.ui.menus import open_menu, unfold
 
 from firstfault import worker
@@ -46,14 +47,7 @@ LOG = (
 @pytest.fixture(scope="module")
 def incident(browser: Browser, address: str) -> Iterator[str]:
     """Path of one incident that the tests of this module look at and do not change."""
-    page = browser.new_page()
-    page.set_default_timeout(120_000)
-    page.goto(address)
-    page.get_by_test_id("stChatInputTextArea").fill(LOG)
-    page.keyboard.press("Enter")
-    page.locator(".ff-verdict").wait_for()
-    yield page.url.removeprefix(address)
-    page.close()
+    yield from read_log(browser, address, LOG)
 
 
 def open_incident(open_page: Open, path: str, **look: object) -> Page:

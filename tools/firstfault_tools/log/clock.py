@@ -8,6 +8,9 @@ from functools import lru_cache
 
 from firstfault_tools.expressions import SHORT, expression
 
+NO_YEAR = 1970
+"""Year of stamps that print none, where nothing else tells it."""
+
 HEAD = SHORT
 """Characters in which a stamp begins: as many as `re` is asked about."""
 

@@ -77,8 +77,7 @@ def find_first_mover(view: View, turn: int, high: int) -> Mover | None:
     """The quantity that left its course first, and no later than the loss. turn: row of the lead rank from which the
     loss went up; high: row at which it was clearly above."""
     rows = range(max(0, len(view.lead) - MOST_ROWS), len(view.lead))
-    before = [row for row in rows if row <= turn]
-    if len(before) < LEAST_BEFORE:
+    if turn + 1 - rows.start < LEAST_BEFORE:
         return None
     movers = []
     for name, points in _read_columns(view, rows).items():
