@@ -36,6 +36,13 @@ def send(page: Page, text: str) -> None:
     box.press("Enter")
 
 
+def wait_for_one(page: Page, selector: str) -> None:
+    """Wait for one such element to stand: a row that moves stands twice until what was before it goes."""
+    page.wait_for_function(
+        "selector => document.querySelectorAll(selector).length === 1", arg=selector
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conversation_in_the_page(open_page: Open, name: str) -> None:
     dialogue = DIALOGUES[name]
@@ -45,9 +52,8 @@ def test_a_conversation_in_the_page(open_page: Open, name: str) -> None:
     page.locator("[class*=st-key-suggestions] button").first.wait_for()
     for number, turn in enumerate(dialogue["turns"], 2):
         send(page, TABLE["texts"][turn["add"]] if "add" in turn else turn["say"])
-        page.locator(f"#turn-{number}").wait_for()
+        wait_for_one(page, f"#turn-{number}")
         for wanted in turn.get("want", ()):
-            said = page.locator(f"#turn-{number}")
             page.wait_for_function(
                 "([n, re]) => { const turn = document.getElementById('turn-' + n);"
                 " const main = document.querySelector('[data-testid=stMain]');"
@@ -57,7 +63,7 @@ def test_a_conversation_in_the_page(open_page: Open, name: str) -> None:
                 " return new RegExp(re).test(after.toString()) }",
                 arg=[number, wanted.lstrip("^").replace("```bash", "").replace("(?i)", "")],
             )
-            assert said.count() == 1
+            wait_for_one(page, f"#turn-{number}")
         for phase, status in turn.get("phase", {}).items():
             assert status == "open"
             row = page.locator(".ff-phase", has_text=phase.split("_")[0].capitalize()).first
@@ -85,5 +91,5 @@ def test_a_suggested_answer_is_a_button(open_page: Open) -> None:
     page = open_page()
     send(page, TABLE["texts"]["oom"])
     page.get_by_role("button", name="What do I run next?").click()
-    page.locator("#turn-2").wait_for()
+    wait_for_one(page, "#turn-2")
     assert "What do I run next?" in page.locator("#turn-2").inner_text()
