@@ -36,6 +36,7 @@ from firstfault.investigation.precision import weigh_precision
 from firstfault.investigation.receipt import write_receipt
 from firstfault.investigation.remedy import name_setting, weigh_remedy
 from firstfault.investigation.return_point import name_return_point
+from firstfault.investigation.run_state import read_run_state
 from firstfault.investigation.scheduler import find_schedulers
 from firstfault.investigation.stack import read_lines
 from firstfault.investigation.straggler import find_straggler
@@ -270,7 +271,8 @@ def _assemble(
     )
     fixes = name_return_point(fixes, finding, examination.logs.digests)
     hypotheses = _hypotheses(examination, judgement, cause, category, book, main)
-    phases = describe_phases(examination, judgement, place, fixes, hypotheses, artefacts)
+    run_state = read_run_state(examination, finding, judgement.verdict)
+    phases = describe_phases(examination, judgement, run_state, place, fixes, hypotheses, artefacts)
     diagnosis = Diagnosis(
         verdict=judgement.verdict,
         category=category,
@@ -298,6 +300,7 @@ def _assemble(
         struck=find_struck(examination, finding) if finding is not None and placed else Struck(),
         straggler=find_straggler(examination.logs.work),
         disproof=state_disproof(judgement, knowledge),
+        run_state=run_state,
         tools={**{n: r.data for n, r in examination.readings.items()}, **calculations},
     )
     if placed and place is not None:

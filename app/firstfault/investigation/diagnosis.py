@@ -35,6 +35,22 @@ class PhaseStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+class RunState(StrEnum):
+    """What became of the run after its first fault. stopped: no step follows, and no end is shown; not_begun: nor was
+    any taken before."""
+
+    UNSHOWN = "unshown"
+    ENDED = "ended"
+    STOPPED = "stopped"
+    NOT_BEGUN = "not_begun"
+    GOES_ON = "goes_on"
+    STARTED_AGAIN = "started_again"
+
+
+STEPS_GO_ON = frozenset({Category.NUMERICAL, Category.PERFORMANCE})
+"""Kinds of faults in which steps are still made."""
+
+
 class CitationKind(StrEnum):
     """Where a quote comes from."""
 
@@ -187,6 +203,9 @@ class Extent:
     silences: tuple[tuple[float, float], ...] = ()
     """(start, end) of long stretches in which no log holds a line."""
 
+    resume: str = ""
+    """The newest checkpoint that is whole by the log: `step 4000`, else its path."""
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -287,6 +306,8 @@ class Diagnosis:
 
     followers: tuple[int, ...] = ()
     """All ranks that reported what followed from it, whether or not a line of theirs is quoted."""
+
+    run_state: RunState = RunState.UNSHOWN
 
     extent: Extent | None = None
     """None where it was not measured: nothing failed, or there is too much to read for a first answer."""

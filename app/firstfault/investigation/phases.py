@@ -9,13 +9,14 @@ from firstfault.investigation.diagnosis import (
     Phase,
     PhaseName,
     PhaseStatus,
+    RunState,
 )
 from firstfault.investigation.examination import Examination
 from firstfault.investigation.place import FaultPlace
 from firstfault.investigation.run_stage import say_when
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.causality.odd_ranks.silence import read_silence
-from firstfault_tools.findings import Category, Confidence, Level, Verdict
+from firstfault_tools.findings import Confidence, Level, Verdict
 from firstfault_tools.hardware.bus import call_gpu
 from firstfault_tools.log.place import name_ranks
 
@@ -23,13 +24,21 @@ MOST_CANDIDATES = 8
 MOST_NAMED = 65_536
 """Ranks of a job up to which those that wrote nothing are named."""
 
-GOES_ON = frozenset({Category.NUMERICAL, Category.PERFORMANCE})
-"""Kinds of faults in which steps are still made."""
+STATES = {
+    RunState.ENDED: "The run has ended.",
+    RunState.STOPPED: "The run takes no step any more; whether it has ended is not shown.",
+    RunState.NOT_BEGUN: "The run has not taken a step; whether it has ended is not shown.",
+    RunState.GOES_ON: "Something is wrong, and the run goes on.",
+    RunState.STARTED_AGAIN: "The run was started again and trains.",
+    RunState.UNSHOWN: "What became of the run is not shown.",
+}
+_OVER = (RunState.ENDED, RunState.STOPPED, RunState.NOT_BEGUN)
 
 
 def describe_phases(
     examination: Examination,
     judgement: Judgement,
+    run_state: RunState,
     place: FaultPlace | None,
     fixes: tuple[Fix, ...],
     hypotheses: tuple[Hypothesis, ...],
@@ -49,7 +58,7 @@ def describe_phases(
             *(Phase(name, PhaseStatus.SKIPPED, skipped) for name in list(PhaseName)[1:]),
         )
     return (
-        _triage(examination, judgement),
+        _triage(examination, judgement, run_state),
         _localize(examination, judgement, place),
         _isolate(judgement, hypotheses, next_artefacts),
         _root_cause(judgement),
@@ -61,29 +70,24 @@ def _noise(examination: Examination) -> tuple[str, ...]:
     return tuple(f.title for f in (*examination.chain.benign, *examination.chain.survived))[:8]
 
 
-def _triage(examination: Examination, judgement: Judgement) -> Phase:
+def _triage(examination: Examination, judgement: Judgement, run_state: RunState) -> Phase:
     chain = examination.chain
     logs = examination.logs
-    category = judgement.finding.category if judgement.finding is not None else None
-    dead = bool(logs.exits or chain.teardown) or (
-        judgement.verdict is Verdict.FAULT and category not in GOES_ON
-    )
-    if dead:
-        state = "The run has ended or hangs."
-    elif judgement.verdict is Verdict.UNKNOWN:
-        state = "What became of the run is not shown."
-    else:
-        state = "Something is wrong, and the run goes on."
     last = [p.counter for r in logs.progress.values() if (p := r.last_training()) is not None]
     reached = f" Last step seen: {max(c for c in last if c is not None)}." if last else ""
     symptoms = [f.title for f in (*chain.cascade, *chain.teardown)][:6]
     seen = len(logs.ranks_seen)
     world = logs.world_size
     ranks = f" {_count(seen, 'rank')} seen" + (f" of {world}." if world else ".") if seen else ""
-    when = say_when(examination, judgement.finding) if dead and judgement.finding else ""
+    when = (
+        say_when(examination, judgement.finding) if run_state in _OVER and judgement.finding else ""
+    )
     stage = f" {when}." if when else ""
     return Phase(
-        PhaseName.TRIAGE, PhaseStatus.DONE, f"{state}{reached}{stage}{ranks}", tuple(symptoms)
+        PhaseName.TRIAGE,
+        PhaseStatus.DONE,
+        f"{STATES[run_state]}{reached}{stage}{ranks}",
+        tuple(symptoms),
     )
 
 

@@ -7,22 +7,21 @@ hours has passed both.
 
 from __future__ import annotations
 
+from firstfault.investigation.diagnosis import STEPS_GO_ON
 from firstfault.investigation.examination import Examination
 from firstfault_tools.causality.progress import Progress, ProgressReader
-from firstfault_tools.findings import Category, Finding
+from firstfault_tools.findings import Finding
 from firstfault_tools.roles import Role
 
 FIRST_STEPS = 10
 """Steps in which every size, kernel and buffer is met for the first time."""
-GOES_ON = frozenset({Category.NUMERICAL, Category.PERFORMANCE})
-"""Kinds of faults in which steps are still made, and which name their step themselves."""
 AT_START = "No step stands before it in what was read: it came while the run was starting up, where set-up, paths, versions and the meeting of ranks fail"
 
 
 def say_when(examination: Examination, finding: Finding) -> str:
     """A sentence without its full stop; '' where what was read does not tell."""
     place = finding.evidence[0] if finding.evidence else None
-    if place is None or finding.category in GOES_ON:
+    if place is None or finding.category in STEPS_GO_ON:
         return ""
     own = examination.logs.progress.get(place.file)
     if own is not None and (last := _last(own, place.line)) is not None:

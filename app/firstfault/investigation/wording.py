@@ -96,7 +96,7 @@ def explain(
 
 _SURE = {
     Confidence.CONFIRMED: ("Confirmed by", "it names the cause itself"),
-    Confidence.LIKELY: ("Likely, by", "it fits, but another cause could leave the same"),
+    Confidence.LIKELY: ("Likely, by", "it points there and does not prove it"),
     Confidence.POSSIBLE: ("Possible, by", "it only resembles what this cause leaves"),
 }
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from firstfault.investigation.diagnosis import Diagnosis, Extent, LostTime
 from firstfault.postmortem.evidence import Artefacts, Book, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
+from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.pace import read_pace
 from firstfault.postmortem.report import LossKind
 from firstfault.postmortem.since import find_since
 from firstfault_tools.averages import median
-from firstfault_tools.findings import Verdict
+from firstfault_tools.findings import Category, Verdict
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of all logs together: reading more would keep the first answer waiting."""
@@ -48,9 +49,24 @@ def add_extent(diagnosis: Diagnosis, files: Mapping[str, Path]) -> Diagnosis:
     since, about = find_since(diagnosis, artefacts, stood)
     losses = tuple(LostTime(x.kind.value, x.start, x.end, x.gpu_hours) for x in impact.losses)
     extent = Extent(
-        (first.file, first.line), since, about, impact.gpus, losses, find_silences(artefacts)
+        (first.file, first.line),
+        since,
+        about,
+        impact.gpus,
+        losses,
+        find_silences(artefacts),
+        _name_return(diagnosis, artefacts),
     )
     return replace(diagnosis, extent=extent)
+
+
+def _name_return(diagnosis: Diagnosis, artefacts: Artefacts) -> str:
+    """The newest checkpoint that is whole by the log, `step 4000`; '' where none is told, and where the saved files or
+    the numbers in them are what is at fault."""
+    if diagnosis.category in (Category.CHECKPOINT, Category.NUMERICAL):
+        return ""
+    saved = RunRecord(diagnosis, artefacts).resume_from
+    return "" if saved is None else saved.name
 
 
 def find_silences(artefacts: Artefacts) -> tuple[tuple[float, float], ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import prod
 
-from firstfault.investigation.diagnosis import ChainRole, Diagnosis
+from firstfault.investigation.diagnosis import ChainRole, Diagnosis, RunState
 from firstfault.postmortem.evidence import Artefacts, Book, StepRow, TimedLine
 from firstfault.postmortem.lost_share import read_lost_share
 from firstfault.postmortem.lost_work import RunRecord, Stretch
@@ -214,9 +214,9 @@ def _measured(given: GivenFigures, gpus: int | None, pace: Pace, book: Book) -> 
 
 def _stands_still(diagnosis: Diagnosis) -> bool:
     """Something failed or was shut down after the first fault, so that the run did not go on."""
-    return diagnosis.verdict is Verdict.FAULT and any(
-        x.role is not ChainRole.INITIATING for x in diagnosis.cascade
-    )
+    followed = any(x.role is not ChainRole.INITIATING for x in diagnosis.cascade)
+    went_on = diagnosis.run_state is RunState.GOES_ON
+    return diagnosis.verdict is Verdict.FAULT and followed and not went_on
 
 
 def _is_spoiled(diagnosis: Diagnosis, record: RunRecord) -> bool:

@@ -16,7 +16,7 @@ from firstfault.investigation.diagnosis import Diagnosis, LedBy, Struck
 from firstfault.investigation.headline import capitalise, say_plainly
 from firstfault.investigation.next_action import Action, choose_action
 from firstfault.investigation.part import find_part
-from firstfault.ui.extent import say_duration, say_lost, say_since
+from firstfault.ui.extent import say_duration, say_lost, say_run, say_since
 from firstfault.ui.words import CONFIDENCE, HEALTHY_CERTAINTY, HEALTHY_CONFIDENCE, name_category
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
@@ -36,6 +36,9 @@ LEAD_IN = 40
 """Characters that stand before the first of what the cause takes from a line that is cut."""
 
 _TAKEN = expression(r"\d[\d.,]*\d|[A-Z_]{4,60}|[A-Za-z_][\w.-]{5,60}")
+
+_TAKES_OUT = expression(r"(?i)\bstate=drain\b|\bkubectl (?:cordon|drain)\b")
+"""Commands after which nothing is placed on a node any more."""
 
 DECIDING = "Deciding line"
 """Name of the fact that says where it stands; the page shows it beside the line."""
@@ -71,7 +74,7 @@ def make_card(
         headline,
         _answer(question, diagnosis),
         detail,
-        _facts(diagnosis),
+        _facts(diagnosis, action),
         certainty,
         reason,
         _say_leader(diagnosis),
@@ -120,7 +123,7 @@ def _say_leader(diagnosis: Diagnosis) -> str:
     return "" if diagnosis.verdict is Verdict.HEALTHY else leader
 
 
-def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+def _facts(diagnosis: Diagnosis, action: Action | None) -> tuple[tuple[str, str], ...]:
     at, about = time_of_fault(diagnosis)
     since = say_since(at, about)
     if since and (waited := read_wait(diagnosis)):
@@ -131,12 +134,19 @@ def _facts(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("What", _name_part(diagnosis)),
         ("Where", say_where(diagnosis)),
         ("Since", since),
+        ("Run", say_run(diagnosis, _name_left_out(diagnosis, action))),
         say_lost(diagnosis, at),
         (DECIDING, line),
     ]
     if diagnosis.verdict is Verdict.HEALTHY:
         rows = rows[1:2]
     return tuple((name, value) for name, value in rows if value)
+
+
+def _name_left_out(diagnosis: Diagnosis, action: Action | None) -> str:
+    """The host that the next action takes out of the job; '' for any other action."""
+    host = diagnosis.host or ""
+    return host if action is not None and host and _TAKES_OUT.search(action.command) else ""
 
 
 def _name_part(diagnosis: Diagnosis) -> str:

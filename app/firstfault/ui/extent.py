@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from firstfault.investigation.diagnosis import Diagnosis, LostTime
+from firstfault.investigation.diagnosis import STEPS_GO_ON, Diagnosis, LostTime, RunState
 from firstfault.plain_text import say_hours
 from firstfault_tools.findings import Category, Verdict
 from firstfault_tools.log.clock import NO_YEAR
-
-GOES_ON = frozenset({Category.PERFORMANCE, Category.NUMERICAL})
-"""Kinds in which the run goes on, so that its GPUs are not idle."""
 
 LEAST_IDLE_S = 60.0
 """Idle time below which the log ended with the fault and says nothing of what it cost."""
@@ -20,6 +17,27 @@ LONGEST_S = 30 * 86_400
 
 LEAST_HOURS = 0.05
 """GPU-hours that are printed as more than 0.0."""
+
+_STATES = {
+    RunState.ENDED: "ended",
+    RunState.STOPPED: "takes no step any more",
+    RunState.NOT_BEGUN: "takes no step yet",
+    RunState.GOES_ON: "goes on",
+    RunState.STARTED_AGAIN: "was started again",
+}
+_STOP = dict.fromkeys((RunState.STOPPED, RunState.NOT_BEGUN), "stop it if it still holds its GPUs")
+_SPOILED = "stop it: what it trains from here on may be worthless"
+_SLOW = "it may run until it is mended: it is slow, not wrong"
+_WHILE_IT_RUNS = {
+    Category.NUMERICAL: _SPOILED,
+    Category.DATA: _SPOILED,
+    Category.CODE_BUG: _SPOILED,
+    Category.PERFORMANCE: _SLOW,
+    Category.HARDWARE: "let it save before it is stopped",
+    Category.COMMUNICATION: "let it save before it is stopped",
+    Category.SCHEDULER: "let it save before it is stopped",
+}
+"""What is done with a run that still takes steps, by what a fault of the kind does to them."""
 
 LOST, IDLE, COSTS = "Lost so far", "Idle so far", "Idle costs"
 WORDS = {"slow": "slower steps", "stopped": "standing still", "repeated": "work to be repeated"}
@@ -37,6 +55,33 @@ def say_since(at: float | None, about: bool) -> str:
 def say_duration(seconds: float) -> str:
     """`30 min`, `45 s`."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def say_run(diagnosis: Diagnosis, leaves_out: str) -> str:
+    """What became of the run and what is done with it now: `ended (start it again from step 8000, without gpu-a17)`;
+    '' where that is not shown. leaves_out: the host that the next action takes out of the job."""
+    state = diagnosis.run_state
+    if state is RunState.UNSHOWN or diagnosis.verdict is Verdict.HEALTHY:
+        return ""
+    if state is RunState.GOES_ON:
+        kind = diagnosis.category if diagnosis.verdict is Verdict.FAULT else None
+        told = _WHILE_IT_RUNS.get(kind, "") if kind is not None else ""
+    elif state is RunState.STARTED_AGAIN:
+        told = "it can happen again until it is mended"
+    else:
+        told = "; ".join(x for x in (_STOP.get(state, ""), _say_again(diagnosis, leaves_out)) if x)
+    return f"{_STATES[state]}{f' ({told})' if told else ''}"
+
+
+def _say_again(diagnosis: Diagnosis, leaves_out: str) -> str:
+    """`start it again from step 8000, without gpu-a17`; '' where neither is known."""
+    saved = diagnosis.measured.resume if diagnosis.measured is not None else ""
+    parts = [f"from {saved}"] if saved else []
+    parts += [f"without {leaves_out}"] if leaves_out else []
+    if not parts:
+        return ""
+    first = "" if leaves_out or diagnosis.verdict is Verdict.UNKNOWN else "once mended, "
+    return f"{first}start it again {', '.join(parts)}"
 
 
 def say_lost(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
@@ -66,7 +111,7 @@ def _say_counted(counted: list[LostTime], gpus: int | None) -> tuple[str, str]:
 
 def _say_hourly(diagnosis: Diagnosis, gpus: int) -> tuple[str, str]:
     failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
-    if not failed or diagnosis.category in GOES_ON:
+    if not failed or diagnosis.category in STEPS_GO_ON:
         return IDLE, ""
     several = "s" if gpus > 1 else ""
     measured = diagnosis.measured.gpus if diagnosis.measured is not None else None
@@ -78,7 +123,7 @@ def _say_idle(diagnosis: Diagnosis, since: float | None) -> tuple[str, str]:
     """From the fault to the last line, where nothing more was measured."""
     span, gpus = diagnosis.input.time_range, count_gpus(diagnosis)
     failed = diagnosis.verdict in (Verdict.FAULT, Verdict.UNKNOWN)
-    if since is None or span is None or not gpus or not failed or diagnosis.category in GOES_ON:
+    if since is None or span is None or not gpus or not failed or diagnosis.category in STEPS_GO_ON:
         return IDLE, ""
     seconds = datetime.fromisoformat(span[1].replace("Z", "+00:00")).timestamp() - since
     if not LEAST_IDLE_S <= seconds < LONGEST_S:

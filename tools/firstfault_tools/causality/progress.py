@@ -240,7 +240,7 @@ class ProgressReader:
         Counts distinct counters above the last one before; lines without one count as one each.
         """
         if number not in self._survives:
-            if self._dies_after(number):
+            if self.dies_after(number):
                 self._survives[number] = False
                 return False
             finish = self.finished_at()
@@ -255,7 +255,7 @@ class ProgressReader:
         rows = kept[max(first, last - PROMPT_LINES) : last]
         return any(_PROMPT.match(text[:300]) for _, text in rows)
 
-    def _dies_after(self, number: int) -> bool:
+    def dies_after(self, number: int) -> bool:
         """The process says after line `number` that it goes down, and no step follows that."""
         if self._death is None:
             self._death = self._find_death()
