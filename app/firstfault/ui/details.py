@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 
 import streamlit as st
 
@@ -42,7 +43,7 @@ class Event:
 
 def show_details(diagnosis: Diagnosis) -> None:
     """What machines read, in one fold."""
-    with st.expander("Raw: diagnosis as JSON, tool results", icon=":material/data_object:"):
+    with st.expander("Raw *diagnosis as JSON, tool results*", icon=":material/data_object:"):
         text = json.dumps(diagnosis.to_json(), ensure_ascii=False, indent=1)
         st.download_button(
             "Download JSON", text, "diagnosis.json", "application/json", on_click="ignore"
@@ -73,6 +74,12 @@ def write_chain(diagnosis: Diagnosis) -> str:
         '<table class="ff ff-table ff-events"><thead><tr><th class="num">UTC</th><th class="num">Rank</th><th>Part</th>'
         f"<th>Line</th><th>Where</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
+
+
+def longest_silence(diagnosis: Diagnosis, events: Sequence[Event]) -> float:
+    """Seconds of the longest silence between two events that follow each other; 0 where there is none."""
+    times = [e.at for e in events if e.at is not None]
+    return max((_silence_in(diagnosis, a, b) for a, b in pairwise(times)), default=0.0)
 
 
 def _silence_in(diagnosis: Diagnosis, start: float, end: float) -> float:

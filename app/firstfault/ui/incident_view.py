@@ -37,6 +37,7 @@ from firstfault.ui.experiments import show_experiments
 from firstfault.ui.feedback_form import show_feedback
 from firstfault.ui.figures import show_curves, show_memory, show_timeline, tells_by_curve
 from firstfault.ui.fixes import show_fixes
+from firstfault.ui.folds import name_fold, say_evidence, say_rivals, say_timeline
 from firstfault.ui.hypotheses import show_why
 from firstfault.ui.incident_header import show_header, tell_again
 from firstfault.ui.knowledge import offer_pages
@@ -108,29 +109,37 @@ def _show_folds(
     """All that supports the card; where its figures are drawn: beside the evidence, and below the timeline."""
     _show_related(incident, events)
     walk = _walk_now(events)
-    _show_phases(walk.phases if walk is not None else diagnosis.phases, diagnosis)
-    with st.expander("Evidence", icon=":material/find_in_page:"):
-        show_evidence(incident.id, diagnosis, incident.last_turn)
-        # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
-        beside = st.container(key="figures")
-    with st.expander("Timeline", icon=":material/timeline:"):
-        below = st.container(key="more-figures")
-    with st.expander("Why", icon=":material/psychology_alt:"):
-        show_why(diagnosis)
-    if diagnosis.fixes or diagnosis.next_artefacts:
-        count = len(diagnosis.fixes)
-        with st.expander(f"All fixes ({count})", icon=":material/build:"):
-            show_fixes(diagnosis, action)
-            show_collecting(diagnosis, action)
-    show_experiments(incident, diagnosis)
-    with st.expander(f"Sources ({len(diagnosis.citations)})", icon=":material/format_quote:"):
-        _show_sources(incident, diagnosis)
-    show_details(diagnosis)
+    # what is folded stands close together, so that more of it is in sight
+    with st.container(key="folds", gap="xsmall"):
+        _show_phases(walk.phases if walk is not None else diagnosis.phases, diagnosis)
+        with st.expander(
+            name_fold("Evidence", say_evidence(diagnosis)), icon=":material/find_in_page:"
+        ):
+            show_evidence(incident.id, diagnosis, incident.last_turn)
+            # figures read whole logs: their place is kept, and filled when all that is urgent is drawn
+            beside = st.container(key="figures")
+        with st.expander(
+            name_fold("Timeline", say_timeline(diagnosis)), icon=":material/timeline:"
+        ):
+            below = st.container(key="more-figures")
+        with st.expander(name_fold("Why", say_rivals(diagnosis)), icon=":material/psychology_alt:"):
+            show_why(diagnosis)
+        if diagnosis.fixes or diagnosis.next_artefacts:
+            count = len(diagnosis.fixes)
+            name = f"All fixes ({count})" if count else "What else to collect"
+            with st.expander(name, icon=":material/build:"):
+                show_fixes(diagnosis, action)
+                show_collecting(diagnosis, action)
+        show_experiments(incident, diagnosis)
+        with st.expander(f"Sources ({len(diagnosis.citations)})", icon=":material/format_quote:"):
+            _show_sources(incident, diagnosis)
+        show_details(diagnosis)
     return beside, below
 
 
 def _show_phases(phases: Sequence[Phase], diagnosis: Diagnosis) -> None:
-    with st.expander(say_phases(phases), icon=":material/checklist:"):
+    said = say_phases(phases).removeprefix("Phases: ")
+    with st.expander(name_fold("Phases", said), icon=":material/checklist:"):
         st.html(write_opened(phases, diagnosis))
 
 

@@ -14,9 +14,11 @@ from firstfault.investigation.diagnosis import (
 )
 from firstfault.ui.marks import icon, link_marks, mark_text, sentence
 from firstfault.ui.words import PHASE_STATES, PHASES, QUESTIONS
+from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Verdict
 
 MOST_FINDINGS = 6
+_NUMBERED = expression(r"(?:\s*\[\d{1,3}\])+")
 
 
 def write_phases(phases: Sequence[Phase], running: bool = False) -> str:
@@ -64,9 +66,15 @@ def _fold(phase: Phase, diagnosis: Diagnosis, citations: Mapping[int, Citation])
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)
     return (
         f'<details class="ff ff-phase"><summary><b>{PHASES[phase.name]}</b>'
-        f'<span class="st ff-tone-{look.tone}">{icon(look.icon)} {look.word}</span></summary>'
+        f'<span class="st ff-tone-{look.tone}">{icon(look.icon)} {look.word}</span>'
+        f'<span class="sum">{escape(_unmarked(phase.summary))}</span></summary>'
         f"<dl>{items}</dl></details>"
     )
+
+
+def _unmarked(summary: str) -> str:
+    """The answer in one row, for a fold that is closed: numbers that open nothing there are left out."""
+    return sentence(" ".join(_NUMBERED.sub("", summary).split()))
 
 
 def _evidence(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -47,6 +46,7 @@ def show_sidebar(place: Place) -> None:
             icon=":material/tune:",
             key="what-if-link",
             width="stretch",
+            type="primary" if place.view is View.WHAT_IF else "secondary",
             on_click=set_place,
             args=(Place(View.WHAT_IF),),
         )
@@ -75,7 +75,6 @@ def show_sidebar(place: Place) -> None:
 
 def _show_list(found: Sequence[Incident], place: Place) -> None:
     """Incidents by day, questions without evidence apart below them."""
-    names = Counter(name_incident(incident) for incident in found)
     asked = [i for i in found if i.verdict is None and i.state is IncidentState.DONE]
     groups = [(_say_day(i), i) for i in found if i not in asked]
     groups += [("Questions", i) for i in asked]
@@ -84,10 +83,7 @@ def _show_list(found: Sequence[Incident], place: Place) -> None:
         if group != last:
             st.html(f'<p class="ff ff-day">{group}</p>')
             last = group
-        name = name_incident(incident)
-        if names[name] > 1:
-            name = f"{_say_opened(incident)} {name}"
-        _show_row(incident, name, incident.id == place.id)
+        _show_row(incident, incident.id == place.id)
 
 
 def _say_day(incident: Incident) -> str:
@@ -98,14 +94,14 @@ def _say_day(incident: Incident) -> str:
 
 
 def _say_opened(incident: Incident) -> str:
-    """When on its day (UTC), which tells incidents of one name apart."""
+    """When on its day (UTC): it stands at the end of the row, and tells incidents of one name apart."""
     return f"{datetime.fromtimestamp(incident.created, UTC):%H:%M}"
 
 
-def _show_row(incident: Incident, name: str, current: bool) -> None:
+def _show_row(incident: Incident, current: bool) -> None:
     look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
     st.button(
-        plain(name),
+        f"**{plain(name_incident(incident))}** *{_say_opened(incident)}*",
         icon=f":material/{look.icon}:",
         key=f"open-{'current-' if current else ''}{look.tone}-{incident.id}",
         help=f"{look.word}, opened {datetime.fromtimestamp(incident.created, UTC):%d %B %Y %H:%M} UTC. "
