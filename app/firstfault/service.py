@@ -16,7 +16,6 @@ from functools import cached_property
 from firstfault.conversation.answerer import Answerer
 from firstfault.conversation.pages import PassageSearch
 from firstfault.conversation.rules import RuleAnswerer, search_lexically
-from firstfault.conversation.walk import Said, follow
 from firstfault.crew import Crew
 from firstfault.errors import CannotAnalyse, IncidentNotFound, UsageError
 from firstfault.incidents.acceptance import (
@@ -48,15 +47,18 @@ from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.investigation.next_action import describe_answer
 from firstfault.knowledge_base.search import Found
 from firstfault.knowledge_base.warm import WarmSearch
-from firstfault.postmortem.draft import Draft, SaidLine, draft_report
+from firstfault.postmortem.draft import Draft, draft_report
 from firstfault.postmortem.impact import GivenFigures
 from firstfault.postmortem.rendering import ReportFormat, render_report
 from firstfault.postmortem.report import Report
+from firstfault.reading import NOTHING_READ, count_finished
+from firstfault.said import say_turns
 from firstfault.settings import Settings, WorkerMode
 from firstfault.worker import Worker, choose_answerer
 from firstfault.workspace import Workspace
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Category
+from firstfault_tools.log.finished import Finished
 from firstfault_tools.log.secrets import redact
 from firstfault_tools.log.window import read_window
 
@@ -138,7 +140,8 @@ class Service:
         accepted = self._accept(new.inputs)
         received = _received(TurnKind.REPORT, new.question, accepted)
         kind = RunKind.DIAGNOSE if accepted.files else RunKind.ANSWER
-        title = redact(new.title.strip()) or _title(redact(new.question), accepted.files)
+        words = redact(new.title.strip()) or title_of_words(redact(new.question))
+        title = words or title_of_files(accepted.files)
         identity = self.record.incidents.create(title, received, accepted.files, key, kind)
         self._settle_files(accepted, new.inputs)
         return identity
@@ -168,11 +171,31 @@ class Service:
         return turn
 
     def diagnose_again(self, incident: str, key: str = "") -> int:
-        """Start the diagnosis once more: after a failure, a stop, or an update of the knowledge."""
-        received = Received(TurnKind.AGAIN, "")
-        turn = self.record.incidents.add_turn(incident, received, (), key, RunKind.DIAGNOSE)
+        """Read everything anew: after a failure, a stop, or an update of the knowledge."""
+        self.record.incidents.get(incident)
+        self.record.shelf.clear_reading(incident)
+        return self._add_turn(incident, TurnKind.AGAIN, RunKind.DIAGNOSE, key)
+
+    def go_on(self, incident: str, key: str = "") -> int:
+        """Read on after a stop: what was finished is taken as it was found, all else is read."""
+        return self._add_turn(incident, TurnKind.GO_ON, RunKind.DIAGNOSE, key)
+
+    def diagnose_read(self, incident: str, key: str = "") -> int:
+        """A verdict on what was finished before a stop. What it lacks can still be read by `go_on`."""
+        if not self.read_so_far(incident).size:
+            raise UsageError(NOTHING_READ)
+        return self._add_turn(incident, TurnKind.READ, RunKind.DIAGNOSE_READ, key)
+
+    def _add_turn(self, incident: str, kind: TurnKind, run: RunKind, key: str) -> int:
+        turn = self.record.incidents.add_turn(incident, Received(kind, ""), (), key, run)
         self._wake()
         return turn
+
+    def read_so_far(self, incident: str) -> Finished:
+        """What a reading that was stopped had finished; nothing once a verdict on all of it stands."""
+        folder = self.record.shelf.reading_of(self.incident(incident).id)
+        known = self.workspace.knowledge.signatures
+        return count_finished(folder, self.evidence(incident), known)
 
     # following
 
@@ -358,25 +381,9 @@ class Service:
                 figures=figures or GivenFigures(),
                 related=say_related(self.related(incident), diagnosis),
                 really=tuple(f.really for f in given if f.really),
-                said=self._said(incident, diagnosis),
+                said=say_turns(self.turns(incident), diagnosis),
             )
         )
-
-    def _said(self, incident: str, diagnosis: Diagnosis) -> tuple[SaidLine, ...]:
-        """What people said as evidence and did, for the timeline."""
-        turns = self.turns(incident)
-        walk = follow(diagnosis, [Said(t.text, t.created) for t in turns if t.text])
-        said = [SaidLine(s.time, s.who, s.text) for s in walk.statements]
-        deeds = {
-            TurnKind.EVIDENCE: "added evidence",
-            TurnKind.AGAIN: "asked for the diagnosis again",
-        }
-        did = [
-            SaidLine(t.created, "Somebody", deeds[t.kind], did=True)
-            for t in turns
-            if t.kind in deeds
-        ]
-        return tuple(sorted((*said, *did), key=lambda s: s.time))
 
     def export(self, incident: str, form: str, figures: GivenFigures | None = None) -> bytes:
         """The incident as a file: json (the diagnosis), or the post-mortem as md, html, docx, pdf."""
@@ -491,7 +498,3 @@ def open_service(
 def _received(turn: TurnKind, text: str, accepted: Acceptance) -> Received:
     inputs = tuple(InputSummary(f.name, f.origin.value, f.size) for f in accepted.files)
     return Received(turn, redact(text), inputs, accepted.skipped)
-
-
-def _title(question: str, files: Sequence[EvidenceFile]) -> str:
-    return title_of_words(question) or title_of_files(files)

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from firstfault.conversation.answerer import Answerer, Exchange, Question
 from firstfault.conversation.pages import PassageSearch
 from firstfault.conversation.rules import RuleAnswerer, search_lexically
-from firstfault.errors import FirstfaultError, InputUnreadable, ModelUnavailable
+from firstfault.errors import FirstfaultError, ModelUnavailable, UsageError
 from firstfault.incidents.events import (
     AnswerPart,
     Body,
@@ -41,7 +41,6 @@ from firstfault.incidents.journal import append_events, read_events
 from firstfault.incidents.record import Record
 from firstfault.incidents.records import (
     EvidenceFile,
-    Origin,
     Related,
     Run,
     RunKind,
@@ -56,19 +55,23 @@ from firstfault.incidents.verdicts import say_read_before, say_related
 from firstfault.intake.collect import Skipped, collect_files
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.limits import OverLimit, bound_run
+from firstfault.reading import (
+    NOTHING_READ,
+    ScanTeller,
+    count_things,
+    open_finished,
+    split_readable,
+)
 from firstfault.workspace import Workspace
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.log.executors import Workers
-from firstfault_tools.log.progress import Scanning
+from firstfault_tools.log.finished import FinishedBatches
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2
 PURGE_SECONDS = 3600.0
 Rest = Callable[[], None]
 DATABASE_PAUSE = 1.0
-SCAN_SECONDS, SCAN_SHARE = 0.4, 0.005
-"""Between two words on how far the reading is: seconds, and the share of the time it has taken, whichever is more."""
-
 
 MODEL_TURNS = 16
 _MODEL_TURNS = threading.BoundedSemaphore(MODEL_TURNS)
@@ -154,7 +157,7 @@ class Worker:
         with ExitStack() as stack:
             execution = _Execution(self, run, stack.enter_context(_heartbeat(self.record, run)))
             # the deterministic part stays in this thread, which alone can be bounded
-            rest = execution.begin() if run.kind is RunKind.DIAGNOSE else execution.answer
+            rest = execution.begin() if run.kind.diagnoses else execution.answer
             if rest is None:
                 return True
             waits = stack.pop_all()
@@ -168,7 +171,7 @@ class Worker:
                     if beside:
                         _MODEL_TURNS.release()
 
-        if run.kind is RunKind.DIAGNOSE or beside:
+        if run.kind.diagnoses or beside:
             threading.Thread(target=finish, name=f"run-{run.id}", daemon=True).start()
         else:
             finish()
@@ -178,7 +181,7 @@ class Worker:
         _say_claimed(run)
         with _heartbeat(self.record, run) as lost:
             execution = _Execution(self, run, lost)
-            rest = execution.begin() if run.kind is RunKind.DIAGNOSE else execution.answer
+            rest = execution.begin() if run.kind.diagnoses else execution.answer
             if rest is not None:
                 execution.guard(rest)
 
@@ -218,8 +221,6 @@ class _Execution:
     run: Run
     lost: threading.Event
     started: float = field(default_factory=time.monotonic)
-    told: float = 0.0
-    """When the progress of the reading was told last."""
 
     @property
     def record(self) -> Record:
@@ -283,18 +284,21 @@ class _Execution:
 
     def _diagnose(self) -> Rest | None:
         files = self.record.shelf.files(self.run.incident)
-        self._tell("read", Progress("read", _count(len(files), "input")))
-        present, gone = _split_readable(files)
+        self._tell("read", Progress("read", count_things(len(files), "input")))
+        present, gone = split_readable(files)
         self.record.shelf.clear_scratch(self.run.incident)
         scratch = self.record.shelf.scratch_of(self.run.incident)
         with self._bounded():
             collection = collect_files([(f.name, f.path) for f in present], scratch)
         left_out = (*self._refused(), *gone, *collection.skipped)
         collection = type(collection)(collection.artefacts, left_out)
-        self._tell("examine", Progress("examine", _count(len(collection.artefacts), "file")))
+        self._tell("examine", Progress("examine", count_things(len(collection.artefacts), "file")))
         question = " ".join(t.text for t in self._turns() if t.kind is not TurnKind.AGAIN)
+        only = self.run.kind is RunKind.DIAGNOSE_READ
         with self._bounded():
-            workers = Workers(tell=self._tell_scanning)
+            kept = self._open_finished(present, only)
+            teller = ScanTeller(self._tell, self.started)
+            workers = Workers(tell=teller.say, kept=kept, finished_only=only)
             diagnosis = self.worker.workspace.diagnose_collection(collection, question, workers)
         artefacts = {a.name: a.path for a in collection.artefacts}
         explains = self.worker.answerer.explains
@@ -302,6 +306,8 @@ class _Execution:
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
             self._publish(connection, diagnosis, artefacts, self._titles(files))
+        if not only:
+            self.record.shelf.clear_reading(self.run.incident)
         # what was asked above the log is answered by rule, whoever explains after it
         for number, part in enumerate(RuleAnswerer(self.worker.search).explain(asked)):
             self._tell(f"asked-{number}", part)
@@ -319,18 +325,14 @@ class _Execution:
 
         return explain
 
-    def _tell_scanning(self, at: Scanning) -> None:
-        """How far the reading is: bytes, lines, what was found, time left. Of long readings more seldom, as all is kept."""
-        now = time.monotonic()
-        seconds = now - self.started
-        if now - self.told < max(SCAN_SECONDS, SCAN_SHARE * seconds) or at.done >= at.total:
-            return
-        self.told = now
-        rate = at.done / max(seconds, 0.1)
-        text = f"{at.done / 1e6:.1f} of {at.total / 1e6:.1f} MB, {at.lines:,} lines"
-        pace = f"{rate / 1e6:.1f} MB/s, about {(at.total - at.done) / max(rate, 1):.0f} s left"
-        found = tuple(f"{title} ({count:,} line{'s' if count > 1 else ''})" for title, count in at.found)  # fmt: skip
-        self._tell(f"scan-{at.done}", Progress("scan", text, at.done / at.total, pace, found))
+    def _open_finished(self, present: Sequence[EvidenceFile], only: bool) -> FinishedBatches:
+        """What readings of the same files finished; with `only`, a verdict is asked on just that."""
+        folder = self.record.shelf.reading_of(self.run.incident)
+        kept = open_finished(folder, present, self.worker.workspace.knowledge.signatures)
+        kept.forget_others()
+        if only and not kept.count().size:
+            raise UsageError(NOTHING_READ)
+        return kept
 
     def _own_words(self) -> str:
         """What was said with the evidence of this very turn."""
@@ -472,28 +474,3 @@ class _Execution:
             for t in self._turns()
             if t.number in said
         )
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many:,} {what}{'' if many == 1 else 's'}"
-
-
-def _split_readable(
-    files: tuple[EvidenceFile, ...],
-) -> tuple[list[EvidenceFile], list[Skipped]]:
-    """Files that are still what was given, and those that are not, with the reason."""
-    present: list[EvidenceFile] = []
-    gone: list[Skipped] = []
-    for file in files:
-        try:
-            size = file.path.stat().st_size
-        except OSError as error:
-            gone.append(Skipped(file.name, f"{file.path} is gone ({error.strerror}); add it again"))
-            continue
-        if file.origin is Origin.REFERENCE and size < file.size:
-            gone.append(Skipped(file.name, f"{file.path} shrank since it was named; add it again"))
-            continue
-        present.append(file)
-    if files and not present:
-        raise InputUnreadable("; ".join(f"{g.what}: {g.why}" for g in gone[:5]))
-    return present, gone

@@ -11,6 +11,7 @@ from firstfault.intake.collect import Collection, collect_bytes, collect_paths
 from firstfault.investigation.diagnose import diagnose, explain_decisions
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
+from firstfault.investigation.partial import list_unread
 from firstfault.investigation.why import Why
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass
@@ -85,4 +86,8 @@ def measure(diagnosis: Diagnosis, collection: Collection) -> Diagnosis:
     # imported only where something failed
     from firstfault.postmortem.extent import add_extent
 
-    return add_extent(diagnosis, {a.name: a.path for a in collection.artefacts})
+    unread = list_unread(diagnosis.input)
+    if diagnosis.first_line is not None and diagnosis.first_line.file in unread:
+        return diagnosis
+    files = {a.name: a.path for a in collection.artefacts if a.name not in unread}
+    return add_extent(diagnosis, files)

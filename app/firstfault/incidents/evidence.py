@@ -21,10 +21,12 @@ from firstfault_tools.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EvidenceShelf:
-    """Evidence of all incidents; `scratch` holds what is unpacked, one folder an incident."""
+    """Evidence of all incidents; `scratch` holds what is unpacked, `readings` what a reading finished, one folder an
+    incident."""
 
     database: Database
     scratch: Path
+    readings: Path
 
     def files(self, incident: str) -> tuple[EvidenceFile, ...]:
         """Inputs in the order in which they came."""
@@ -50,6 +52,14 @@ class EvidenceShelf:
     def clear_scratch(self, incident: str) -> None:
         """Remove what an earlier run unpacked."""
         shutil.rmtree(self.scratch_of(incident), ignore_errors=True)
+
+    def reading_of(self, incident: str) -> Path:
+        """Folder for what readings of this incident finished. Nothing that came from outside is put into it."""
+        return self.readings / incident
+
+    def clear_reading(self, incident: str) -> None:
+        """Remove what readings finished: a verdict on all of it stands, or it is to be read anew."""
+        shutil.rmtree(self.reading_of(incident), ignore_errors=True)
 
     def artefacts(self, incident: str) -> Mapping[str, Path]:
         """Display name -> file, as the last diagnosis saw them."""
@@ -101,4 +111,5 @@ class EvidenceShelf:
                     path.unlink(missing_ok=True)
                     gone += 1
         self.clear_scratch(incident)
+        self.clear_reading(incident)
         return gone

@@ -46,7 +46,9 @@ class Record:
 
     @cached_property
     def shelf(self) -> EvidenceShelf:
-        return EvidenceShelf(self.database, self.settings.data / "scratch")
+        return EvidenceShelf(
+            self.database, self.settings.data / "scratch", self.settings.data / "readings"
+        )
 
     @cached_property
     def verdicts(self) -> VerdictStore:

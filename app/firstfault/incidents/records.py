@@ -38,13 +38,28 @@ class TurnKind(StrEnum):
     EVIDENCE = "evidence"
     QUESTION = "question"
     AGAIN = "again"
+    GO_ON = "go on"
+    READ = "read"
+    """A verdict was asked on what was read until the reading was stopped."""
+
+    @property
+    def is_read(self) -> bool:
+        """Evidence is read because of it, where there is any."""
+        return self is not TurnKind.QUESTION
 
 
 class RunKind(StrEnum):
     """What a worker is asked to do."""
 
     DIAGNOSE = "diagnose"
+    DIAGNOSE_READ = "diagnose read"
+    """Diagnose what was read until the reading was stopped, and read nothing more."""
     ANSWER = "answer"
+
+    @property
+    def diagnoses(self) -> bool:
+        """A verdict comes of it."""
+        return self is not RunKind.ANSWER
 
 
 class Origin(StrEnum):

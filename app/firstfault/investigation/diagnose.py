@@ -29,6 +29,7 @@ from firstfault.investigation.headline import name_cause, name_open
 from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.onset import name_onset
 from firstfault.investigation.own_words import believe_alone, name_own_words
+from firstfault.investigation.partial import is_partial, say_unread, weigh_unread
 from firstfault.investigation.phases import describe_phases
 from firstfault.investigation.place import FaultPlace, find_place
 from firstfault.investigation.plain_words import put_plainly
@@ -166,6 +167,7 @@ def _judge(
     now = steps.take("asked-among-harmless", now, _answer_asked(examination, now, question))
     now = steps.take("proof-of-health", now, require_proof(examination, now, question, skipped))
     now = steps.take("precision-of-the-kind", now, weigh_precision(now, knowledge.precision))
+    now = steps.take("reading-was-stopped", now, weigh_unread(examination.skipped, now))
     return examination, now
 
 
@@ -260,7 +262,9 @@ def _assemble(
     helped = fault or category is not None
     if judgement.verdict is Verdict.UNKNOWN:
         text = " ".join([text, *name_standouts(examination, book)])
-    text = " ".join([text, *describe_calculations(calculations)])
+    receipt = write_receipt(examination, skipped)
+    unread = [say_unread(receipt)] if is_partial(receipt) else []
+    text = " ".join([text, *describe_calculations(calculations), *unread])
     evidence = finding.evidence if finding is not None else ()
     lines = read_lines(examination, evidence)
     schedulers = find_schedulers("\n".join([lines, *(d.file for d in examination.logs.digests)]))
@@ -290,7 +294,7 @@ def _assemble(
         citations=book.citations,
         phases=phases,
         next_artefacts=artefacts,
-        input=write_receipt(examination, skipped),
+        input=receipt,
         schedulers=schedulers,
         named=find_names(lines) if helped else {},
         handed_in=find_handed_in(lines, [d.file for d in examination.logs.digests])

@@ -40,7 +40,7 @@ from firstfault_tools.hardware.gpu.placement import join_storage, join_straggler
 from firstfault_tools.hardware.host_name import name_machines
 from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.log.clock import find_year
-from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.digest import STOPPED, FileDigest
 from firstfault_tools.log.executors import Workers, scan_logs
 from firstfault_tools.log.kept import NumberedLines
 from firstfault_tools.log.plan import LogFile, describe_log, plan_logs
@@ -94,6 +94,8 @@ def examine(
             claimed |= {artefact.name for artefact in group}
             findings += reading.findings
     logs = LogIncident(_scan(plain, signatures, workers or Workers(), skipped), signatures)
+    read = {d.file for d in logs.digests}
+    left = {s.what for s in skipped if s.why.startswith(STOPPED)} - read
     others = find_other_jobs(logs)
     if others:
         logs = logs.without(others)
@@ -116,7 +118,7 @@ def examine(
         decisions=tuple(trail.decisions),
         readings=readings,
         skipped=tuple(skipped),
-        files=tuple(a.name for a in artefacts if a.name not in others),
+        files=tuple(a.name for a in artefacts if a.name not in others and a.name not in left),
         claimed=frozenset(claimed),
     )
 

@@ -30,7 +30,7 @@ from firstfault_tools.causality.progress import ProgressReader
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Complaint, Evidence, Finding, Level
-from firstfault_tools.log.digest import FileDigest, Line
+from firstfault_tools.log.digest import STOPPED, FileDigest, Line
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.registry import EMPTY_FILE
 from firstfault_tools.roles import Role
@@ -337,7 +337,11 @@ def _check_understood(examination: Examination, skipped: Sequence[SkippedInput])
     ]
     files = set(examination.files)
     read = {d.file for d in logs.digests} | examination.claimed
-    unread = [f"{s.what}: {s.why}" for s in examination.skipped if s.what in files - read]
+    unread = [
+        f"{s.what}: {s.why}"
+        for s in examination.skipped
+        if s.what in files - read or s.why.startswith(STOPPED)
+    ]
     unread += [f"{s.what}: {s.why}" for s in skipped if s.why != EMPTY_FILE]
     reasons = [*unread, *unknown]
     return Check(Condition.UNDERSTOOD, not reasons, reason="; ".join(reasons[:3]))

@@ -37,6 +37,7 @@ STEPS = {
     "asked-among-harmless": "of several harmless things the one that is asked about is told",
     "proof-of-health": "healthy needs proof: a clean end, every file understood, nothing unexplained",
     "precision-of-the-kind": "how often explanations of this kind were right where it was counted",
+    "reading-was-stopped": "what failed first may stand in a log that was not read",
 }
 """Steps from the order of explanations to the verdict, each with its reason."""
 

@@ -27,7 +27,7 @@ from firstfault.ui.marks import icon, plain, render_markdown, split_fences
 from firstfault.ui.sources import show_sources
 from firstfault.ui.visitor import may, require
 from firstfault.ui.walk import show_walk
-from firstfault.ui.work import STEPS, say_change
+from firstfault.ui.work import STEPS, is_reading_stopped, offer_stop, say_change, show_stopped
 
 FAST, SLOW = 0.4, 4.0
 MAX_CHIPS = 4
@@ -40,6 +40,9 @@ def show_conversation(incident: Incident, events: Sequence[Event], readonly: boo
         for number in range(1, incident.last_turn + 1):
             if number > 1 or (_has_answer(events) and service().diagnosis(incident.id) is None):
                 _show_turn(incident, number, events)
+        # where there is no verdict yet, above the turns
+        if is_reading_stopped(incident, events) and service().diagnosis(incident.id):
+            show_stopped(incident, events, readonly)
     if not readonly:
         _show_box(incident, events)
     # after the box: a page that runs again because a worker wrote something must have taken what was sent
@@ -64,10 +67,8 @@ def _show_box(incident: Incident, events: Sequence[Event]) -> None:
             if incident.state.is_final:
                 _show_choices(incident, events)
                 _show_suggestions(incident, events)
-            elif st.button("Stop", icon=":material/stop_circle:", key="stop", shortcut="Escape"):
-                require(Role.INVESTIGATE)
-                service().stop(incident.id)
-                st.rerun()
+            elif what := _name_stop(incident, events):
+                offer_stop(incident.id, what)
         given = st.chat_input(
             "Ask, or add more evidence   ( / )",
             accept_file="multiple",
@@ -76,6 +77,17 @@ def _show_box(incident: Incident, events: Sequence[Event]) -> None:
     _listen_for_slash()
     if given is not None:
         _take(incident.id, given)
+
+
+def _name_stop(incident: Incident, events: Sequence[Event]) -> str:
+    """What can still be stopped here; '' where nothing can, or where the work itself shows the button."""
+    closed = {e.turn for e in events if e.is_closing}
+    judged = {e.turn for e in events if e.kind is EventKind.VERDICT}
+    if any(t not in closed | judged for t in range(1, incident.last_turn + 1)):
+        reading = service().diagnosis(incident.id) is None and service().evidence(incident.id)
+        return "" if reading else "Stop"
+    # the verdict stands; a model may still have something to say about it
+    return "Stop the model" if service().answerer.explains else ""
 
 
 def _listen_for_slash() -> None:
@@ -255,6 +267,8 @@ def _write_received(received: Received, number: int, change: str) -> str:
         TurnKind.QUESTION: "",
         TurnKind.EVIDENCE: f"added {names}; everything above was read again together",
         TurnKind.AGAIN: "asked for the diagnosis once more",
+        TurnKind.GO_ON: "had the reading go on from where it was stopped",
+        TurnKind.READ: "asked for a verdict on what was read so far",
     }[received.turn]
     text = escape(received.text)
     changed = (

@@ -28,6 +28,7 @@ from firstfault.incidents.records import Incident, IncidentState, TurnKind
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
 from firstfault.investigation.next_action import Action
+from firstfault.investigation.partial import is_partial
 from firstfault.ui.card import make_card
 from firstfault.ui.conversation import show_opening
 from firstfault.ui.details import show_details, show_events
@@ -49,7 +50,7 @@ from firstfault.ui.receipt import show_receipt, show_skipped
 from firstfault.ui.sources import show_sources
 from firstfault.ui.verdict_card import show_card
 from firstfault.ui.visitor import may
-from firstfault.ui.work import show_work
+from firstfault.ui.work import is_reading_stopped, offer_rest, show_work
 
 MOST_RELATED = 3
 
@@ -69,14 +70,27 @@ def show_incident(incident: Incident, events: Sequence[Event]) -> Rest:
     return draw_figures
 
 
-def show_answer(incident: Incident, events: Sequence[Event], diagnosis: Diagnosis | None) -> Rest:
+def show_answer(
+    incident: Incident,
+    events: Sequence[Event],
+    diagnosis: Diagnosis | None,
+    readonly: bool = False,
+) -> Rest:
     """The card, and folds for all that supports it; or how far the worker is."""
+    # a room of its own, which is empty at once when there is a verdict: no Stop stands beside one
+    room = st.empty()
     if diagnosis is None:
-        _show_without_verdict(incident, events, not incident.state.is_final)
+        with room.container():
+            _show_without_verdict(incident, events, readonly)
         return lambda: None
     asked = next((t.text for t in service().turns(incident.id) if t.kind is TurnKind.REPORT), "")
     card = make_card(diagnosis, service().workspace.knowledge.pages, asked)
-    show_skipped(diagnosis.input)
+    # in a place of its own: the card below stays where it is when this comes or goes
+    with st.container(key="left-out", gap="small"):
+        show_skipped(diagnosis.input)
+        waits = incident.state.is_final and not is_reading_stopped(incident, events)
+        if is_partial(diagnosis.input) and waits and not readonly:
+            offer_rest(incident, diagnosis)
     walk = _walk_now(events)
     show_card(diagnosis, card, walk.ruled_out if walk is not None else None)
     show_opening(incident, events)
@@ -187,7 +201,8 @@ def _walk_now(events: Sequence[Event]) -> WalkShown | None:
     return None
 
 
-def _show_without_verdict(incident: Incident, events: Sequence[Event], running: bool) -> None:
+def _show_without_verdict(incident: Incident, events: Sequence[Event], readonly: bool) -> None:
+    running = not incident.state.is_final
     receipt = next((e.body for e in reversed(events) if isinstance(e.body, ReceiptWritten)), None)
     if receipt is not None:
         show_receipt(receipt.receipt)
@@ -203,7 +218,7 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], running: 
     if evidence and (phases or running or diagnosing or stopped):
         if running:
             st.html(write_phases(phases, running))
-        show_work(incident, events, evidence)
+        show_work(incident, events, evidence, readonly)
     for event in events:
         if event.kind is Kind.ERROR and isinstance(event.body, Failed):
             st.error(plain(event.body.message), icon=":material/report:")

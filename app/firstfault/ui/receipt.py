@@ -7,6 +7,7 @@ from html import escape
 import streamlit as st
 
 from firstfault.investigation.diagnosis import InputReceipt
+from firstfault.investigation.partial import is_partial
 from firstfault.ui.marks import icon
 
 MAX_NAMES = 3
@@ -18,7 +19,9 @@ def write_receipt(receipt: InputReceipt) -> str:
     names = ", ".join(escape(f) for f in receipt.files[:MAX_NAMES])
     more = f" and {files - MAX_NAMES} more" if files > MAX_NAMES else ""
     parts = [f"<b>{files} file{'s' if files != 1 else ''}</b> {names}{more}"]
-    if receipt.lines_read == receipt.lines_total:
+    if is_partial(receipt):
+        parts.append(f"<b>{receipt.lines_read:,}</b> lines, read before the reading was stopped")
+    elif receipt.lines_read == receipt.lines_total:
         parts.append(f"<b>{receipt.lines_total:,}</b> lines, all read")
     else:
         parts.append(f"<b>{receipt.lines_read:,}</b> of {receipt.lines_total:,} lines read")

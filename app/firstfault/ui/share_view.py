@@ -23,5 +23,5 @@ def show_shared(token: str) -> None:
         write_title(incident, diagnosis)
         + '<p class="ff ff-muted">Read-only link. Whoever has it can read this incident.</p>'
     )
-    show_answer(incident, events, diagnosis)()
+    show_answer(incident, events, diagnosis, readonly=True)()
     show_conversation(incident, events, readonly=True)

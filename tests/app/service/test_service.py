@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from evals.cases import find_case
 
-from firstfault import worker
+from firstfault import reading
 from firstfault.errors import IncidentNotFound, InputUnreadable, UsageError
 from firstfault.incidents.events import (
     AnswerPart,
@@ -176,8 +176,8 @@ def test_the_same_log_read_again_is_no_second_event(service: Service) -> None:
 def test_a_reader_is_told_how_far_it_is_from_the_start(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "SCAN_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "SCAN_SHARE", 0.0)
+    monkeypatch.setattr(reading, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "SCAN_SHARE", 0.0)
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.0)
     log = tmp_path / "train.log"
     log.write_text(OOM + "".join(f"step {n} loss 2.31 grad_norm 0.97\n" for n in range(200_000)))

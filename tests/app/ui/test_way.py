@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from evals.running_page import free_port
+from tests.app.service.stopping import cut_small, start_and_stop, work, write_log
 from tests.app.ui.conftest import read_log
 from tests.app.ui.menus import open_menu, unfold
 
-from firstfault import worker
+from firstfault import reading, worker
 from firstfault.incidents.record import open_record
 from firstfault.intake.collect import Collection
 from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.service import open_service
 from firstfault.settings import Settings
 from firstfault.workspace import Workspace
 from firstfault_tools.log.executors import Workers
@@ -275,6 +277,18 @@ class Paused(Workspace):
         return super().diagnose_collection(collection, question, workers)
 
 
+WATCH_STOP = """() => {
+  window.besideVerdict = 0;
+  const look = () => {
+    const stop = [...document.querySelectorAll('.st-key-stop button')].some(b => b.checkVisibility());
+    if (stop && document.querySelector('.ff-verdict')) window.besideVerdict += 1;
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+"""Counts the pictures in which a Stop is seen beside a verdict."""
+
+
 def test_work_is_shown_stops_and_goes_on(
     open_page: Open, start_page: StartPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,10 +301,12 @@ def test_work_is_shown_stops_and_goes_on(
         assert not work.first.get_by_test_id("stExpanderIconCheck").count()
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Stopped.").wait_for()
-        page.get_by_role("button", name="Read it again from the start").click()
+        page.get_by_text("Nothing was read to an end yet").wait_for()
+        assert page.get_by_role("button", name="Diagnose what was read").is_disabled()
+        page.get_by_role("button", name="Go on").click()
         work.filter(has_text="Waiting for a worker").first.wait_for()
 
-        monkeypatch.setattr(worker, "SCAN_SECONDS", 0.0)
+        monkeypatch.setattr(reading, "SCAN_SECONDS", 0.0)
         paused, over = Paused(), threading.Event()
         record = open_record(Settings(data=tmp_path))
         executor = worker.Worker(record, paused)
@@ -301,13 +317,51 @@ def test_work_is_shown_stops_and_goes_on(
             work.get_by_text(re.compile(r"\d MB/s, about \d+ s left")).first.wait_for()
             work.get_by_role("progressbar").first.wait_for()
             work.get_by_text("Found so far: stale handle (2 lines)").first.wait_for()
+            page.evaluate(WATCH_STOP)
             paused.goes_on.set()
             page.locator(".ff-verdict").wait_for()
+            page.wait_for_timeout(1000)
+            assert page.evaluate("window.besideVerdict") == 0, "Stop stands beside no verdict"
         finally:
             paused.goes_on.set()
             over.set()
             thread.join()
             record.database.close()
+
+
+def test_after_a_stop_a_part_is_diagnosed_and_the_rest_read(
+    open_page: Open, start_page: StartPage, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cut_small(monkeypatch)
+    given = tmp_path_factory.mktemp("given")
+    logs = [write_log(given, 0, fault_at=3000), write_log(given, 1)]
+    with (
+        start_page(free_port(), FIRSTFAULT_WORKER="external") as address,
+        open_service(Settings(data=tmp_path), workers=False) as service,
+    ):
+        identity = start_and_stop(service, *logs, at=0.7)
+        page = open_page(f"/?incident={identity}", at=address)
+        page.get_by_text(
+            re.compile(r"Stopped\. .* MB.* Kept are .*, 1 log of it to the end")
+        ).wait_for()
+        read = page.get_by_role("button", name="Diagnose what was read")
+        page.get_by_role("button", name="Go on").wait_for()
+        read.click()
+        read.wait_for(state="hidden")
+        work(service)
+        page.locator(".ff-verdict").wait_for()
+        part = page.locator(
+            ".ff-note", has_text=re.compile("on a part: .* rank_1.log was not read to the end")
+        )
+        part.wait_for()
+        page.get_by_text("Not read: 1").click()
+        page.get_by_role("cell", name=re.compile("^the reading was stopped within it")).wait_for()
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_text("had the reading go on from where it was stopped").wait_for()
+        work(service)
+        part.wait_for(state="hidden")
+        page.locator(".ff-verdict").wait_for()
+        assert not page.get_by_role("button", name="Go on").count()
 
 
 def test_a_phone_and_200_percent_show_card_and_box(open_page: Open, incident: str) -> None:

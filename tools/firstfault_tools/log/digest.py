@@ -136,6 +136,13 @@ class FileDigest:
         return self.kept.position(number)
 
 
+Outcome = tuple[str, FileDigest | str]
+"""(file, its digest or the reason why there is none)."""
+
+STOPPED = "the reading was stopped"
+"""Begins the reason for which a log, or its end, is not among what was read."""
+
+
 def trim_hits(hits: Sequence[Hit], limit: int) -> tuple[Hit, ...]:
     """The first `limit` hits of every signature, and the first of every rank beyond them.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.errors import InvalidParameter
-from firstfault_tools.log.digest import FileDigest, merge_parts
+from firstfault_tools.log.digest import FileDigest, Outcome, merge_parts
 from firstfault_tools.log.narrowing import (
     NARROW_BYTES,
     WARM_NARROW_BYTES,
@@ -32,6 +32,8 @@ from firstfault_tools.log.signature import SignatureSet
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from firstfault_tools.log.finished import FinishedBatches
 
 log = logging.getLogger(__name__)
 
@@ -47,39 +49,50 @@ class Workers:
     """jobs: processes, 0 to choose by size. cluster: address of a Dask scheduler, or None.
 
     tell: called with how far the scan is, several times a second; by a cluster when a batch is done.
+    kept: where finished batches are kept, and found instead of being scanned; a cluster keeps none.
+    finished_only: nothing is scanned; what is kept is all there is.
     """
 
     jobs: int = 0
     cluster: str | None = None
     tell: Callable[[Scanning], None] | None = None
+    kept: FinishedBatches | None = None
+    finished_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Digests by file in the order of the logs, and why a file could not be read."""
+    """Digests by file in the order of the logs, and why a file could not be read, or not to its end."""
 
     digests: dict[str, FileDigest] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
-Outcome = tuple[str, FileDigest | str]
-"""(file, its digest or the reason why there is none)."""
-
-
 def scan_logs(parts: Sequence[Part], signatures: SignatureSet, workers: Workers) -> Scanned:
     """Scan all parts with the workers at hand and merge them file by file."""
-    batches = pack_batches(parts)
+    batches, total = pack_batches(parts), size_of(parts)
+    kept = workers.kept if workers.kept is not None and total >= workers.kept.least else None
+    if workers.finished_only:
+        return _take_finished(batches, kept)
     signatures = _fit_signatures(parts, signatures)
-    teller = workers.tell and Teller(size_of(parts), signatures, workers.tell)
+    teller = workers.tell and Teller(total, len({p.name for p in parts}), signatures, workers.tell)
     outcomes: Iterable[Sequence[Outcome]]
-    jobs = min(workers.jobs or choose_jobs(size_of(parts)), len(batches))
+    jobs = min(workers.jobs or choose_jobs(total), len(batches))
     if workers.cluster is not None:
         outcomes = _on_cluster(batches, signatures, workers.cluster)
     elif jobs > 1:
-        outcomes = _in_pool(batches, signatures, jobs, teller)
+        outcomes = _in_pool(batches, signatures, jobs, teller, kept)
     else:
-        outcomes = _here(batches, signatures, teller)
+        outcomes = _here(batches, signatures, teller, kept)
     return merge_outcomes(outcomes if teller is None else _count(outcomes, batches, teller))
+
+
+def _take_finished(batches: Sequence[Sequence[Part]], kept: FinishedBatches | None) -> Scanned:
+    """What an earlier reading finished, and why the rest is left out."""
+    # only asked for where a reading was stopped
+    from firstfault_tools.log.finished import merge_finished
+
+    return Scanned(*merge_finished(batches, kept))
 
 
 def _count(
@@ -87,7 +100,8 @@ def _count(
 ) -> Iterator[Sequence[Outcome]]:
     """The outcomes as they come, each batch told when it is done."""
     for batch, outcome in zip(batches, outcomes, strict=True):
-        teller.finish(size_of(batch), [d for _, d in outcome if isinstance(d, FileDigest)])
+        digests = [d for _, d in outcome if isinstance(d, FileDigest)]
+        teller.finish(size_of(batch), digests, sum(p.end >= p.size for p in batch))
         yield outcome
 
 
@@ -163,27 +177,55 @@ def scan_batch(
     return out
 
 
+def find_or_scan(
+    batch: Sequence[Part],
+    signatures: SignatureSet,
+    reached: BatchReached | None = None,
+    kept: FinishedBatches | None = None,
+) -> list[Outcome]:
+    """What a batch gave to a reading that was stopped, else what it gives now, which is kept."""
+    known = kept.find(batch) if kept is not None else None
+    if known is None:
+        outcome = scan_batch(batch, signatures, reached)
+        if kept is not None:
+            kept.keep(batch, outcome)
+        return outcome
+    if reached is not None:
+        digests = [d for _, d in known if isinstance(d, FileDigest)]
+        hits = [d.hit_counts for d in digests]
+        reached(size_of(batch), sum(d.lines_total for d in digests), hits)
+    return known
+
+
 def _here(
-    batches: Iterable[Sequence[Part]], signatures: SignatureSet, teller: Teller | None = None
+    batches: Iterable[Sequence[Part]],
+    signatures: SignatureSet,
+    teller: Teller | None = None,
+    kept: FinishedBatches | None = None,
 ) -> Iterator[list[Outcome]]:
     for batch in batches:
-        yield scan_batch(batch, signatures, teller.reach if teller is not None else None)
+        yield find_or_scan(batch, signatures, teller.reach if teller is not None else None, kept)
 
 
 _worker_signatures: list[SignatureSet] = []
 """Set of patterns of a pool's worker, given once when it starts."""
 _worker_counts: list[Any] = []
 """Bytes and lines that all workers of the pool have scanned; empty where nobody asks."""
+_worker_kept: list[FinishedBatches | None] = [None]
+"""Where the pool's workers keep what they finish."""
 
 
-def _start_worker(signatures: SignatureSet, counts: Any = None) -> None:
+def _start_worker(
+    signatures: SignatureSet, counts: Any = None, kept: FinishedBatches | None = None
+) -> None:
     _worker_signatures[:] = [signatures]
     _worker_counts[:] = [] if counts is None else [counts]
+    _worker_kept[:] = [kept]
 
 
 def _work(batch: Sequence[Part]) -> list[Outcome]:
     if not _worker_counts:
-        return scan_batch(batch, _worker_signatures[0])
+        return find_or_scan(batch, _worker_signatures[0], None, _worker_kept[0])
     told = (0, 0)
 
     def add(size: int, lines: int, _: Sequence[Mapping[int, int]]) -> None:
@@ -193,12 +235,16 @@ def _work(batch: Sequence[Part]) -> list[Outcome]:
             _worker_counts[0][1] += lines - told[1]
         told = (size, lines)
 
-    return scan_batch(batch, _worker_signatures[0], add)
+    return find_or_scan(batch, _worker_signatures[0], add, _worker_kept[0])
 
 
 def _in_pool(
-    batches: Sequence[Sequence[Part]], signatures: SignatureSet, jobs: int, teller: Teller | None = None,
-) -> Iterator[list[Outcome]]:  # fmt: skip
+    batches: Sequence[Sequence[Part]],
+    signatures: SignatureSet,
+    jobs: int,
+    teller: Teller | None = None,
+    kept: FinishedBatches | None = None,
+) -> Iterator[list[Outcome]]:
     import multiprocessing
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
@@ -212,7 +258,7 @@ def _in_pool(
     done = 0
     try:
         with ProcessPoolExecutor(
-            jobs, context, initializer=_start_worker, initargs=(signatures, counts)
+            jobs, context, initializer=_start_worker, initargs=(signatures, counts, kept)
         ) as pool:
             futures = [pool.submit(_work, batch) for batch in batches]
             try:
@@ -226,7 +272,7 @@ def _in_pool(
                     future.cancel()
     except BrokenProcessPool:
         log.warning("a scanning process died; its part and the rest are scanned here")
-        yield from _here(batches[done:], signatures, teller)
+        yield from _here(batches[done:], signatures, teller, kept)
 
 
 def _await(future: Future[list[Outcome]], teller: Teller | None, counts: Any) -> None:

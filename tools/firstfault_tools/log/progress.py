@@ -28,29 +28,34 @@ BatchReached = Callable[[int, int, Sequence[Mapping[int, int]]], None]
 
 @dataclass(frozen=True, slots=True)
 class Scanning:
-    """How far a scan is. Sizes in bytes; found: (title, lines) of the signatures so far that tell most."""
+    """How far a scan is. Sizes in bytes; found: (title, lines) of the signatures so far that tell most; files: logs read
+    to their ends, of so many."""
 
     done: int
     total: int
     lines: int
     found: tuple[tuple[str, int], ...] = ()
+    files: int = 0
+    files_total: int = 1
 
 
 class Teller:
     """Adds up what is done and tells it. What is told within a batch is counted again when the batch is done."""
 
     def __init__(
-        self, total: int, signatures: SignatureSet, tell: Callable[[Scanning], None]
+        self, total: int, files: int, signatures: SignatureSet, tell: Callable[[Scanning], None]
     ) -> None:
-        self.total, self.signatures, self.tell = total, signatures, tell
-        self.done = self.lines = 0
+        self.total, self.files_total = total, files
+        self.signatures, self.tell = signatures, tell
+        self.done = self.lines = self.files = 0
         self.counts: Counter[int] = Counter()
         self.told = 0.0
         self.shown = (0, 0)
 
-    def finish(self, size: int, digests: Sequence[FileDigest]) -> None:
-        """A batch of `size` bytes is done."""
+    def finish(self, size: int, digests: Sequence[FileDigest], files: int) -> None:
+        """A batch of `size` bytes is done, and with it so many logs."""
         self.done += size
+        self.files += files
         self.lines += sum(d.lines_total for d in digests)
         for digest in digests:
             self.counts.update(digest.hit_counts)
@@ -69,7 +74,8 @@ class Teller:
         # a pool is ahead of the batches that are done in order
         self.shown = (max(done, self.shown[0]), max(lines, self.shown[1]))
         found = _name_found(counts, self.signatures)
-        self.tell(Scanning(self.shown[0], self.total, self.shown[1], found))
+        done, lines = self.shown
+        self.tell(Scanning(done, self.total, lines, found, self.files, self.files_total))
 
 
 def _name_found(counts: Counter[int], signatures: SignatureSet) -> tuple[tuple[str, int], ...]:
