@@ -58,6 +58,7 @@ class Fact(StrEnum):
     PEER = "peer"
     PID = "pid"
     POD = "pod"
+    PROCESS = "process"
     RAISED = "raised"
     RANK = "rank"
     RANKS = "ranks"

@@ -46,7 +46,7 @@ def test_every_row_of_the_table_has_a_sample() -> None:
         "kernel.memory_failure", "kernel.aer_nonfatal", "kernel.pcie_link_down",
         "kernel.driver_no_device", "kernel.multicast_team", "kernel.peermem_context",
         "kernel.nic_link_up", "kernel.nic_command", "kernel.nic_watchdog", "kernel.eth_link_down",
-        "kernel.eth_link_up", "kernel.ena_reset", "kernel.nfs_ok", "kernel.lustre_ok", "kernel.ceph_ok", "kernel.lustre", "kernel.no_space", "kernel.panic",
+        "kernel.eth_link_up", "kernel.ena_reset", "kernel.nfs_ok", "kernel.lustre_ok", "kernel.ceph_ok", "kernel.no_space", "kernel.panic",
         "kernel.cpu_throttled",
     }  # fmt: skip
     assert {event.kind for event in load_events()} - sampled == rare
@@ -217,3 +217,27 @@ def test_no_text_breaks_it(lines: list[str], data: st.DataObject) -> None:
         text = text[:cut] + data.draw(st.text(max_size=5)) + text[cut:]
     for finding in find(text):
         assert finding.evidence
+
+
+OOM = """[90.1] oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg={group},task_memcg={group},task={process},pid=77,uid=0
+[90.1] {says}: Killed process 77 ({process}) total-vm:9kB, anon-rss:241kB, file-rss:0kB"""
+
+
+@each_row(
+    ("constraint", "group", "process", "level"),
+    [
+        ("CONSTRAINT_MEMCG", "/system.slice/telegraf.service", "telegraf", Level.CONTEXT),
+        ("CONSTRAINT_MEMCG", "/system.slice/telegraf.service", "pt_data_worker", Level.CAUSE),
+        ("CONSTRAINT_MEMCG", "/system.slice/pbs_mom.service/jobid/7", "a.out", Level.CAUSE),
+        ("CONSTRAINT_MEMCG", "/system.slice/slurmstepd.scope/job_9", "bash", Level.CAUSE),
+        ("CONSTRAINT_NONE", "/system.slice/telegraf.service", "telegraf", Level.CAUSE),
+    ],
+)
+def test_a_full_group_of_another_program_is_no_fault_of_the_job(
+    constraint: str, group: str, process: str, level: Level
+) -> None:
+    says = "Memory cgroup out of memory" if "MEMCG" in constraint else "Out of memory"
+    text = OOM.format(constraint=constraint, group=group, process=process, says=says)
+    kill = next(f for f in find(text) if f.kind == "kernel.oom_kill")
+    assert kill.level is level
+    assert ("another program's" in kill.title) is (level is Level.CONTEXT)

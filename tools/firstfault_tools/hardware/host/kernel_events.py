@@ -19,6 +19,7 @@ from firstfault_tools.facts import MOST_DIGITS, Fact, Json, known
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.bus import name_gpu, normalise_address
 from firstfault_tools.hardware.excerpt import QUOTES_PER_FINDING, NumberedLine, quote_line
+from firstfault_tools.hardware.host.control_groups import is_of_another
 from firstfault_tools.hardware.host.memory_kill import KIB_PER_GIB, explain_memory_kills
 from firstfault_tools.hardware.host.stamps import read_stamp
 
@@ -41,6 +42,7 @@ _KEY_FIELDS = (
     "target",
     "controller",
     "cpu",
+    "cgroup",
 )
 
 
@@ -132,7 +134,17 @@ def find_kernel_events(lines: Sequence[NumberedLine], file: str) -> tuple[Findin
         replace(finding, facts={**finding.facts, "count": counts[key]})
         for key, finding in found.items()
     ]
-    return tuple(map(_weigh_link, explain_memory_kills(counted)))
+    return tuple(_weigh_group(_weigh_link(finding)) for finding in explain_memory_kills(counted))
+
+
+def _weigh_group(finding: Finding) -> Finding:
+    """A limit that a control group of another program reached is no fault of the job."""
+    group = finding.text(Fact.LIMITED) or finding.text(Fact.CGROUP)
+    if finding.level is Level.CONTEXT or not is_of_another(group, finding.text(Fact.PROCESS)):
+        return finding
+    return replace(
+        finding, level=Level.CONTEXT, title=f"{finding.title}, which is another program's"
+    )
 
 
 def _weigh_link(finding: Finding) -> Finding:

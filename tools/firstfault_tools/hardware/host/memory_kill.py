@@ -69,7 +69,10 @@ def _explain(
                 break
     if not words:
         return kill
-    facts = {**kill.facts, **({"constraint": name} if name else {}), **met}
+    told = {"constraint": name} if name else {}
+    if constraint is not None and name == "CONSTRAINT_MEMCG":
+        told[Fact.LIMITED] = constraint.text(Fact.LIMITED) or constraint.text(Fact.CGROUP)
+    facts = {**kill.facts, **told, **met}
     title = kill.title
     if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):
         title = title.replace("the host ran out of memory", "the memory it may use ran out")
