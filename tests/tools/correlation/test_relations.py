@@ -26,6 +26,7 @@ def made(kind: str, level: Level = Level.CAUSE, **more: Any) -> Finding:
 
 
 NODE = made("slurm.node_fail", category=Category.SCHEDULER, host="n1", time=1000.0)
+PORT = frozenset({FindingRole.PORT_DOWN})
 RETRIES = made("signature.retries", Level.FAILURE, roles=(FindingRole.ALLOCATION_RETRIES,))
 PANIC = made("kernel.panic", category=Category.HARDWARE, host="n1.example.com", time=900.0)
 
@@ -49,6 +50,8 @@ PANIC = made("kernel.panic", category=Category.HARDWARE, host="n1.example.com", 
         (made("kernel.pcie_link_down", host="n1"), made("hardware.xid", host="n1", facts={"xid": 48}), "", Level.CAUSE),
         (made("stacks.data_loader"), made("kernel.nfs_hang", host="n1"), "", Level.SYMPTOM),
         (made("stacks.data_loader", host="n2"), made("kernel.nfs_hang", host="n1"), "", Level.CAUSE),
+        (made("signature.p", host="n1", rank=5, roles=PORT), made("kernel.nic_link_down", host="n1", rank=5), "", Level.SYMPTOM),
+        (made("signature.p", host="n1", rank=4, roles=PORT), made("kernel.nic_link_down", host="n1", rank=5), "", Level.CAUSE),
         (made("kernel.nfs_hang", host="n1"), made("kernel.nic_link_down", category=Category.COMMUNICATION, host="n1"), "", Level.CONTEXT),
         (made("kernel.nfs_hang", host="n1"), made("hardware.xid", category=Category.HARDWARE, host="n2"), "", Level.CAUSE),
         (made("kernel.nfs_hang", host="n1"), made("hardware.xid", Level.FAILURE, category=Category.HARDWARE, host="n1"), "", Level.CAUSE),

@@ -180,3 +180,62 @@ def test_sixteen_ranks_are_not_taken_for_one_host(tmp_path: Path) -> None:
 def test_two_hosts_in_one_note_name_no_host_of_the_file(tmp_path: Path) -> None:
     note = "# ranks 0-7 on a05, 8-15 on a06\n"
     assert incident(tmp_path, {"map.txt": note}).placement.host_told("map.txt") is None
+
+
+COLUMNS = "step,rank,host,fwd_ms\n" + "".join(f"5,{r},kx{r // 4},9.{r}\n" for r in range(8))
+
+
+def test_columns_of_rank_and_host_place_the_ranks(tmp_path: Path) -> None:
+    found = placement(tmp_path, COLUMNS)
+    assert found.by_gpu("kx1", 2, 4) == 6
+    assert found.by_gpu("kx2", 2, 4) is None
+    assert found.host_of(6) is None or found.host_of(6) == "kx1"
+    moved = placement(tmp_path, COLUMNS + "6,6,kx0,9.1\n")
+    assert moved.by_gpu("kx1", 2, 4) is None
+
+
+ENDED = """  host      : {host}
+  rank      : {rank} (local_rank: {local})
+  exitcode  : -6 (pid: {pid})
+"""
+
+
+def list_ends(*rows: tuple[str, int, int, int]) -> str:
+    body = "".join(ENDED.format(host=h, rank=r, local=n, pid=p) for h, r, n, p in rows)
+    return f"world_size=8\nx FAILED\nFailures:\n{body}"
+
+
+def test_workers_started_in_turn_tell_the_rank_of_another_process(tmp_path: Path) -> None:
+    found = placement(tmp_path, list_ends(("n1", 2, 2, 902), ("n1", 5, 5, 905)))
+    assert found.ranks_of(Place(pid=900)).only == 0
+    assert found.ranks_of(Place(pid=907, host="n1")).only == 7
+    assert found.ranks_of(Place(pid=908)).only is None
+    one = placement(tmp_path, list_ends(("n1", 2, 2, 902)))
+    assert one.ranks_of(Place(pid=900)).only is None
+    apart = placement(tmp_path, list_ends(("n1", 2, 2, 902), ("n1", 5, 5, 913)))
+    assert apart.ranks_of(Place(pid=900)).only is None
+
+
+def test_the_host_that_is_left_has_the_ranks_that_are_left(tmp_path: Path) -> None:
+    head = "+ srun torchrun --nnodes=2 --nproc-per-node=8 t.py\n"
+    row = ENDED.format(host="n1", rank=3, local=3, pid=903)
+    found = placement(tmp_path, f"{head}world_size=16\nx FAILED\nFailures:\n{row}")
+    assert found.by_gpu("n2", 4, 8) == 12
+    assert found.by_gpu("n1", 4, 8) == 4
+    three = placement(tmp_path, f"{head.replace('=2', '=3')}world_size=24\nx FAILED\n{row}")
+    assert three.by_gpu("n2", 4, 8) is None
+
+
+def test_a_gpu_counts_by_its_place_in_the_visible_ones(tmp_path: Path) -> None:
+    buses = ("1b", "2a", "3a", "5d")
+    proc = "".join(f"Bus Location: \t 0000:{bus}:00.0\n" for bus in buses)
+    text = (
+        "+ export CUDA_VISIBLE_DEVICES=3,2,1,0\n+ torchrun --nnodes=2 --nproc-per-node=4 t.py\n"
+        f"world_size=8\nn2 rank 4 (n2 gpu 3)\n{proc}GPU1: 0000:2A:00.0: Unknown Error\n"
+        "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x1 - Init\n"
+        "n2:1:2 [0] NCCL INFO comm 0x1 rank 4 nranks 8 cudaDev 0 nvmlDev 0 busId 5d000 commId 0x1 - Init\n"
+        "n2:1:3 [1] NCCL INFO comm 0x1 rank 5 nranks 8 cudaDev 1 nvmlDev 1 busId 3a000 commId 0x1 - Init\n"
+    )
+    found = placement(tmp_path, text)
+    assert found.ranks_of(Place(pci="0000:2a:00.0", host="n2")).only == 6
+    assert found.place_of(6).host == "n2"

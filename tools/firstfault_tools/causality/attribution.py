@@ -20,6 +20,7 @@ from firstfault_tools.log.exits import Exit
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import ERROR_CODE, read_prefix
 from firstfault_tools.log.traceback import Traceback
+from firstfault_tools.placement.table import same_host
 from firstfault_tools.roles import Role
 
 CLEARLY_FIRST_S = 5.0
@@ -325,3 +326,9 @@ def _raised_once(incident: LogIncident) -> bool:
         if not t.chained and not t.ignored and not wraps_worker(t)
     }
     return len(first) == 1
+
+
+def of_other_hosts(one: Line, other: Line) -> bool:
+    """Two outputs of two hosts: what the one says is not about the device of the other."""
+    hosts = [line.place.host or name_host(line.file) for line in (one, other)]
+    return one.file != other.file and None not in hosts and not same_host(*map(str, hosts))

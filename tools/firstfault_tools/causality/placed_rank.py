@@ -40,7 +40,8 @@ def rank_by_place(incident: LogIncident, finding: Finding) -> int | None:
 
 def _by_warnings(incident: LogIncident, finding: Finding, place: Place) -> int | None:
     """What NCCL warns of strikes the process that prints it."""
-    own = finding.level is Level.CAUSE and finding.has(FindingRole.RDMA)  # its own port refused it
+    port = finding.has(FindingRole.RDMA) or finding.has(FindingRole.PORT_DOWN)
+    own = finding.level is Level.CAUSE and port  # its own port refused it
     if not (own or finding.category in STRIKES_ONE) or not finding.evidence:
         return None
     return _rank_of_nccl(incident, finding) if "NCCL WARN" in finding.evidence[0].text else None
@@ -139,13 +140,18 @@ def _rank_of_nccl(incident: LogIncident, finding: Finding) -> int | None:
     """Rank of the one process that printed the warnings of NCCL: by its pid, else by its channels."""
     from firstfault_tools.placement.gpus import find_nccl_rank
 
-    speakers = {(s.host, s.pid) for e in finding.evidence if (s := read_prefix(e.text)[0]).pid}
+    speakers = {
+        Place(host=s.host, pid=s.pid, gpu=s.gpu)
+        for e in finding.evidence
+        if (s := read_prefix(e.text)[0]).pid and s.host
+    }
     if len(speakers) != 1:
         return None
-    host, pid = speakers.pop()
+    speaker = speakers.pop()
+    host, pid = speaker.host, speaker.pid
     if host is None or pid is None:
         return None
-    rank = incident.placement.ranks_of(Place(pid=pid, host=host)).only
+    rank = incident.placement.ranks_of(speaker).only
     return rank if rank is not None else find_nccl_rank(incident, host, pid)
 
 

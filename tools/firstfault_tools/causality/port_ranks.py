@@ -34,12 +34,15 @@ def rank_at_port(
 
 
 def _ranks_of_broken_rdma(incident: LogIncident) -> set[int]:
-    """Ranks whose process reports a broken connection, by its label or by the pid that NCCL gives."""
-    indices = incident.signatures.with_role(FindingRole.RDMA)
+    """Ranks whose process reports a broken connection or port, by its label or by the pid that NCCL gives."""
+    roles = (FindingRole.RDMA, FindingRole.PORT_DOWN)
+    indices = frozenset[int]().union(*map(incident.signatures.with_role, roles))
     met: set[int | None] = set()
     for line in (h.line for d in incident.digests for h in d.hits if h.index in indices):
         rank, place = rank_of(incident, line), line.place
         if rank is None and place.host and place.pid is not None:
-            rank = incident.placement.ranks_of(Place(host=place.host, pid=place.pid)).only
+            rank = incident.placement.ranks_of(
+                Place(host=place.host, pid=place.pid, gpu=place.gpu)
+            ).only
         met.add(rank)
     return {rank for rank in met if rank is not None}

@@ -13,6 +13,7 @@ from firstfault_tools.causality.attribution import (
     attribute_rank,
     first_place,
     host_of,
+    of_other_hosts,
     processes_of,
     rank_of,
 )
@@ -290,7 +291,8 @@ def _read_values(
     signature: Signature, lead: Hit, hits: list[Hit], ranks: list[int], rank: int | None
 ) -> dict[str, object]:
     """What a template of the signature is filled with: captures, first those of the leading hit, and who says it."""
-    values: dict[str, object] = {k: v for h in reversed(hits) for k, v in h.captures.items()}
+    alike = (h for h in reversed(hits) if not of_other_hosts(h.line, lead.line))
+    values: dict[str, object] = {k: v for h in alike for k, v in h.captures.items()}
     values.update(lead.captures)
     named = [int(word) for h in hits if (word := h.captures.get("rank", "")).isdecimal()]
     values["who"] = name_ranks(named or ranks)

@@ -43,8 +43,8 @@ _LISTED = expression(
     r"^GPU (?P<index>\d{1,2}): .{3,80}\(UUID: (?P<uuid>GPU-[0-9a-fA-F]{8}-[\w-]{4,40})\)"
 )
 _UUID_AT = expression(rf"GPU at PCI:(?P<bus>{_BUS}): (?P<uuid>GPU-[0-9a-fA-F]{{8}}-[\w-]{{4,40}})")
-_NAMED = expression(rf"(?:Xid \(PCI:|GPU at PCI:|\bamdgpu )(?P<bus>{_BUS})")
-"""A GPU as its driver names it in the kernel log."""
+_NAMED = expression(rf"(?:Xid \(PCI:|GPU at PCI:|\bamdgpu |^\s*Bus Location:\s*)(?P<bus>{_BUS})")
+"""A GPU as its driver names it, in the kernel log or in /proc/driver/nvidia/gpus."""
 
 _SETTING = expression(
     r"\bCUDA_VISIBLE_DEVICES['\"]?\s*[=:]\s*['\"]?(?P<list>\d{1,2}(?:,\s?\d{1,2})+)\b"
@@ -68,6 +68,7 @@ _WORDS = (
     "rocess",
     "nnodes",
     "Xid",
+    "Bus Location",
     "N/A",
 )
 

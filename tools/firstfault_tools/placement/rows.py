@@ -18,6 +18,7 @@ from firstfault_tools.log.place import Place
 from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.placement.layout import Layout, read_layout
 from firstfault_tools.placement.pods import rank_of_ordinal
+from firstfault_tools.placement.rank_table import read_seats
 from firstfault_tools.placement.table import MOST_LOCAL, PlacementTable, same_host
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def read_table(incident: PlacedLogs) -> PlacementTable:
     for digest in incident.digests:
         table.locals_seen |= set(digest.locals)
         _read_lines(digest, table, unranked)
+        _read_columns(digest, table)
     _judge_labels(incident, table)
     _read_tasks(incident, table)
     for file, text in _choose_words(incident):
@@ -320,6 +322,18 @@ def _read_lines(digest: FileDigest, table: PlacementTable, unranked: set[Place])
         place = _read_line(text, digest, table, unranked)
         alike = alike + 1 if place == last else 0
         last = place
+
+
+def _read_columns(digest: FileDigest, table: PlacementTable) -> None:
+    """Hosts of ranks by the columns of a table, where it gives each rank one host."""
+    seats: dict[int, set[str]] = {}
+    for rank, host in read_seats(
+        text for _, text in digest.kept[:MAX_LINES] if len(text) < LONGEST
+    ):
+        seats.setdefault(rank, set()).add(host)
+    if len(seats) > 1 and all(len(hosts) == 1 for hosts in seats.values()):
+        for rank, (host,) in seats.items():
+            table.ranks_on[host].add(rank)
 
 
 def _is_of_one_rank(digest: FileDigest) -> bool:

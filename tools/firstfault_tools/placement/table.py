@@ -35,6 +35,9 @@ class GpuListing(Protocol):
     def index_at(self, bus: str) -> int | None:
         """Index of the GPU at an address."""
 
+    def local_rank_on(self, index: int) -> int | None:
+        """Local rank of the process on a GPU."""
+
     def turn_at(self, bus: str) -> int | None:
         """Its place among all that were named."""
 
@@ -201,8 +204,24 @@ class PlacementTable:
 
     def _of_pid(self, host: str | None, pid: int) -> Iterator[Ranks]:
         yield Ranks(self._of_rows(host, pid=pid), "a line gives the rank of its process")
+        yield as_one(self._in_turn(host, pid), "the workers of its host have numbers in turn")
         if self.gpus is not None:
             yield as_one(self.gpus().rank_of_pid(pid), "its launcher started it in this turn")
+
+    def _in_turn(self, host: str | None, pid: int) -> int | None:
+        """Rank of a process whose launcher started its workers one after the other, as the ids of two others show."""
+        seats = [
+            (r.rank, r.local_rank, r.pid)
+            for r in self.rows
+            if r.rank is not None and r.local_rank is not None and r.pid is not None
+            and (self.no_second_node if host is None or r.host is None else same_host(r.host, host))
+        ]  # fmt: skip
+        base = only(own - local for _, local, own in seats)
+        first = only(rank - local for rank, local, _ in seats)
+        if base is None or first is None or len({own for _, _, own in seats}) < 2:
+            return None
+        local = pid - base
+        return first + local if 0 <= local < (self.per_node or USUAL_LOCAL) else None
 
     def _of_local(self, place: Place, local: int, file: str) -> Iterator[Ranks]:
         host = place.host
@@ -224,14 +243,19 @@ class PlacementTable:
     def _of_listing(self, gpus: GpuListing, address: str, host: str | None) -> Iterator[Ranks]:
         """Ranks at a PCI address by what nvidia-smi, the kernel and launchers list."""
         pid, index = gpus.pid_at(address), gpus.index_at(address)
+        seat = gpus.local_rank_on(index) if index is not None else None
         if pid is not None:
             yield Ranks(self._of_rows(host, pid=pid), "its process was seen on this GPU")
         yield as_one(gpus.rank_at(address), "a listing gives the index at this PCI address")
-        if index is not None:
-            whole = self._fills(host, len(gpus.indices))
-            rank = self.by_gpu(host, index, len(gpus.indices) if whole else None)
+        if index is not None and seat is not None:
+            count = max(len(gpus.indices), len(gpus.named))
+            rank = self.by_gpu(host, seat, count if self._fills(host, count) else None)
             yield as_one(rank, "its host and GPU are of this rank")
-        elif (turn := gpus.turn_at(address)) is not None and self._fills(host, len(gpus.named)):
+        elif (
+            index is None
+            and (turn := gpus.turn_at(address)) is not None
+            and self._fills(host, len(gpus.named))
+        ):
             rank = self.by_gpu(host, turn, len(gpus.named))
             yield as_one(
                 rank,
@@ -325,7 +349,18 @@ class PlacementTable:
         if first is None and (each := gpus or self.per_node):
             node = self.node_told(host)
             first = node * each if node is not None and node * each < (self.world or 0) else None
+        if first is None:
+            first = self._first_left(host)
         return first if first is not None and first >= 0 else None
+
+    def _first_left(self, host: str) -> int | None:
+        """First rank of the one host that is left, where every other host of the job tells its own."""
+        each, nodes = self.per_node, self.nodes
+        if not each or not nodes or nodes < 2 or shorten_host(host) in self.shifts:
+            return None
+        starts = [only(s) for node, s in self.shifts.items() if not node.startswith("/")]
+        left = {node * each for node in range(nodes)} - set(starts)
+        return left.pop() if len(starts) == nodes - 1 and len(left) == 1 else None
 
     def _fills(self, host: str | None, count: int) -> bool:
         """The host has one rank for each of so many GPUs: they are all in the job.
@@ -402,8 +437,10 @@ class PlacementTable:
 
     def _infer(self, rank: int) -> list[Place]:
         """Place of a rank that no row has: on the host whose ranks begin before it and end behind it."""
-        width = self.per_node or max((r.local_rank or 0 for r in self.rows), default=0) + 1
-        starts = {node: only(s) for node, s in self.shifts.items() if not node.startswith("/")}
+        seats = (r.gpu if r.local_rank is None else r.local_rank for r in self.rows)
+        width = self.per_node or max((seat or 0 for seat in seats), default=0) + 1
+        starts = {host: self._shift_of_seats(host) for host in self.ranks_on}
+        starts |= {node: only(s) for node, s in self.shifts.items() if not node.startswith("/")}
         return [
             Place(rank, rank - start, host=node)
             for node, start in starts.items()

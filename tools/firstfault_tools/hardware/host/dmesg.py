@@ -15,6 +15,7 @@ from firstfault_tools.hardware.gpu.xids import MARKERS as XID_MARKERS
 from firstfault_tools.hardware.gpu.xids import find_xids
 from firstfault_tools.hardware.host.kernel_events import find_kernel_events, list_markers
 from firstfault_tools.hardware.host_name import attach_host
+from firstfault_tools.hardware.host_sections import attach_sections
 from firstfault_tools.registry import Artefact, Reader, Reading
 
 _NAMES = expression(
@@ -62,13 +63,14 @@ def _count_stamps(text: bytes) -> tuple[int, int]:
 
 
 def read_dmesg(artefacts: tuple[Artefact, ...]) -> Reading:
-    """Findings of every kernel log, one host each unless its lines name hosts."""
+    """Findings of every kernel log, one host each unless its lines or a prompt name hosts."""
     findings: list[Finding] = []
     files: dict[str, int] = {}
     for artefact in artefacts:
         lines = read_lines(artefact)
         files[artefact.name] = len(lines)
-        findings.extend(attach_host(find_in_lines(lines, artefact.name), artefact.name))
+        told = attach_sections(find_in_lines(lines, artefact.name), lines)
+        findings.extend(attach_host(told, artefact.name))
     return Reading(tuple(findings), {"lines_read": files})
 
 

@@ -21,7 +21,7 @@ from firstfault_tools.findings import (
 )
 from firstfault_tools.hardware.excerpt import keep_marked, quote_line
 from firstfault_tools.log.prefix import read_prefix
-from firstfault_tools.metrics.sources.rank_table import RANK
+from firstfault_tools.placement.rank_table import RANK
 
 GATE = ("nan", "NaN", "NAN")
 LOOK_BACK = 64

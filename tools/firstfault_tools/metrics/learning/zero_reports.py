@@ -21,7 +21,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, L
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.prefix import read_prefix
-from firstfault_tools.metrics.sources.rank_table import RANK
+from firstfault_tools.placement.rank_table import RANK
 
 BESIDE = ("kind:metrics.grad_norm_zero", "kind:zero.")
 

@@ -16,7 +16,7 @@ from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import keep_marked
-from firstfault_tools.metrics.sources.rank_table import RANK, find_host, is_ruled, read_heading
+from firstfault_tools.placement.rank_table import RANK, find_host, is_ruled, read_heading
 
 GATE = (
     "step time", "step_time", "iter time", "iter_time", "iteration time", "iteration_time", "time per step",

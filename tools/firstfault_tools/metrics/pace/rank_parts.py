@@ -26,7 +26,7 @@ from firstfault_tools.findings import (
     Together,
 )
 from firstfault_tools.hardware.excerpt import join_lines, quote_line
-from firstfault_tools.metrics.sources.rank_table import (
+from firstfault_tools.placement.rank_table import (
     RANK,
     RankTable,
     find_host,

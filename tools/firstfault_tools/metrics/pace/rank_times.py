@@ -17,7 +17,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Json, Level
 from firstfault_tools.hardware.excerpt import keep_marked
 from firstfault_tools.metrics.pace.slow_since import tell_onset
-from firstfault_tools.metrics.sources.rank_table import (
+from firstfault_tools.placement.rank_table import (
     RANK,
     RankTable,
     find_host,

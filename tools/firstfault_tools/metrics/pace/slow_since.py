@@ -14,7 +14,7 @@ from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.log.prefix import read_prefix
-from firstfault_tools.metrics.sources.rank_table import RANK
+from firstfault_tools.placement.rank_table import RANK
 
 LEAST_BEFORE, JUMP = 2, 1.4
 EVENTS = 4

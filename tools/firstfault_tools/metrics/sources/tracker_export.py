@@ -12,6 +12,7 @@ from firstfault_tools.metrics.learning.growing_columns import judge_table as jud
 from firstfault_tools.metrics.learning.rollout_mismatch import judge_table as judge_rollout
 from firstfault_tools.metrics.sources.table import Row, judge_rows
 from firstfault_tools.metrics.sources.tokens import SIGNALS, meaning_of
+from firstfault_tools.placement.rank_table import read_heading
 from firstfault_tools.registry import Artefact, Reader, Reading
 from firstfault_tools.roles import Role
 
@@ -32,7 +33,8 @@ def _recognise(name: str, head: bytes) -> bool:
     if not name.lower().endswith((".csv", ".tsv")):
         return False
     first = head.split(b"\n", 1)[0][:20_000].decode("utf-8", errors="replace")
-    return _header(first.replace("\t", ",")) is not None
+    # one row a rank is a comparison of ranks, which the log's own readers of such tables make
+    return _header(first.replace("\t", ",")) is not None and read_heading(first) is None
 
 
 def csv_rows(text: str) -> Iterator[Row]:

@@ -7,7 +7,7 @@ One reading for all that compare ranks by what they print: `rank 13 gx-22 gpu 5:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
@@ -103,6 +103,17 @@ def read_heading(text: str) -> RankTable | None:
     if len(ranks) != 1 or any(name.replace(".", "").isdecimal() for name in names):
         return None
     return RankTable(names, ranks[0], next((i for i, n in enumerate(names) if n in _HOSTS), None))
+
+
+def read_seats(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """(rank, host) of the rows below each heading with a column of both, up to the first line that is no row."""
+    table: RankTable | None = None
+    for text in lines:
+        row = table.read_row(text) if table is not None and table.host is not None else None
+        if row is not None and row.host and any(map(str.isalpha, row.host)):
+            yield row.rank, row.host
+        elif table is None or not is_ruled(text):
+            table = read_heading(text) if "ank" in text or "RANK" in text else None
 
 
 def _split(text: str) -> list[str]:

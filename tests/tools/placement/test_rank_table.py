@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.rows import each_row
 
-from firstfault_tools.metrics.sources.rank_table import (
+from firstfault_tools.placement.rank_table import (
     RANK,
     RankRow,
     find_host,
