@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from firstfault.conversation.branches import read_refuted
 from firstfault.conversation.walk import Said, follow
 from firstfault.incidents.records import Turn, TurnKind
 from firstfault.investigation.diagnosis import Diagnosis
 from firstfault.postmortem.draft import SaidLine
+from firstfault_tools.knowledge.page import Page
 
 DEEDS = {
     TurnKind.EVIDENCE: "added evidence",
@@ -17,9 +19,12 @@ DEEDS = {
 }
 
 
-def say_turns(turns: Sequence[Turn], diagnosis: Diagnosis) -> tuple[SaidLine, ...]:
+def say_turns(
+    turns: Sequence[Turn], diagnosis: Diagnosis, pages: Mapping[str, Page]
+) -> tuple[SaidLine, ...]:
     """What people said as evidence and did, in order."""
-    walk = follow(diagnosis, [Said(t.text, t.created) for t in turns if t.text])
+    said_by = [Said(t.text, t.created) for t in turns if t.text]
+    walk = follow(diagnosis, said_by, read_refuted(diagnosis, pages))
     said = [SaidLine(s.time, s.who, s.text) for s in walk.statements]
     did = [
         SaidLine(t.created, "Somebody", DEEDS[t.kind], did=True) for t in turns if t.kind in DEEDS

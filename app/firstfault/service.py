@@ -381,7 +381,7 @@ class Service:
                 figures=figures or GivenFigures(),
                 related=say_related(self.related(incident), diagnosis),
                 really=tuple(f.really for f in given if f.really),
-                said=say_turns(self.turns(incident), diagnosis),
+                said=say_turns(self.turns(incident), diagnosis, self.workspace.knowledge.pages),
             )
         )
 

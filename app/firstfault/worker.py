@@ -401,15 +401,26 @@ class _Execution:
                     self._judge_again(f"{prefix}verdict-{number}", part, asked)
                 else:
                     self._tell(f"{prefix}part-{number}", self._stamp(part, repeatable))
+                    self._name_state(part, asked)
         except ModelUnavailable as error:
             self._tell(f"{prefix}model", Progress("model", f"not reached: {error}"))
             if fallback:
                 for number, part in enumerate(RuleAnswerer(self.worker.search).answer(asked)):
                     self._tell(f"{prefix}rules-{number}", self._stamp(part, repeatable))
+                    self._name_state(part, asked)
         with self.record.database.write() as connection:
             self.record.queue.hold(connection, self.run)
             self._say(connection, ("done", self._done()))
             self.record.queue.finish(connection, self.run, RunState.DONE)
+
+    def _name_state(self, part: AnswerPart | Progress, asked: Question) -> None:
+        """The title follows what was said: a verdict that was ruled out is no title any more."""
+        if not isinstance(part, AnswerPart) or part.walk is None or asked.diagnosis is None:
+            return
+        with self.record.database.write() as connection:
+            self.record.queue.hold(connection, self.run)
+            ruled = part.walk.ruled_out
+            self.record.verdicts.name_state(connection, self.run.incident, asked.diagnosis, ruled)
 
     def _judge_again(self, key: str, reached: VerdictReached, asked: Question) -> None:
         """The verdict with a model's explanations in it takes the place of the one before."""

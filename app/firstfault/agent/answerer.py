@@ -28,6 +28,7 @@ from firstfault.agent.store import AgentStore, Decision, PendingProbe, open_chec
 from firstfault.agent.verdict import apply, decide, say
 from firstfault.agent.view import read_prompt, write_told, write_view
 from firstfault.conversation.answerer import Question
+from firstfault.conversation.branches import read_refuted
 from firstfault.conversation.rules import RuleAnswerer, search_lexically
 from firstfault.conversation.walk import ORDER, Said, Walk, follow, phase_question
 from firstfault.errors import ModelUnavailable
@@ -283,7 +284,9 @@ def walk_of(question: Question) -> Walk:
     said = [Said(e.question, e.time) for e in question.earlier]
     if question.text.strip() and not question.text.startswith("/"):
         said.append(Said(question.text, question.time))
-    return follow(question.diagnosis, said)
+    return follow(
+        question.diagnosis, said, read_refuted(question.diagnosis, question.knowledge.pages)
+    )
 
 
 def _ask_phase(question: Question, asked: AskedByModel | None = None) -> Iterator[Part]:

@@ -66,7 +66,7 @@ def rank_explanations(diagnosis: Diagnosis, walk: Walk) -> tuple[Ranked, ...]:
         # of the explanations that do not lead, only those that an experiment supports are likely
         sure = h.confidence in (Confidence.LIKELY, Confidence.CONFIRMED)
         state = SUPPORTED if sure or (number == 0 and h.confidence is not Confidence.POSSIBLE) else OPEN  # fmt: skip
-        if walk.excluding(h) is not None and not withstands_check(h, diagnosis):
+        if _dropped_by(h, diagnosis, walk) is not None:
             state, score = RULED_OUT, score - 10
         elif h.against and not h.for_:
             state = REFUTED
@@ -103,6 +103,23 @@ def withstands_check(h: Hypothesis, diagnosis: Diagnosis) -> bool:
     return is_stated(h, diagnosis) or (h.stated and h.confidence is Confidence.LIKELY)
 
 
+def _dropped_by(h: Hypothesis, diagnosis: Diagnosis, walk: Walk) -> Statement | None:
+    """The last statement that rules a cause out which does not stay all the same."""
+    said = (s for s in reversed(walk.statements) if s.rules_out(h))
+    return next((s for s in said if not _withstands(h, s, diagnosis)), None)
+
+
+def _withstands(h: Hypothesis, by: Statement, diagnosis: Diagnosis) -> bool:
+    """The cause stays all the same. The outcome of its own check undoes what is not proven, whatever names it."""
+    return is_stated(h, diagnosis) if by.refutes else withstands_check(h, diagnosis)
+
+
+def list_ruled_out(diagnosis: Diagnosis, walk: Walk) -> tuple[str, ...]:
+    """Causes that a person has ruled out."""
+    ranked = rank_explanations(diagnosis, walk)
+    return tuple(r.hypothesis.root_cause for r in ranked if r.state == RULED_OUT)
+
+
 def lay_board(diagnosis: Diagnosis | None, walk: Walk, knowledge: Knowledge) -> Board:
     """The board after what was said; empty without a diagnosis."""
     if diagnosis is None or not diagnosis.hypotheses:
@@ -114,16 +131,13 @@ def lay_board(diagnosis: Diagnosis | None, walk: Walk, knowledge: Knowledge) -> 
     if len(open_rows) > 1:
         separating = _separate(diagnosis) or (rows[0].test if rows else "")
     lead = open_rows[0].hypothesis if open_rows else None
-    return Board(rows, separating, lead, _find_ruled_out(ranked, diagnosis, walk, lead))
+    return Board(rows, separating, lead, _find_ruled_out(diagnosis, walk, lead))
 
 
-def _find_ruled_out(
-    ranked: Sequence[Ranked], diagnosis: Diagnosis, walk: Walk, lead: Hypothesis | None
-) -> RuledOut | None:
+def _find_ruled_out(diagnosis: Diagnosis, walk: Walk, lead: Hypothesis | None) -> RuledOut | None:
     first = diagnosis.hypotheses[0]
-    by = walk.excluding(first)
-    dropped = any(r.hypothesis is first and r.state == RULED_OUT for r in ranked)
-    if by is None or not dropped:
+    by = _dropped_by(first, diagnosis, walk)
+    if by is None:
         return None
     return RuledOut(first.root_cause, by.who, lead.root_cause if lead is not None else "")
 

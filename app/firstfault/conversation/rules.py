@@ -15,7 +15,7 @@ from functools import cache
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked, Family, read_asked, read_continued
 from firstfault.conversation.board import Board, lay_board, move_phases, say_board, show_walk
-from firstfault.conversation.branches import suggest_now, tell_branch
+from firstfault.conversation.branches import read_refuted, suggest_now, tell_branch
 from firstfault.conversation.calculations import calculate
 from firstfault.conversation.declining import (
     CAN,
@@ -124,8 +124,7 @@ class RuleAnswerer:
         if meant.intent in _WHOLE and meant.is_sure(ABOUT):
             return None
         sources = Sources()
-        before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
-        walk = take(before, whole, question.time)
+        before, walk = _walk(question, whole)
         board = lay_board(question.diagnosis, walk, question.knowledge)
         walk = move_phases(walk, board)
         halves = _join_told(parts)
@@ -157,8 +156,7 @@ class RuleAnswerer:
 
     def _answer(self, question: Question, asked: Asked) -> AnswerPart:
         sources = Sources()
-        before = follow(question.diagnosis, [Said(e.question, e.time) for e in question.earlier])
-        walk = take(before, asked, question.time)
+        before, walk = _walk(question, asked)
         board = lay_board(question.diagnosis, walk, question.knowledge)
         walk = move_phases(walk, board)
         reply = self._reply(question, asked, sources, before, walk, board)
@@ -166,7 +164,7 @@ class RuleAnswerer:
             return reply.part(sources)
         if question.diagnosis is not None and not reply.kind.startswith("walk."):
             reply = replace(
-                reply, suggestions=suggest_now(question, question.diagnosis, reply.kind)
+                reply, suggestions=suggest_now(question, question.diagnosis, reply.kind, walk)
             )
         return replace(reply.part(sources), walk=show_walk(walk, board, question.diagnosis))
 
@@ -179,7 +177,7 @@ class RuleAnswerer:
             general = self._reply_generally(question, asked, sources)
             if general is not None:
                 return general
-        if question.diagnosis is not None and (told := tell_branch(question, question.diagnosis, sources)):  # fmt: skip
+        if question.diagnosis is not None and (told := tell_branch(question, question.diagnosis, sources, before, walk)):  # fmt: skip
             return Reply(told, "incident.branch", suggest(question.diagnosis, ""))
         if asked.family is Family.COURTESY:
             return _courtesy(asked, question.diagnosis)
@@ -470,6 +468,14 @@ def _is_name(asked: Asked, walk: Walk) -> bool:
     """A word or two of a log, pasted alone, rather than something that is told."""
     told = bool(walk.statements) and walk.statements[-1].option is not None
     return asked.intent == "answer" and not told and len(asked.text.split()) <= 2
+
+
+def _walk(question: Question, asked: Asked) -> tuple[Walk, Walk]:
+    """The state before the message, and after it."""
+    refutes = read_refuted(question.diagnosis, question.knowledge.pages)
+    said = [Said(e.question, e.time) for e in question.earlier]
+    before = follow(question.diagnosis, said, refutes)
+    return before, take(before, asked, question.time, refutes(question.text, before))
 
 
 def _courtesy(asked: Asked, diagnosis: Diagnosis | None) -> Reply:

@@ -91,11 +91,13 @@ def _ruled_out(m: Moved) -> str:
         return f"Noted, though I cannot tell which part of the system you mean. {m.change}"
     dropped = [r for r in m.after.rows if r.state == RULED_OUT]
     names = "; ".join(r.root_cause.rstrip(".") for r in dropped[:3])
-    if lead is not None and not said.speaks_of(lead):
+    if lead is None:
+        return f"The cause was open already, after what you ruled out; {m.topics} is noted as well.{_collect(m)}"
+    if not said.speaks_of(lead):
         head = f"The verdict does not rest on {m.topics}: it rests on {m.say(lead)}."
         tail = f" Ruled out by you: {names}." if names else ""
         return f"{head} So my conclusion did not change; {m.topics} is noted as ruled out by you.{tail}"
-    if lead is not None and (withstands_check(lead, m.diagnosis) or not said.rules_out(lead)):
+    if withstands_check(lead, m.diagnosis) or not said.rules_out(lead):
         disproof = f" It would be wrong if: {m.sources.carry(m.diagnosis.disproof, m.diagnosis)}" if m.diagnosis.disproof else ""  # fmt: skip
         return (
             f"My conclusion did not change: {m.say(lead)}. That line is there whatever the check found; the check "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -65,14 +65,20 @@ class Statement:
     checked: tuple[Part, ...] = ()
     """Parts of the system that somebody found in order."""
     rank: int | None = None
+    refutes: str = ""
+    """The cause against which the output of its own check speaks."""
 
     def speaks_of(self, hypothesis: Hypothesis) -> bool:
-        """Somebody checked the part in which this cause lies."""
-        return any(part.holds(hypothesis) for part in self.checked)
+        """Somebody checked the part in which this cause lies, or the cause itself."""
+        return self.refutes == hypothesis.root_cause or any(
+            part.holds(hypothesis) for part in self.checked
+        )
 
     def rules_out(self, hypothesis: Hypothesis) -> bool:
         """The check speaks against this cause."""
-        return any(part.clears(hypothesis) for part in self.checked)
+        return self.refutes == hypothesis.root_cause or any(
+            part.clears(hypothesis) for part in self.checked
+        )
 
     @property
     def who(self) -> str:
@@ -98,10 +104,6 @@ class Walk:
             (p.name for p in self.phases if p.status is PhaseStatus.OPEN and p.name not in self.answered),
             None,
         )  # fmt: skip
-
-    def excluding(self, hypothesis: Hypothesis) -> Statement | None:
-        """The last statement by which somebody ruled this explanation out; None where nobody did."""
-        return next((s for s in reversed(self.statements) if s.rules_out(hypothesis)), None)
 
     def votes(self, category: Category | None) -> int:
         """How many statements make a kind of cause likelier."""
@@ -139,12 +141,18 @@ def begin(diagnosis: Diagnosis | None) -> Walk:
     return Walk(tuple(phases))
 
 
-def follow(diagnosis: Diagnosis | None, said: Sequence[Said]) -> Walk:
+Refutes = Callable[[str, Walk], str]
+"""The cause against which a message tells the outcome of its check, after what was said before; '' for none."""
+
+
+def follow(
+    diagnosis: Diagnosis | None, said: Sequence[Said], refutes: Refutes = lambda _, __: ""
+) -> Walk:
     """State after all messages."""
     walk = begin(diagnosis)
     for number, message in enumerate(said):
         asked = read_turn(message.text, diagnosis is not None, first=number == 0)
-        walk = take(walk, asked, message.time)
+        walk = take(walk, asked, message.time, refutes(message.text, walk))
     return walk
 
 
@@ -157,8 +165,13 @@ def read_turn(text: str, has_incident: bool, first: bool) -> Asked:
     return replace(asked, intent="answer", family=Family.WALK) if known else asked
 
 
-def take(walk: Walk, asked: Asked, when: float = 0.0) -> Walk:
-    """State after one message; a question changes nothing but by what is said before it."""
+def take(walk: Walk, asked: Asked, when: float = 0.0, refuted: str = "") -> Walk:
+    """State after one message; a question changes nothing but by what is said before it. refuted: the cause against
+    which it tells the outcome of a check."""
+    if refuted:
+        text = " ".join(asked.text.split())[:300]
+        told = Statement(text, "ruled_out", asked.speaker, when, refutes=refuted)
+        return replace(walk, statements=(*walk.statements, told))
     if asked.family not in (Family.WALK, Family.RUNNING):
         said = _said_first(asked.text)
         return take(walk, said, when) if said is not None else walk

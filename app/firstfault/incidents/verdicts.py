@@ -8,19 +8,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
 
 from firstfault.incidents.database import Database
+from firstfault.incidents.events import RuledOut
 from firstfault.incidents.plain import read_diagnosis, redact_plain
 from firstfault.incidents.records import Related, Run, clean_text
 from firstfault.incidents.schema import artefacts, diagnoses, evidence, findings, incidents
 from firstfault.investigation.diagnosis import Diagnosis
-from firstfault.investigation.headline import say_plainly
+from firstfault.investigation.headline import RULED_OUT, name_ruled_out, say_plainly
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.hardware.bus import call_gpu
 
 MAX_RELATED = 20
 MAX_NAME = 200
+
+
+def _is_automatic(titles: Collection[str]) -> ColumnElement[bool]:
+    """The title is one of these, or says that a verdict was ruled out."""
+    return or_(
+        incidents.c.title.in_(titles), incidents.c.title.startswith(RULED_OUT, autoescape=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +74,7 @@ class VerdictStore:
         )
         connection.execute(
             update(incidents)
-            .where(
-                incidents.c.id == run.incident, incidents.c.title.in_([*automatic_titles, *before])
-            )
+            .where(incidents.c.id == run.incident, _is_automatic([*automatic_titles, *before]))
             .values(title=_name(diagnosis))
         )
         self._save_findings(connection, run.incident, diagnosis)
@@ -79,6 +85,18 @@ class VerdictStore:
         ]
         if rows:
             connection.execute(artefacts.insert(), rows)
+
+    def name_state(
+        self, connection: Connection, incident: str, diagnosis: Diagnosis, ruled: RuledOut | None
+    ) -> None:
+        """Let a title that nobody chose say how the incident stands: its verdict, or that it was ruled out."""
+        name = _name(diagnosis)
+        title = name if ruled is None else name_ruled_out(ruled.cause, ruled.now)
+        connection.execute(
+            update(incidents)
+            .where(incidents.c.id == incident, _is_automatic([name]))
+            .values(title=clean_text(title, MAX_NAME))
+        )
 
     def _name_before(self, connection: Connection, run: Run) -> tuple[str, ...]:
         """The title that the verdict before this one gave, where there is one."""

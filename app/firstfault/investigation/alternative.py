@@ -30,7 +30,7 @@ def name_alternative(diagnosis: Diagnosis, pages: Mapping[str, Page], done: str)
     page = _find_page(diagnosis, pages)
     if page is not None and (check := _other_check(page, done)):
         return _fit("check next: ", check)
-    wanted = [a for a in diagnosis.next_artefacts if not _same(a.what, done)]
+    wanted = [a for a in diagnosis.next_artefacts if not is_same(a.what, done)]
     own = [a for a in wanted if a.of_fault]
     if not own and page is not None and page.section(NOT_IT) is not None:
         return SEE_PAGE
@@ -62,7 +62,7 @@ def _other_check(page: Page, done: str) -> str:
     section = page.section(CONFIRM)
     items = bullets(section.text) if section is not None else []
     told = [_clause(item[0]) for item in items]
-    left = [t for t in told if not _same(t, done) and len(t.split()) >= LEAST_WORDS]
+    left = [t for t in told if not is_same(t, done) and len(t.split()) >= LEAST_WORDS]
     return left[0] if left and len(told) > 1 else ""
 
 
@@ -72,7 +72,8 @@ def _clause(text: str) -> str:
     return short if short.count("`") % 2 == 0 else text.strip()
 
 
-def _same(one: str, other: str) -> bool:
+def is_same(one: str, other: str) -> bool:
+    """Two items ask for the same, one perhaps with more words."""
     one, other = one.lower().rstrip(".:"), other.lower().rstrip(".:")
     return bool(one) and (one in other or other.startswith(one))
 

@@ -365,3 +365,15 @@ def _says(title: str, addition: str) -> bool:
 def _stems(text: str) -> set[str]:
     """Words without their endings, and numbers."""
     return {word.lower()[:STEM] for word in _WORD.findall(text)}
+
+
+RULED_OUT = "Ruled out: "
+"""Begins the title of an incident whose verdict a person's check has dropped."""
+MOST_RULED, MOST_NOW = 60, 32
+
+
+def name_ruled_out(cause: str, now: str) -> str:
+    """Title of an incident whose verdict a person's check has dropped. now: the cause that is first since, '' where it
+    is open."""
+    state = f"now {lower_first(shorten_clause(now, MOST_NOW))}" if now else "open"
+    return f"{RULED_OUT}{shorten_clause(cause, MOST_RULED)}; {state}"

@@ -7,14 +7,14 @@ that tells them apart. Page, terminal, alert, report, MCP and conversation give 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from firstfault.investigation.alternative import name_alternative
+from firstfault.investigation.alternative import is_same, list_rivals, name_alternative
 from firstfault.investigation.blanks import fill_command, keep_first_step
 from firstfault.investigation.diagnosis import CitationKind, Diagnosis, Fix, NextArtefact
 from firstfault.investigation.fixes import has_label
@@ -25,7 +25,7 @@ from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Confidence, Verdict
 from firstfault_tools.kind_pages import check_of_kind
-from firstfault_tools.knowledge.page import Page
+from firstfault_tools.knowledge.page import Check, Page
 
 NAMED_BY_MESSAGE = frozenset({Category.OOM, Category.ENVIRONMENT})
 """Kinds whose own message names what failed: a fix at hand tells more than another artefact."""
@@ -115,6 +115,42 @@ def choose_action(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | N
     if action is None or not action.refutes_if:
         return action
     return replace(action, otherwise=name_alternative(diagnosis, pages, action.what))
+
+
+def choose_next(
+    diagnosis: Diagnosis, pages: Mapping[str, Page], ruled_out: Collection[str]
+) -> Action | None:
+    """What is next where a person's check has ruled the leading explanation out, and others perhaps: the check of the
+    first that is left, else another check of the page of what was ruled out, else the artefact that is missing."""
+    done = choose_action(diagnosis, pages)
+    was = done.what if done is not None else ""
+    left = leave_out(diagnosis, ruled_out)
+    # fixes, and what is asked for the fault, are of the explanation that was ruled out
+    page = pages.get((left.hypotheses or diagnosis.hypotheses)[0].page)
+    checks = [c for c in page.checks if not is_same(c.text, was)] if page is not None else []
+    wanted = [a for a in _list_wanted(left) if not is_same(a.what, was)]
+    return (
+        _best_check([c for c in checks if c.command], left, "", ())
+        or _ask(left, [a for a in wanted if not a.of_fault] or wanted, "")
+        or _best_check(checks, left, "", ())
+    )
+
+
+def leave_out(diagnosis: Diagnosis, ruled_out: Collection[str]) -> Diagnosis:
+    """The diagnosis with what is left first: nothing is proven any more, and no fix is of it."""
+    left = tuple(h for h in list_rivals(diagnosis) if h.root_cause not in ruled_out)
+    first = left[0] if left else None
+    return replace(
+        diagnosis,
+        hypotheses=left,
+        root_cause=first.root_cause if first is not None else diagnosis.root_cause,
+        category=first.category if first is not None else None,
+        confidence=first.confidence if first is not None else Confidence.UNKNOWN,
+        verdict=diagnosis.verdict if first is not None else Verdict.UNKNOWN,
+        signature=None,
+        fixes=(),
+        disproof="",
+    )
 
 
 def _choose(diagnosis: Diagnosis, pages: Mapping[str, Page]) -> Action | None:
@@ -275,38 +311,43 @@ def _ask(diagnosis: Diagnosis, wanted: Sequence[NextArtefact], then: str) -> Act
 def _check_of_page(
     diagnosis: Diagnosis, pages: Mapping[str, Page], then: str, begins: str = ""
 ) -> Action | None:
-    """A check of the page that the verdict rests on, the one that begins so; else one whose output is explained and
-    whose names are all known comes first."""
+    """A check of the page that the verdict rests on, the one that begins so."""
     for citation in diagnosis.citations:
         page = pages.get(citation.page or "") if citation.kind is CitationKind.PAGE else None
-        if page is None:
-            continue
-        found = [
-            (bool(check.supports_if), not blanks, check, command, blanks)
-            for check in page.checks
-            if check.text.startswith(begins)
-            for command, blanks in [fill_command(check.command, diagnosis)]
-        ]
-        if not found:
-            return None
-        *_, check, command, blanks = max(found, key=lambda f: f[:2])
-        if _is_known(command, diagnosis):
-            return None  # what the page asks first was handed in, and the verdict has used it
-        place = find_run_place(diagnosis, command, check.run_on, check.text)
-        return Action(
-            ActionKind.CHECK,
-            check.text,
-            "",
-            _lines_at(place, command, diagnosis, check.run_on),
-            place,
-            check.supports_if,
-            check.refutes_if,
-            then,
-            blanks,
-            citations=(citation.n,),
-            choices=choose_scheduler(command),
-        )
+        if page is not None:
+            checks = [check for check in page.checks if check.text.startswith(begins)]
+            return _best_check(checks, diagnosis, then, (citation.n,))
     return None
+
+
+def _best_check(
+    checks: Sequence[Check], diagnosis: Diagnosis, then: str, citations: tuple[int, ...]
+) -> Action | None:
+    """One of these checks: one whose output is explained and whose names are all known comes first."""
+    found = [
+        (bool(check.supports_if), not blanks, check, command, blanks)
+        for check in checks
+        for command, blanks in [fill_command(check.command, diagnosis)]
+    ]
+    if not found:
+        return None
+    *_, check, command, blanks = max(found, key=lambda f: f[:2])
+    if _is_known(command, diagnosis):
+        return None  # what the page asks first was handed in, and the verdict has used it
+    place = find_run_place(diagnosis, command, check.run_on, check.text)
+    return Action(
+        ActionKind.CHECK,
+        check.text,
+        "",
+        _lines_at(place, command, diagnosis, check.run_on),
+        place,
+        check.supports_if,
+        check.refutes_if,
+        then,
+        blanks,
+        citations=citations,
+        choices=choose_scheduler(command),
+    )
 
 
 def _lines_at(place: RunPlace, command: str, diagnosis: Diagnosis, run_on: str) -> str:

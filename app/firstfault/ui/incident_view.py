@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from typing import TypeAlias
@@ -11,6 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from firstfault.access import Role
+from firstfault.conversation.board import RULED_OUT
 from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     AnswerPart,
@@ -27,7 +29,7 @@ from firstfault.incidents.events import EventKind as Kind
 from firstfault.incidents.records import Incident, IncidentState, TurnKind
 from firstfault.investigation.diagnosis import Diagnosis, Phase
 from firstfault.investigation.headline import capitalise, shorten_clause
-from firstfault.investigation.next_action import Action
+from firstfault.investigation.next_action import Action, choose_next
 from firstfault.investigation.partial import is_partial
 from firstfault.ui.card import make_card
 from firstfault.ui.conversation import show_opening
@@ -92,6 +94,12 @@ def show_answer(
         if is_partial(diagnosis.input) and waits and not readonly:
             offer_rest(incident, diagnosis)
     walk = _walk_now(events)
+    if walk is not None and walk.ruled_out is not None:
+        # what was ruled out is neither mended nor checked next
+        ruled = [row.root_cause for row in walk.board if row.state == RULED_OUT]
+        card = replace(
+            card, action=choose_next(diagnosis, service().workspace.knowledge.pages, ruled)
+        )
     show_card(diagnosis, card, walk.ruled_out if walk is not None else None)
     show_opening(incident, events)
     with one_at_a_time():

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from firstfault.incidents.records import Incident, IncidentState
+from firstfault.investigation.headline import RULED_OUT
 from firstfault.ui.door import service
 from firstfault.ui.incident_header import name_incident
 from firstfault.ui.knowledge import open_knowledge
@@ -26,6 +27,8 @@ STATES = {
     IncidentState.FAILED: Look("report", "Could not analyse", "warn"),
     IncidentState.STOPPED: Look("stop_circle", "Stopped", "plain"),
 }
+
+RULED = Look("rule", "Ruled out by a check", "unknown")
 
 
 def show_sidebar(place: Place) -> None:
@@ -98,8 +101,15 @@ def _say_opened(incident: Incident) -> str:
     return f"{datetime.fromtimestamp(incident.created, UTC):%H:%M}"
 
 
+def _look_of(incident: Incident) -> Look:
+    """Icon, word and tone of how an incident stands."""
+    if incident.verdict is None:
+        return STATES[incident.state]
+    return RULED if incident.title.startswith(RULED_OUT) else VERDICTS[incident.verdict]
+
+
 def _show_row(incident: Incident, current: bool) -> None:
-    look = VERDICTS[incident.verdict] if incident.verdict else STATES[incident.state]
+    look = _look_of(incident)
     st.button(
         f"**{plain(name_incident(incident))}** *{_say_opened(incident)}*",
         icon=f":material/{look.icon}:",

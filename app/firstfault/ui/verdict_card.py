@@ -23,12 +23,11 @@ SINCE = "Since"
 
 
 def show_card(diagnosis: Diagnosis, card: Card, ruled: RuledOut | None = None) -> None:
-    """Sentence, facts, certainty and the one action, in one frame."""
+    """Sentence, facts, certainty and the one action, in one frame; of what was ruled out, what is next instead."""
     tone = VERDICTS[diagnosis.verdict].tone
     with st.container(key=f"card-{tone}", gap="small"):
         st.html(write_verdict(diagnosis, card, ruled, time.time()))
-        # what was ruled out is neither mended nor checked next
-        if card.action is not None and ruled is None:
+        if card.action is not None:
             show_action(card.action, diagnosis)
 
 

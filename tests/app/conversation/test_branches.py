@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from firstfault.conversation.answerer import Exchange, Question
 from firstfault.conversation.branches import branch_chips
 from firstfault.conversation.rules import RuleAnswerer
 from firstfault.incidents.events import AnswerPart
+from firstfault.investigation.diagnosis import Diagnosis, Hypothesis
 from firstfault.investigation.next_action import choose_action
 from firstfault.workspace import Workspace
+from firstfault_tools.findings import Category, Confidence, Verdict
 
 WORKSPACE = Workspace()
 KNOWN = WORKSPACE.knowledge
@@ -20,9 +25,9 @@ LOG = (
 DIAGNOSIS = WORKSPACE.diagnose_text("a.log", LOG.encode())
 
 
-def ask(*said: str) -> AnswerPart:
+def ask(*said: str, diagnosis: Diagnosis = DIAGNOSIS) -> AnswerPart:
     earlier = tuple(Exchange(text, "") for text in said[:-1])
-    question = Question("", len(said) + 1, said[-1], DIAGNOSIS, {}, earlier, KNOWN)
+    question = Question("", len(said) + 1, said[-1], diagnosis, {}, earlier, KNOWN)
     part = next(RuleAnswerer().answer(question))
     assert isinstance(part, AnswerPart)
     return part
@@ -36,6 +41,41 @@ def test_after_the_check_its_outcomes_come_first() -> None:
     told = ask("What do I run next?", f"{not_shown}.")
     assert told.kind == "incident.branch"
     assert "check next: the same `stat`" in told.text
+
+
+RIVAL = Hypothesis("A switch drops packets.", Category.COMMUNICATION, Confidence.POSSIBLE, (), ())
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "ruled_out", "now"),
+    [
+        ({}, ["It does not"], True, ""),
+        ({"hypotheses": (*DIAGNOSIS.hypotheses, RIVAL)}, ["It does not."], True, RIVAL.root_cause),
+        ({}, ["It does not", "we checked the storage, it is fine"], True, ""),
+        ({}, ["It does"], False, ""),
+        ({}, ["what else could it be?"], False, ""),
+        # no check stands next: the words are no outcome of one
+        ({"verdict": Verdict.HEALTHY}, ["It does not"], False, ""),
+    ],
+)
+def test_an_outcome_against_it_rules_the_first_cause_out(
+    change: dict[str, Any], said: list[str], ruled_out: bool, now: str
+) -> None:
+    part = ask("What do I run next?", *said, diagnosis=replace(DIAGNOSIS, **change))
+    assert part.walk is not None
+    ruled = part.walk.ruled_out
+    assert (ruled is not None) is ruled_out
+    if ruled is not None:
+        assert (ruled.cause, ruled.now) == (DIAGNOSIS.root_cause, now)
+        assert part.walk.board[-1].state == "ruled out by you"
+
+
+def test_what_a_line_proves_is_not_ruled_out_by_an_outcome() -> None:
+    lead = replace(DIAGNOSIS.hypotheses[0], confidence=Confidence.CONFIRMED)
+    part = ask("What do I run next?", "It does not", diagnosis=replace(DIAGNOSIS, hypotheses=(lead,)))  # fmt: skip
+    assert part.walk is not None
+    assert part.walk.ruled_out is None
+    assert "My conclusion did not change" in part.text
 
 
 def test_what_was_asked_is_not_suggested_again() -> None:

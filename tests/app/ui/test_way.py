@@ -364,6 +364,29 @@ def test_after_a_stop_a_part_is_diagnosed_and_the_rest_read(
         assert not page.get_by_role("button", name="Go on").count()
 
 
+def test_a_cause_that_a_check_rules_out_leaves_title_and_card(
+    browser: Browser, address: str, open_page: Open
+) -> None:
+    for path in read_log(browser, address, LOG.replace("shard-00918", "shard-00919")):
+        page = open_incident(open_page, path)
+        action = page.locator(".st-key-card-fault .ff-action")
+        first = action.inner_text()
+        box = page.get_by_role("textbox", name=re.compile("^Ask, or add"))
+        box.fill("What do I run next?")
+        box.press("Enter")
+        page.get_by_role("button", name="It does not").click()
+        page.locator(".ff-verdict", has_text="Ruled out by you").wait_for()
+        title = page.locator(
+            "h1.ff-name", has_text=re.compile("^Ruled out: .*tale file handle.*; open$")
+        )
+        title.wait_for()
+        page.get_by_test_id("stSidebar").get_by_role(
+            "button", name=re.compile("Ruled out: ")
+        ).first.wait_for()
+        action.filter(has_text="Check next").wait_for()
+        assert action.inner_text() != first, "what was done is not asked again"
+
+
 def test_a_phone_and_200_percent_show_card_and_box(open_page: Open, incident: str) -> None:
     for width in (390, 720):
         page = open_incident(open_page, incident, width=width)
