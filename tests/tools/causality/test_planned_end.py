@@ -39,3 +39,21 @@ def test_a_folder_called_run_is_not_done_when_its_save_is(tmp_path: Path) -> Non
     signatures = build_set(())
     incident = LogIncident((scan_file(path, "log.txt", signatures),), signatures)
     assert not incident.ended_well
+
+
+@pytest.mark.parametrize(
+    ("others", "well"), [((), True), (("641  eval  gpu  FAILED  1:0",), False)]
+)
+def test_a_completed_row_among_several_jobs_is_no_end_of_the_run(
+    tmp_path: Path, others: tuple[str, ...], well: bool
+) -> None:
+    rows = [
+        "JobID  JobName  Partition  State  ExitCode",
+        *others,
+        "640  train  gpu  COMPLETED  0:0",
+    ]
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    signatures = build_set(())
+    incident = LogIncident((scan_file(path, "sacct.txt", signatures),), signatures)
+    assert (incident.progress["sacct.txt"].finished_at() is not None) is well

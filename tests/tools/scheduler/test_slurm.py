@@ -170,3 +170,18 @@ def test_nodes_of_other_jobs_are_no_cause(tmp_path: Path) -> None:
 
     assert set(levels("")) == {Level.CONTEXT}
     assert Level.FAILURE in levels("srun: error: gpu-07: task 3: Killed\n")
+
+
+@each_row(
+    ("last", "level"),
+    [
+        ("88  prep  PENDING   0:0  Unknown", Level.CAUSE),
+        ("88  prep  RUNNING   0:0  2025-01-02T05:10:00", Level.CONTEXT),
+        ("88  prep  PENDING   0:0  2025-01-02T05:10:00", Level.CONTEXT),
+    ],
+)
+def test_a_job_that_waits_again_ended_as_its_attempt_did(last: str, level: Level) -> None:
+    head = "JobID JobName State ExitCode Start\n--- ----- ---------- ---- -------------------\n"
+    columns = ("88", "prep", "PREEMPTED", "0:0", "2025-01-02T01:10:00")
+    rows = ["|".join(head.split()[:5]), "|".join(columns), "|".join(last.split())]
+    assert [f.level for f in find("\n".join(rows) + "\n")] == [level]

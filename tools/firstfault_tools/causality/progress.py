@@ -68,6 +68,11 @@ _UNDONE = expression(
 )
 """Also on lower-case text: words that make an end none that was planned, on the very line that tells of it."""
 
+_ACCOUNT = expression(
+    r"^\s{0,9}(?P<job>\d{1,12})(?:[._+]\S{1,40})?\s.{1,300}\s(?:completed|failed|cancelled|preempted|timeout|node_fail|out_of_me\S*|running|pending)\b"
+)
+"""A row of Slurm's accounting."""
+
 _NO_FAILURE = expression(
     r"\b(?:0|no|without) (?:\w+ )?(?:fail(?:ed|ures?)|errors?|aborted|timeouts?)\b|max_time"
 )
@@ -216,8 +221,19 @@ class ProgressReader:
                 continue
             if last is not None and self._breaks_off(last, number):
                 continue
+            if _ACCOUNT.match(low) and self._accounts_several():
+                continue
             return 0 if self._times_out_after(number) else number
         return 0
+
+    def _accounts_several(self) -> bool:
+        """A listing of several jobs: that one of them is completed says nothing of the run."""
+        kept = self._digest.kept
+        rows = (
+            _ACCOUNT.match(text[:400].lower())
+            for _, text in kept[max(0, len(kept) - FINISH_LINES) :]
+        )
+        return len({row["job"] for row in rows if row is not None}) > 1
 
     def _times_out_after(self, number: int) -> bool:
         """A collective timed out later: one rank was done, and others still worked or waited."""

@@ -113,8 +113,9 @@ def read_records(lines: Sequence[NumberedLine], key: str) -> list[Job]:
 
 def check_jobs(jobs: Sequence[Job], file: str) -> list[Finding]:
     """One finding for each job, told by its most telling step. Rows of a requeued job stand in the order of
-    its attempts (`sacct --duplicates`): the last one tells its state, those before it, steps included, are context."""
-    last = {job.job_id: job.place for job in jobs}
+    its attempts (`sacct --duplicates`): the last one tells its state, those before it, steps included, are context.
+    A row that waits for its start is no attempt yet: what ended the job is told by the row before it."""
+    last = {job.job_id: job.place for job in jobs if not _waits_again(job)}
     by_job: dict[str, Finding] = {}
     for job in jobs:
         finding = _describe_job(job, file)
@@ -122,12 +123,18 @@ def check_jobs(jobs: Sequence[Job], file: str) -> list[Finding]:
             continue
         whole = job.job_id.split(".")[0]
         later = last.get(whole, job.place)[0] > job.place[0]
-        if later or last[job.job_id] != job.place:
+        if later or last.get(job.job_id, job.place) != job.place:
             finding = replace(finding, level=Level.CONTEXT)
         known = by_job.get(whole)
         if known is None or _weight(finding) > _weight(known):
             by_job[whole] = finding
     return list(by_job.values())
+
+
+def _waits_again(job: Job) -> bool:
+    """A row of a job that was put back into the queue and has not started."""
+    waits = job.get("State", "JobState").split()[:1] in (["PENDING"], ["REQUEUED"])
+    return waits and job.get("Start") in ("Unknown", "None", "N/A")
 
 
 _WEIGHTS = {Level.CAUSE: 3, Level.FAILURE: 2, Level.SYMPTOM: 1}
