@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.rows import each_row
 
-from firstfault_tools.causality.progress import read_progress
+from firstfault_tools.causality.advance import read_advance
+from firstfault_tools.causality.progress import ProgressReader, read_progress
+from firstfault_tools.log.scan import build_set, scan_file
 
 
 @each_row(
@@ -23,3 +27,23 @@ from firstfault_tools.causality.progress import read_progress
 def test_lines(text: str, training: bool) -> None:
     found = read_progress(1, text)
     assert (found is not None and found.training) is training
+
+
+TABLE = "timestamp,host,free_gb,step\n" + "".join(
+    f"2025-03-09T00:{i:02d}:00Z,a7,{90 - i},{{{i}}}\n" for i in range(6)
+)
+
+
+@each_row(
+    ("steps", "last"),
+    [((4, 8, 12, 16, 20, 24), 24), ((4, 8, 2, 6, 10, 14), None), ((4, 4, 4, 4, 4, 4), None)],
+)
+def test_a_table_of_times_and_steps_tells_where_the_run_stood(
+    steps: tuple[int, ...], last: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "watch.csv"
+    path.write_text(TABLE.format(*steps), encoding="utf-8")
+    signatures = build_set(())
+    advance = read_advance(ProgressReader(scan_file(path, "watch.csv", signatures)))
+    told = advance.counter if advance is not None and not advance.halted else None
+    assert told == last

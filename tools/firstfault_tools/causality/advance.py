@@ -28,6 +28,11 @@ QUIET_STEPS, QUIET_S = 10.0, 300.0
 
 LEAST_RISES = 3
 LAST_LINES = 3
+HEADING_WITHIN = 16
+_STEPS, _TIMES = (
+    ("step", "global_step", "iteration", "iter"),
+    ("time", "timestamp", "datetime", "date"),
+)
 TAIL_READ, MAX_CHARS = 4_000, 600
 _NAMED = expression(
     r"(?i)(?:^|[\s\[|,])(?:(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|episodes?)\b|up\.)[^\w\n]{0,4}(\d{1,9})\b"
@@ -67,7 +72,13 @@ class Advance:
 
 def read_advance(reader: ProgressReader) -> Advance | None:
     """How the counter of a log moves at its end; None where no work was seen."""
-    rows = _training(reader) or _recognised(reader) or _named(reader) or _preparing(reader)
+    rows = (
+        _training(reader)
+        or _recognised(reader)
+        or _named(reader)
+        or _tabled(reader)
+        or _preparing(reader)
+    )
     if not rows:
         return None
     values = [_value(p) for p in rows]
@@ -127,6 +138,30 @@ def _named(reader: ProgressReader) -> list[Progress]:
     counters = [p.counter or 0 for p in rows]
     rises = sum(b > a for a, b in pairwise(counters))
     return rows[-WINDOW:] if rises >= LEAST_RISES and rises * 2 >= len(counters) - 1 else []
+
+
+def _read_heading(text: str) -> tuple[int, int] | None:
+    """(number of columns, which of them counts steps) of a heading that names times and steps."""
+    names = [name.strip().lower() for name in text.split(",")]
+    at = [i for i, name in enumerate(names) if name in _STEPS]
+    return (len(names), at[0]) if len(at) == 1 and any(n in _TIMES for n in names) else None
+
+
+def _tabled(reader: ProgressReader) -> list[Progress]:
+    """Rows of a table with a column of times and one of steps: a monitor wrote down where the run stood."""
+    heads = [_read_heading(text[:MAX_CHARS]) for _, text in reader.digest.kept[:HEADING_WITHIN]]
+    start = next((i for i, head in enumerate(heads) if head is not None), None)
+    head = heads[start] if start is not None else None
+    if start is None or head is None:
+        return []
+    width, at = head
+    rows: list[Progress] = []
+    for number, text in reader.digest.kept[start + 1 :][-TAIL_READ:]:
+        cells = text.split(",")
+        if len(cells) == width and (step := cells[at].strip()).isdecimal():
+            rows.append(Progress(number, text, int(step), None, True))
+    rises = [(b.counter or 0) - (a.counter or 0) for a, b in pairwise(rows)]
+    return rows[-WINDOW:] if len(rises) >= LEAST_RISES and all(r >= 0 for r in rises) else []
 
 
 def _preparing(reader: ProgressReader) -> list[Progress]:
