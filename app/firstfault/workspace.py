@@ -8,14 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from firstfault.intake.collect import Collection, collect_bytes, collect_paths
-from firstfault.investigation.diagnose import diagnose, explain_decisions
+from firstfault.investigation.diagnose import conclude, explain_decisions
 from firstfault.investigation.diagnosis import Diagnosis, SkippedInput
+from firstfault.investigation.examination import examine
 from firstfault.investigation.knowledge import Knowledge, load_knowledge
 from firstfault.investigation.partial import list_unread
 from firstfault.investigation.why import Why
 from firstfault.paths import cache_folder, data_folder, knowledge_folder
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.findings import Level, Verdict
+from firstfault_tools.log.digest import FileDigest
 from firstfault_tools.log.executors import Workers
 
 
@@ -65,8 +67,9 @@ class Workspace:
     ) -> Diagnosis:
         """Diagnosis of what intake collected."""
         skipped = [SkippedInput(s.what, s.why) for s in collection.skipped]
-        made = diagnose(collection.artefacts, self.knowledge, skipped, question, workers)
-        return measure(made, collection)
+        examination = examine(collection.artefacts, self.knowledge.signatures, workers)
+        made = conclude(examination, collection.artefacts, self.knowledge, skipped, question)
+        return measure(made, collection, examination.logs.digests)
 
     def explain_collection(
         self, collection: Collection, question: str = "", workers: Workers | None = None
@@ -76,18 +79,25 @@ class Workspace:
         made, why = explain_decisions(
             collection.artefacts, self.knowledge, skipped, question, workers
         )
-        return measure(made, collection), why
+        return measure(made, collection, why.examination.logs.digests), why
 
 
-def measure(diagnosis: Diagnosis, collection: Collection) -> Diagnosis:
-    """The diagnosis with since when, how long and how much, where something failed."""
+def measure(
+    diagnosis: Diagnosis, collection: Collection, digests: Sequence[FileDigest] = ()
+) -> Diagnosis:
+    """The diagnosis with since when, how long and how much, where something failed; of what is too large to be measured
+    at once, or was not read to its end, since when by its digests."""
     if diagnosis.verdict is Verdict.HEALTHY:
         return diagnosis
     # imported only where something failed
-    from firstfault.postmortem.extent import add_extent
-
+    files = {a.name: a.path for a in collection.artefacts}
     unread = list_unread(diagnosis.input)
-    if diagnosis.first_line is not None and diagnosis.first_line.file in unread:
-        return diagnosis
-    files = {a.name: a.path for a in collection.artefacts if a.name not in unread}
-    return add_extent(diagnosis, files)
+    if diagnosis.first_line is None or diagnosis.first_line.file not in unread:
+        from firstfault.postmortem.extent import add_extent, is_small
+
+        whole = {name: path for name, path in files.items() if name not in unread}
+        if is_small(whole):
+            return add_extent(diagnosis, whole)
+    from firstfault.postmortem.near import add_since
+
+    return add_since(diagnosis, files, digests)

@@ -17,7 +17,7 @@ ACCOUNTED = "slurm."
 
 def time_of_fault(diagnosis: Diagnosis) -> tuple[float | None, bool]:
     """(seconds since the epoch, whether only about then): as measured, else of the deciding line, else of its chain."""
-    extent, span, first = diagnosis.measured, diagnosis.input.time_range, diagnosis.first_line
+    extent, span, first = diagnosis.timed, diagnosis.input.time_range, diagnosis.first_line
     if extent is not None and extent.since is not None:
         return extent.since, extent.about
     if span is None or first is None:

@@ -206,6 +206,9 @@ class Extent:
     resume: str = ""
     """The newest checkpoint that is whole by the log: `step 4000`, else its path."""
 
+    whole: bool = True
+    """All lines were looked at; else only those that say since when."""
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -314,7 +317,12 @@ class Diagnosis:
 
     @property
     def measured(self) -> Extent | None:
-        """Its extent, as long as it still rests on the line that it was measured for."""
+        """Its extent, where all lines were looked at and it still rests on the line that it was measured for."""
+        return self.timed if self.timed is not None and self.timed.whole else None
+
+    @property
+    def timed(self) -> Extent | None:
+        """The same, though perhaps it only says since when."""
         first = self.first_line
         own = (
             first is not None

@@ -88,6 +88,9 @@ class Artefacts:
     quoted: tuple[Citation, ...] = ()
     """Quotes to fall back on where the files are not at hand."""
 
+    given: tuple[tuple[str, int, str], ...] = ()
+    """(file, line, text) to go by instead of reading the files whole."""
+
     @cached_property
     def lines(self) -> tuple[TimedLine, ...]:
         """Lines of all files, normalised and redacted."""
@@ -100,6 +103,8 @@ class Artefacts:
     @cached_property
     def _texts(self) -> tuple[tuple[str, int, str], ...]:
         """(file, line, text) of everything that is at hand."""
+        if self.given:
+            return self.given
         if not self.files:
             return tuple((c.file, c.line, c.quote) for c in self.quoted if c.file and c.line)
         return tuple(

@@ -83,6 +83,11 @@ def least_silence(gaps: Sequence[float], few: int) -> float:
     return max(LEAST_SILENCE_S, SILENT_GAPS * median(gaps)) if len(gaps) > few else LEAST_SILENCE_S
 
 
+def is_small(files: Mapping[str, Path]) -> bool:
+    """All of it can be measured before the first answer."""
+    return _size(files) <= MOST_BYTES
+
+
 def _size(files: Mapping[str, Path]) -> int:
     """Bytes of all files; of one that is gone or in an object store, more than can be read."""
     if not all(isinstance(path, Path) for path in files.values()):
