@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from firstfault.conversation.beside import say_hardware_lines
+from firstfault.conversation.blocks import write_block, write_quote
 from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.moments import say_moment
@@ -207,8 +208,8 @@ def tell_ticket(t: Telling) -> str:
     text += [f"Asked for: {d.fixes[0].text}"] if d.fixes else []
     text += [f"Still to collect: {a.what}" for a in d.next_artefacts[:2]]
     other = f" (the verdict itself points to {team})" if asked != team else ""
-    body = "\n".join(text).replace("```", "` ` `")
-    return f"A ticket for {asked}{other} {t.main}:\n\n```text\n{body}\n```"
+    body = write_quote("\n".join(text))
+    return f"A ticket for {asked}{other} {t.main}:\n\n{body}"
 
 
 _FASTER = expression(
@@ -288,7 +289,7 @@ def tell_verify(t: Telling) -> str:
         "- Run the same case on the same nodes with the fix, then once without it: it must fail again, or the fix proves nothing.",
         "- A fault that comes by chance: with a usual interval T, no failure for 3 T leaves about 5 % chance of luck.",
         "- Nothing else may get worse: compare step time, peak memory and loss with the run before.",
-        "- Let the tool compare the logs:\n  ```bash\n  firstfault verify-fix --help\n  ```",
+        f"- Let the tool compare the logs:\n{write_block('firstfault verify-fix --help', 2)}",
     ]
     page = t.question.knowledge.pages.get("fix-verification")
     mark = ""

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import TROUBLE
@@ -147,7 +148,9 @@ def _say_numbers(f: Facts, own: Like, others: Mapping[str, Like]) -> list[str]:
                     gap,
                     (
                         f"- {_say(value)} against {_say(min(rest))} to {_say(max(rest))} of the others from the first such line{grown}, {f.at(lines[0])} and {f.at(lines[-1])}:\n"
-                        f"  ```text\n  {lines[0].text.strip()[:300]}\n  {like[0][0].text.strip()[:300]}\n  ```"
+                        + write_quote(
+                            "\n".join(x.text.strip()[:300] for x in (lines[0], like[0][0])), 2
+                        )
                     ),
                 )
     return [best[1]] if best is not None else []
@@ -185,7 +188,7 @@ def _say_listed(f: Facts, one: str) -> list[str]:
     told = "".join(f"; rank {n} has {_say(values[n])}" for n in named[:2])
     line = at[int(rank[1])]
     text = line.text.strip()[:300]
-    return [f"- {one} has {_say(mine)}, {edge} ({_say(min(rest))} to {_say(max(rest))} are the others'){told}, {f.at(line)}:\n  ```text\n  {text}\n  ```"]  # fmt: skip
+    return [f"- {one} has {_say(mine)}, {edge} ({_say(min(rest))} to {_say(max(rest))} are the others'){told}, {f.at(line)}:\n{write_quote(text, 2)}"]  # fmt: skip
 
 
 def _read_listed(lines: Sequence[Line]) -> tuple[dict[int, float], dict[int, Line]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firstfault.conversation.answerer import Question
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Citation, CitationKind
 from firstfault_tools.expressions import expression
@@ -38,8 +39,7 @@ def find_names(text: str) -> list[str]:
 
 def _show(hits: list[Citation], sources: Sources) -> str:
     return "\n".join(
-        f"- {h.file}:{h.line} {sources.add(h)}\n  ```text\n  {h.quote.replace('```', '` ` `')}\n  ```"
-        for h in hits
+        f"- {h.file}:{h.line} {sources.add(h)}\n{write_quote(h.quote, 2)}" for h in hits
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.evidence_lines import find_names
 from firstfault.conversation.facts import Facts
@@ -43,13 +44,13 @@ def tell_well_again(f: Facts) -> str:
         when = f" at {clock(at)} UTC" if at is not None else ""
         end = _since_end(f, at)
         return (
-            f"Yes, by its own word{when}: {f.at(newest)} says so{end}.\n\n```text\n{newest.text.strip()[:300]}\n```\n\n"
+            f"Yes, by its own word{when}: {f.at(newest)} says so{end}.\n\n{write_quote(newest.text.strip()[:300])}\n\n"
             f"Check it before you start again; that the line is there does not show why it failed: {f.cause} {f.main}."
         )
     newest = bad[-1]
     at = _time(f, newest)
     when = f", of {clock(at)} UTC" if at is not None else ""
-    return f"Not shown: the last line about {name} is {f.at(newest)}{when}, and none after it says that it is well again.\n\n```text\n{newest.text.strip()[:300]}\n```"
+    return f"Not shown: the last line about {name} is {f.at(newest)}{when}, and none after it says that it is well again.\n\n{write_quote(newest.text.strip()[:300])}"
 
 
 def _after(one: Line, other: Line) -> bool:

@@ -18,6 +18,7 @@ from firstfault.conversation.accounts import (
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.beside import say_consequence, say_nearer
+from firstfault.conversation.blocks import write_block, write_quote
 from firstfault.conversation.cost import tell_cost
 from firstfault.conversation.differences import tell_attempts_differ, tell_difference
 from firstfault.conversation.evidence_lines import answer_line, answer_words
@@ -55,7 +56,7 @@ from firstfault.conversation.soundness import tell_nothing_wrong
 from firstfault.conversation.sources import Sources
 from firstfault.conversation.spoken_of import quote_lines, tell_foreign
 from firstfault.conversation.suspects import tell_suspect, which_memory
-from firstfault.conversation.telling import SURE, Telling, write_block
+from firstfault.conversation.telling import SURE, Telling
 from firstfault.conversation.topics import team_of, topics_in
 from firstfault.conversation.triage_tree import tell_tree
 from firstfault.investigation.alternative import NOT_IT, list_mistaken, name_alternative
@@ -163,8 +164,9 @@ def _first_line(t: Telling) -> str:
         return "No single line carries the verdict. " + (f"{t.cause} {t.main}." if t.main else "")
     quote = Citation(0, CitationKind.LOG, first.text, file=first.file, line=first.line)
     mark = t.sources.add(quote)
-    text = first.text.replace("```", "` ` `")
-    return f"It is {first.file}, line {first.line} {mark}:\n\n```text\n{text}\n```\n\n{t.cause}."
+    return (
+        f"It is {first.file}, line {first.line} {mark}:\n\n{write_quote(first.text)}\n\n{t.cause}."
+    )
 
 
 def _timeline(t: Telling) -> str:
@@ -400,7 +402,7 @@ def _next(t: Telling) -> str:
     if action.changes_state:
         block += " It changes state."
     if action.command:
-        block += f"\n\n```bash\n{action.command}\n```"
+        block += f"\n\n{write_block(action.command)}"
     if action.blanks:
         block += f"\n\nPut in: {'; '.join(action.blanks)}."
     if action.reading:

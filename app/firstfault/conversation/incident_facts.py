@@ -13,6 +13,7 @@ from functools import cache
 from firstfault.conversation.answerer import Question
 from firstfault.conversation.asked import Asked
 from firstfault.conversation.attempts import tell_attempts
+from firstfault.conversation.blocks import write_block, write_quote
 from firstfault.conversation.differences import tell_attempts_differ, tell_difference
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
@@ -187,7 +188,7 @@ def _value(f: Facts, value: _Value) -> str:
     if not found and value.ask and _ASKS_VALUE.search(f.text):
         where = f" on {f.host}" if f.host and f.host in f.text else ""
         past = f" What it was then only {value.kept} can tell; this tells the value of now{where}:" if value.kept else f" This tells it{where}:"  # fmt: skip
-        return f"The evidence does not say: no line that was read gives the {value.name}.{past}\n\n```bash\n{value.ask}\n```"
+        return f"The evidence does not say: no line that was read gives the {value.name}.{past}\n\n{write_block(value.ask)}"
     if not found:
         return ""
     if not is_covered(f.text, value.say):
@@ -356,10 +357,8 @@ def _files(f: Facts) -> str:
 
 
 def _quoted(f: Facts, citation: Citation) -> str:
-    quote = citation.quote.replace("```", "` ` `")
-    return (
-        f"- {citation.file}:{citation.line} {f.sources.add(citation)}\n  ```text\n  {quote}\n  ```"
-    )
+    place = f"{citation.file}:{citation.line} {f.sources.add(citation)}"
+    return f"- {place}\n{write_quote(citation.quote, 2)}"
 
 
 def _told(f: Facts) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.moments import say_moment
@@ -47,7 +48,7 @@ def tell_doing(f: Facts) -> str:
     if _DIFFERS.search(f.text) and who and who in f.whole_cause:
         return f"{f.whole_cause} {f.main}. Its last own line before that, {f.at(line)}: `{line.text.strip()[:200]}`."
     mine = (who or "It")[:1].upper() + (who or "It")[1:]
-    told = f"\n\n```text\n{line.text[:300].replace('```', '` ` `')}\n```"
+    told = f"\n\n{write_quote(line.text[:300])}"
     failed = next((x for x in own if FAILED.search(x.text) and x.number > line.number), None)
     wrote = f.evidence.time_of(line, f.year)
     if (
@@ -57,9 +58,9 @@ def tell_doing(f: Facts) -> str:
         and wrote is not None
         and at - wrote > SILENT_S
     ):
-        own_words = failed.text[:300].replace("```", "` ` `")
+        own_words = write_quote(failed.text[:300])
         said = (
-            f"{mine} tells it by its failure, {f.at(failed)}:\n\n```text\n{own_words}\n```\n\nBefore that it wrote nothing for "
+            f"{mine} tells it by its failure, {f.at(failed)}:\n\n{own_words}\n\nBefore that it wrote nothing for "
             f"{(at - wrote) / 60:.0f} min; its last line is {f.at(line)}."
         )
         return f"{said}\n\nThe verdict: {f.cause} {f.main}."
@@ -80,7 +81,7 @@ def _last_before(f: Facts, first: Line) -> str:
         parts.append(f"Step {last.step}{when} is the last that the run reported, {f.at(step)}.")
     quiet = [x for x in own if who and not FAILED.search(_SETTING.sub("", x.text)) and (x.file, x.number) < (first.file, first.number)]  # fmt: skip
     if quiet and (last is None or quiet[-1].number != last.line):
-        parts.append(f"{who[:1].upper()}{who[1:]} wrote this last before it, {f.at(quiet[-1])}:\n\n```text\n{quiet[-1].text[:300].replace('```', '` ` `')}\n```\n\n")  # fmt: skip
+        parts.append(f"{who[:1].upper()}{who[1:]} wrote this last before it, {f.at(quiet[-1])}:\n\n{write_quote(quiet[-1].text[:300])}\n\n")  # fmt: skip
     when = f" at {say_moment(at)}" if at is not None else ""
     parts.append(f"Then{when} the fault{f.where if f.place not in f.cause else ''}, {f.at(first)}: {f.cause}.")  # fmt: skip
     return " ".join(parts)

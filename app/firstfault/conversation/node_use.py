@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.recovery import Recovery, find_recovery, say_recovery
@@ -84,7 +85,7 @@ def tell_recovered(f: Facts) -> str:
         if _BACK.search(x.text) and any(n in x.text for n in wanted) and not _TROUBLE_OF_HOST.search(x.text)
     ]  # fmt: skip
     if found:
-        return f"By its own word, yes: {f.at(found[-1])} says so.\n\n```text\n{found[-1].text.strip()[:300]}\n```\n\nThat does not show that the cause is gone: {f.cause} {f.main}."
+        return f"By its own word, yes: {f.at(found[-1])} says so.\n\n{write_quote(found[-1].text.strip()[:300])}\n\nThat does not show that the cause is gone: {f.cause} {f.main}."
     where = f" of {wanted[0]}" if wanted else ""
     at = f", and the last line read is {f.at(f.evidence.lines[-1])}" if first is not None and f.evidence.lines else ""  # fmt: skip
     return f"Not shown: no line that was read says that the state{where} is well again{at}. {f.cause} {f.main}."

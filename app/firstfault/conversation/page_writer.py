@@ -12,6 +12,7 @@ from dataclasses import field
 from functools import cache
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.glossary import explain_terms
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Citation, CitationKind
@@ -101,7 +102,7 @@ class PageWriter:
 
     def say(self, statement: Statement) -> str:
         """A statement with its mark and its command."""
-        block = f"\n\n```bash\n{statement.command}\n```" if statement.command else ""
+        block = f"\n\n{write_block(statement.command)}" if statement.command else ""
         words = statement.words.rstrip(":")
         words += "" if words.endswith((".", "!", "?")) else "."
         return f"{words} {self.mark(statement.heading, statement.words)}{block}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.conditions import conditions_of
 from firstfault.conversation.glossary import define_each, load_glossary
 from firstfault.conversation.page_search import (
@@ -188,7 +189,7 @@ def _say_ruling(ruling: Ruling, page: Page, asked: Asked, sources: Sources, host
     writer = PageWriter(page, asked, sources)
     blocks = [f"{say_in_form(ruling, asked.text)} {writer.mark('', page.summary, ruling.source)}"]
     if ruling.run:
-        blocks.append(f"```bash\n{_NODE.sub(host or 'NODE', ruling.run)}\n```")
+        blocks.append(write_block(_NODE.sub(host or "NODE", ruling.run)))
     elif ruling.heading not in ("", "Summary"):
         blocks.append(writer.section(ruling.heading))
     return blocks

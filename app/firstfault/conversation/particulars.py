@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firstfault.conversation.answerer import Question
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.sources import Sources
 from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault_tools.expressions import expression
@@ -46,7 +47,7 @@ def answer_rank(question: Question, diagnosis: Diagnosis, sources: Sources, rank
     if not quotes:
         return [said]
     rows = [
-        f"- {role}{c.file}:{c.line} {sources.add(c)}\n  ```text\n  {c.quote.replace('```', '` ` `')}\n  ```"
+        f"- {role}{c.file}:{c.line} {sources.add(c)}\n{write_quote(c.quote, 2)}"
         for role, c in quotes
     ]
     return [said, f"What rank {rank} says itself:\n\n" + "\n".join(rows)]

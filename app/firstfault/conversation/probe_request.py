@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.reply import Reply
 from firstfault_tools.dataclass import dataclass
 
@@ -45,8 +46,9 @@ def read_probe_request(text: str) -> ProbeRequest | None:
 def say_command(request: ProbeRequest) -> Reply:
     """Where the conversation may run nothing: the command, and what would let it."""
     light = " --light" if request.light else ""
+    command = f"firstfault probe --only {request.component}{light} --out probe.jsonl"
     text = (
-        f"Run it yourself on that node; it measures and changes nothing:\n\n```bash\nfirstfault probe --only {request.component}{light} --out probe.jsonl\n```\n\n"
+        f"Run it yourself on that node; it measures and changes nothing:\n\n{write_block(command)}\n\n"
         "Then add `probe.jsonl` here. Where `FIRSTFAULT_MODEL_PROBE=true` is set, the conversation runs it on its own machine after your `/approve`."
     )
     return Reply(text, "probe.command")

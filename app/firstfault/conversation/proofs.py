@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.growth import say_growth
 from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.telling import Telling
@@ -28,7 +29,7 @@ def _check(t: Telling) -> str:
     if action is None or action.changes_state or not action.command:
         return ""
     reading = "".join(f"\n- {shown}: {follows}" for shown, follows in action.reading)
-    return f"\n\nThe check for this cause itself: {write_action(action)} {t.sources.marks(action.citations, t.diagnosis)}\n\n```bash\n{action.command}\n```\n{reading}"
+    return f"\n\nThe check for this cause itself: {write_action(action)} {t.sources.marks(action.citations, t.diagnosis)}\n\n{write_block(action.command)}\n{reading}"
 
 
 RARE = 3
@@ -61,7 +62,7 @@ def tell_proof(t: Telling) -> str:
     grown = say_growth(t) if d.category is Category.OOM else ""
     where = f" at {t.place}" if t.place and t.place not in t.cause else ""
     own = _check(t)
-    run = f"\n\n```bash\n{row['run']}\n```" if row["run"] and not own else ""
+    run = f"\n\n{write_block(row['run'])}" if row["run"] and not own else ""
     first = d.first_line
     earlier = f" An earlier failure than line {first.line} of {first.file}, in a log that was not given, would overturn it too." if first is not None else ""  # fmt: skip
     other = next(

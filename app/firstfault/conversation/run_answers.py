@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
+from firstfault.conversation.blocks import write_block, write_quote
 from firstfault.conversation.telling import Telling
 from firstfault.incidents.records import Related
 from firstfault.incidents.restart import (
@@ -300,9 +301,9 @@ def _leave_out(t: Telling) -> str:
     if not host:
         return ""
     if any(_KUBERNETES.search(x.text) for x in t.evidence.lines):
-        return f"\n\n```bash\nkubectl cordon {next(iter(t.known_names), host)}\n```"
+        return f"\n\n{write_block(f'kubectl cordon {next(iter(t.known_names), host)}')}"
     if any(_SLURM.search(x.text) for x in t.evidence.lines):
-        return f"\n\n```bash\nsbatch --exclude={host} JOB_SCRIPT\n```"
+        return f"\n\n{write_block(f'sbatch --exclude={host} JOB_SCRIPT')}"
     return ""
 
 
@@ -386,7 +387,7 @@ def tell_onset(t: Telling) -> str:
     beside = t.record.written_before(onset.row)
     odd = ""
     if beside:
-        rows = "\n".join(f"- {at_line(t, x.file, x.line, x.text)}\n  ```text\n  {x.text.strip()[:300]}\n  ```" for x in beside)  # fmt: skip
+        rows = "\n".join(f"- {at_line(t, x.file, x.line, x.text)}\n{write_quote(x.text.strip()[:300], 2)}" for x in beside)  # fmt: skip
         odd = f"\n\nWritten shortly before, and no step line (in time beside it, not proven to be the reason):\n\n{rows}"
     return f"{told[:1].upper()}{told[1:]}.{later} {t.cause} {t.main}.{odd}"
 
@@ -414,7 +415,7 @@ def _early_signs(t: Telling) -> str:
     rest = f"; {len(timed)} such lines in all" if len(timed) > 1 else ""
     return (
         f"Earlier signs are there: the first at {clock(at)} UTC, {(fault - at) / 60:.0f} min before the fault, "
-        f"{at_line(t, line.file, line.number, line.text)}{rest}.\n\n```text\n{line.text.strip()[:300]}\n```\n\nThe fault itself is of {clock(fault)} UTC: {t.cause} {t.main}."
+        f"{at_line(t, line.file, line.number, line.text)}{rest}.\n\n{write_quote(line.text.strip()[:300])}\n\nThe fault itself is of {clock(fault)} UTC: {t.cause} {t.main}."
     )
 
 

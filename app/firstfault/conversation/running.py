@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.reply import Reply
-from firstfault.conversation.telling import write_block
 from firstfault_tools.knowledge.pack import read_yaml
 
 TABLE = Path(__file__).with_name("running.yaml")

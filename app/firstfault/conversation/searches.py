@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.checked import lies_elsewhere, lies_in
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
@@ -64,7 +65,7 @@ def tell_log_says(f: Facts) -> str:
         return f"Yes: {many} it, first {f.at(lines[0])}.\n\n{quote_lines(f, lines[:MOST])}\n\nThe verdict: {f.cause} {f.main}."
     count, files = len(f.evidence.lines), len(f.question.artefacts)
     shown = next((x.check for x in topics_in(what) if x.check), "")
-    then = f" This would show it{f' on {f.host}' if f.host else ''}:\n\n```bash\n{shown}\n```" if shown else ""  # fmt: skip
+    then = f" This would show it{f' on {f.host}' if f.host else ''}:\n\n{write_block(shown)}" if shown else ""  # fmt: skip
     return f"No: none of the {count:,} lines read ({files} file{'s' if files != 1 else ''}) holds {what!r}.{then}"
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from firstfault.conversation.blocks import write_quote
 from firstfault.conversation.evidence import Line
 from firstfault.conversation.facts import Facts
 from firstfault.conversation.named_events import relate, say_relation
@@ -127,10 +128,7 @@ def is_foreign(f: Facts, spoken: Spoken) -> bool:
 
 def quote_lines(f: Facts, lines: Sequence[Line]) -> str:
     """Lines with their places, to be read."""
-    return "\n".join(
-        f"- {f.at(x)}\n  ```text\n  {x.text.strip()[:400].replace('```', '` ` `')}\n  ```"
-        for x in lines
-    )
+    return "\n".join(f"- {f.at(x)}\n{write_quote(x.text.strip()[:400], 2)}" for x in lines)
 
 
 def tell_foreign(f: Facts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from firstfault.conversation.asked import Asked
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.board import RULED_OUT, Board, is_stated, withstands_check
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.sources import Sources
@@ -113,7 +114,7 @@ def _ruled_out(m: Moved) -> str:
 
 def _collect(m: Moved) -> str:
     wanted = m.diagnosis.next_artefacts if m.diagnosis is not None else ()
-    return f" Collect next: {wanted[0].what}.\n\n```bash\n{wanted[0].command}\n```" if wanted else " Add the logs of the other ranks and the kernel log."  # fmt: skip
+    return f" Collect next: {wanted[0].what}.\n\n{write_block(wanted[0].command)}" if wanted else " Add the logs of the other ranks and the kernel log."  # fmt: skip
 
 
 def _go_back(m: Moved) -> str:

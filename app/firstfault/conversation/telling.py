@@ -180,12 +180,6 @@ def shorten_cause(cause: str) -> str:
     return head[:cut] if cut > LEAST_CAUSE else head
 
 
-def write_block(command: str, indent: int = 0) -> str:
-    """A fenced command that stays in its list item: every line indented alike."""
-    left = " " * indent
-    return "\n".join(f"{left}{line}" for line in ("```bash", *command.split("\n"), "```"))
-
-
 def start_sentence(text: str) -> str:
     """`text` with a capital, unless it begins with a name that holds digits or capitals."""
     text = text.strip().rstrip(".")

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firstfault.conversation.blocks import write_block
 from firstfault.conversation.reply import Reply
 from firstfault.conversation.run_answers import at_line
 from firstfault.conversation.sources import Sources
@@ -133,7 +134,7 @@ def _say_leaf(leaf: Mapping[str, str], knowledge: Knowledge, sources: Sources) -
     mark = ""
     if page is not None:
         mark = " " + sources.add(Citation(0, CitationKind.PAGE, page.summary, page=page.id, heading="Summary", url=page.url))  # fmt: skip
-    return f"{leaf['say']}{mark}.\n\n```bash\n{leaf['command']}\n```"
+    return f"{leaf['say']}{mark}.\n\n{write_block(leaf['command'])}"
 
 
 # ---- from a log
