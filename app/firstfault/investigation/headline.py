@@ -67,8 +67,20 @@ _TURN = expression(r",? (?=(?:although|while|whereas|because|instead of) )")
 _PRINTED = expression(r" \((`[^`]{8,120}`)\)")
 """A quotation in brackets, which proves what stands before it and is not needed to understand it."""
 
+_EITHER = expression(r"\bor\b")
+_ASIDE = expression(r"(?<=\w) \((?=[^()«]*\bor\b)[^()]{3,160}\)(?=$|[;:.]| and | but | while )")
+"""What stands in brackets and names several things: none of them is known."""
+
+_CONCLUDED = expression(r"(?:so|it|its|they|their|this|that|these) ")
+"""How a clause begins that follows from the one before, instead of naming what may lie behind it."""
+
+POSSIBLE = "possible: "
+LEAST_KNOWN = 16
+"""Characters from which on what is known is a sentence of its own."""
+
 _ADDED = expression(r", (?=(?:which|so|or|but|whose)\b)")
 _BRACKET = expression(r" \(")
+_COLON = expression(r": ")
 _COMMA = expression(r", (?!(?:which|so|or|and|but|as|whose|the others?)\b)")
 _RANK = expression(r"(?i)\branks? \d")
 _EXCEPTION = expression(
@@ -184,6 +196,9 @@ def _part(text: str, most: int) -> tuple[str, str]:
     """A text cut between two clauses so that the first part stands alone, or at a word. What it quotes in brackets goes
     first."""
     text = text.rstrip(". ")
+    if (known := _set_alternatives_aside(text)) is not None:
+        head, rest = _part(known[0], most)
+        return head, "; ".join(part for part in (rest, *known[1:]) if part)
     if len(text) <= most:
         return text, ""
     if printed := _PRINTED.findall(text):
@@ -201,6 +216,27 @@ def _part(text: str, most: int) -> tuple[str, str]:
     at = text.rfind(" ", LEAST_CLAUSE, most)
     at = at if at > 0 else most
     return text[:at].rstrip(",;: ") + " …", "… " + text[at:].strip()
+
+
+def _set_alternatives_aside(text: str) -> tuple[str, ...] | None:
+    """(what is known, what may lie behind it, what else is said) where a sentence goes on with a choice that nothing
+    decides."""
+    first, seam, later = text.partition("; ")
+    if not _is_whole(first):
+        return None
+    for found in reversed(list(_COLON.finditer(first))):
+        known, behind = first[: found.start()], first[found.end() :]
+        unquoted = _QUOTED.sub("", re.sub(r"\([^()]*\)|«[^»]*»", "", behind))
+        least = LEAST_KNOWN if _VERB.search(known) else LEAST_CLAUSE
+        is_sentence = len(known) >= least and not _TYPE.search(known)
+        if is_sentence and _is_whole(known) and _EITHER.search(unquoted):
+            mark = "" if _CONCLUDED.match(behind) else POSSIBLE
+            return known, f"{mark}{behind}", *((later,) if seam else ())
+    aside = _ASIDE.search(first)
+    if aside is None or not _VERB.search(first[: aside.start()]):
+        return None
+    kept = f"{first[: aside.start()]}{first[aside.end() :]}"
+    return (kept, *((later,) if seam else ()), aside[0][2:-1]) if _is_whole(kept) else None
 
 
 def _set_aside(text: str, most: int) -> tuple[str, str] | None:

@@ -103,3 +103,23 @@ def test_open_headline_says_what_would_decide_it() -> None:
 )  # fmt: skip
 def test_a_long_sentence_is_cut_where_it_can_stand(title: str, said: str) -> None:
     assert shorten_clause(title) == said
+
+
+@each_row(
+    ("title", "said"),
+    [
+        # what nothing decides is not part of the sentence
+        ("the GPU of rank 3 hung and its driver reset it: firmware, the chip, or a kernel that never ends", "the GPU of rank 3 hung and its driver reset it"),
+        ("loss is exactly 0.0: all labels are masked or the forward pass has overflowed", "loss is exactly 0.0"),
+        # the last colon parts them: what stands before is known
+        ("a sensor of the machine is critical: FAN 5 0 RPM: cooling or power failed", "a sensor of the machine is critical: FAN 5 0 RPM"),
+        ("activation recomputation produced other tensors (different metadata or count)", "activation recomputation produced other tensors"),
+        # what a program printed is no choice
+        ("native code corrupted its memory on rank 4: «double free or corruption»", "native code corrupted its memory on rank 4: «double free or corruption»"),
+        ("host name cannot be resolved («Name or service not known»)", "host name cannot be resolved («Name or service not known»)"),
+        # nor is the message of an exception
+        ("RuntimeError: File not found or corrupted", "RuntimeError: File not found or corrupted"),
+    ],
+)  # fmt: skip
+def test_what_may_lie_behind_it_stands_behind_what_is_known(title: str, said: str) -> None:
+    assert shorten_clause(title) == said
