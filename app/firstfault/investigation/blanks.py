@@ -27,6 +27,9 @@ POD = "pod"
 PASTED = "pasted.txt"
 """Name of what was pasted: no file that a command could read."""
 
+_POD_NAME = expression(r"^[a-z][a-z0-9-]*-(?:master|worker|launcher|head|server|agent)s?(?:-\d+)+$")
+"""How PyTorchJob, MPIJob, RayCluster and the like call the pods of a job."""
+
 _EXAMPLES = (expression(r"\bmlx5_\d+\b"), expression(r"\bnvme\d+(?:n\d+)?\b"))
 """Devices that pages name as an example: adapters and drives."""
 
@@ -36,6 +39,7 @@ class Blank:
     """A name that a command leaves open: how pages spell it, where its value stands, and how a person is asked.
 
     find: in what the verdict quotes. anywhere: in any line that was read, where all that name it name the same.
+    known_by: what it is called where its whole name stands nowhere, so that the person knows which one is meant.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Blank:
     find: tuple[str, ...]
     anywhere: tuple[str, ...]
     say: str
+    known_by: str = ""
 
     @property
     def spelled(self) -> re.Pattern[str]:
@@ -58,7 +63,8 @@ def _blanks() -> tuple[Blank, ...]:
     rows = json.loads(Path(__file__).with_name("blanks.json").read_text(encoding="utf-8"))
     return tuple(
         Blank(
-            r["name"], tuple(r["spelled"]), r["field"], tuple(r["find"]), tuple(r.get("anywhere", ())), r["say"]
+            r["name"], tuple(r["spelled"]), r["field"], tuple(r["find"]), tuple(r.get("anywhere", ())), r["say"],
+            r.get("known_by", ""),
         )
         for r in rows
     )  # fmt: skip
@@ -110,15 +116,19 @@ def keep_first_step(command: str, diagnosis: Diagnosis) -> str:
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:
     """What a person is asked for. A node without a name is that of the failing rank, else of the deciding file."""
-    if blank.field != "host":
-        return blank.say
-    return name_node(diagnosis) or blank.say
+    if blank.field == "host":
+        return name_node(diagnosis) or blank.say
+    line = diagnosis.first_line.text if diagnosis.first_line is not None else ""
+    known = expression(blank.known_by).search(line) if blank.known_by else None
+    return f"the path of {known[1]}" if known is not None else blank.say
 
 
 def name_node(diagnosis: Diagnosis) -> str:
     """A node without a name, in words; '' where nothing tells which it is."""
     if diagnosis.first_failing_rank is not None:
         return f"the node of rank {diagnosis.first_failing_rank}"
+    if diagnosis.struck.part and (diagnosis.signature or "").startswith("network."):
+        return f"the node behind {diagnosis.struck.part}"
     of_node = (diagnosis.signature or "").startswith(("hardware.", "kernel."))
     file = _log(diagnosis) if of_node or diagnosis.category is Category.HARDWARE else ""
     return f"the node that {file} comes from" if file else ""
@@ -157,16 +167,24 @@ def _value(blank: Blank, diagnosis: Diagnosis) -> str:
         value = known[blank.field]
         return "" if value == "localhost" else value
     texts = [known[blank.field]] if blank.field in known else []
-    if not (blank.field and texts[0].startswith("GPU")):
-        texts += _told(diagnosis)
+    # beside the index of a GPU another device may be quoted: there only the verdict's own sentence tells
+    is_index = bool(blank.field) and texts[0].startswith("GPU")
+    texts += [diagnosis.root_cause] if is_index else _told(diagnosis)
     for text in texts:
         for pattern in blank.find:
             if found := re.search(pattern, text):
                 return found[1]
     named = diagnosis.named.get(blank.name, "")
     if blank.name == POD and diagnosis.host not in (None, named):
-        return ""  # another pod of the job may be the one that was looked at
+        # another pod of the job may be the one that was looked at
+        return diagnosis.host if _is_pod(diagnosis) else ""
     return named or _by_place(blank, diagnosis)
+
+
+def _is_pod(diagnosis: Diagnosis) -> bool:
+    """The host is called as controllers call their pods: within a container the host name is that of the pod."""
+    host = diagnosis.host or ""
+    return diagnosis.schedulers == ("kubernetes",) and _POD_NAME.search(host) is not None
 
 
 def _by_place(blank: Blank, diagnosis: Diagnosis) -> str:

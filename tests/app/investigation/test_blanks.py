@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from evals.cases import find_case
 
-from firstfault.investigation.blanks import PASTED, fill_command
+from firstfault.investigation.blanks import PASTED, fill_command, find_names
 from firstfault.investigation.diagnosis import Diagnosis, FirstLine
 from firstfault.workspace import Workspace
 
@@ -33,6 +33,10 @@ def eight() -> Diagnosis:
         ("py-spy dump --pid PID", "step 3", "py-spy dump --pid PID", ("PID, the number of the process",)),
         ("export PATH=$PATH:/opt/bin", "step 3", "export PATH=$PATH:/opt/bin", ()),
         ("grep -n nan train.log", "loss nan", "grep -n nan log.txt", ()),
+        ("file FILE", "Error opening '/data/de/10_11.flac': Format not recognised", "file /data/de/10_11.flac", ()),
+        ("head FILE", "Extra data: line 1 column 3 [part-0093.jsonl:118204]", "head FILE", ("FILE, the path of part-0093.jsonl",)),
+        ("lspci -s PCI", "a GPU 0018:01:00 waits for a reset", "lspci -s 0018:01:00", ()),
+        ("ip addr del ADDRESS/24 dev IFACE", "a and b have the same address 10.0.3.2 (rdma3)", "ip addr del 10.0.3.2/24 dev rdma3", ()),
     ],
 )  # fmt: skip
 def test_a_command_is_filled_from_the_evidence(
@@ -48,3 +52,32 @@ def test_what_was_pasted_is_no_file_to_read(eight: Diagnosis) -> None:
         "grep -n nan train.log",
         ("train.log, the log of the whole run",),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ("$ docker run --gpus all --rm -it -v $(pwd):/m -w /m mmdet:cu101 python t.py", "mmdet:cu101"),
+        ("docker run -d -p 23456:23456 -v /home:/home nvcr.io/nvidia/pytorch:23.06-py3", "nvcr.io/nvidia/pytorch:23.06-py3"),
+        ("docker run --add-host store:10.0.0.1 trainer:1.4", "trainer:1.4"),
+        ("docker run a:1\ndocker run b:2", None),
+        ("docker run --gpus all trainer", None),
+    ],
+)  # fmt: skip
+def test_an_image_is_named_by_the_command_that_started_it(text: str, image: str | None) -> None:
+    assert find_names(text).get("image") == image
+
+
+@pytest.mark.parametrize(
+    ("host", "schedulers", "told"),
+    [
+        ("llm-worker-0", ("kubernetes",), "kubectl logs llm-worker-0"),
+        ("llm-worker-0", (), "kubectl logs POD"),
+        ("ip-10-1-44-7", ("kubernetes",), "kubectl logs POD"),
+    ],
+)
+def test_a_host_called_as_a_pod_is_the_pod(
+    eight: Diagnosis, host: str, schedulers: tuple[str, ...], told: str
+) -> None:
+    incident = replace(eight, host=host, schedulers=schedulers, named={})
+    assert fill_command("kubectl logs POD", incident)[0] == told
