@@ -203,6 +203,21 @@ def _break_fixes(front: Front, body: str) -> Problems:
                 yield f"a full sentence: {fix}"
 
 
+_KILL = re.compile(r"^\s*kill (?:-[A-Z0-9]+ )?(\S+)", re.MULTILINE)
+
+
+def test_a_process_is_shown_before_it_is_ended() -> None:
+    hold(_break_kills)
+
+
+def _break_kills(_: Front, body: str) -> Problems:
+    for block in re.findall(r"^ *```bash\n(.*?)^ *```$", body, re.MULTILINE | re.DOTALL):
+        for killed in _KILL.finditer(block):
+            shown = f"ps -o user,pid,lstart,cmd -p {killed[1].rstrip(';')}\n"
+            if shown not in block[: killed.start() + 1]:
+                yield f"`{shown.strip()}` before `{killed[0].strip()}`"
+
+
 def test_invented_names_are_called_so() -> None:
     hold(_advise_invented)
 

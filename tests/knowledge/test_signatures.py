@@ -223,6 +223,23 @@ def test_a_pattern_in_two_files_is_parted_by_conditions() -> None:
     assert not same, "\n".join(same)
 
 
+_ADVICE = re.compile(
+    r"(?:use|set|raise|give|start|install|update|upgrade|rebuild|reinstall|put|take|drain|reset|reboot|choose|unset|load|save|pin|lower|"
+    r"turn|switch|clean|reduce|filter|create|write|allow|repair|configure|register|call|run|pad|unwrap|export|ask)(?= )"
+)
+
+
+def test_a_cause_says_what_happened_and_not_what_to_do() -> None:
+    hold(_break_cause)
+
+
+def _break_cause(row: Row) -> Problems:
+    cause = re.sub(r"\[[^\]]*\]", "", str(row["root_cause"]))
+    for clause in re.split(r"[;:.] ", cause):
+        if _ADVICE.match(clause):
+            yield f"advice belongs to the fixes of its page: {clause}"
+
+
 def test_page_exists() -> None:
     pages = Counter(f.stem for f in (KNOWLEDGE / "pages").rglob("*.md"))
 

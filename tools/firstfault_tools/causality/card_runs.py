@@ -84,7 +84,7 @@ def _tell_card(runs: Sequence[Run], failed: Sequence[Run], faults: Sequence[Find
         + (f" (PCI {address}, where every Xid is)" if address else "")
         + f": it struck {seats}, always the rank on this card, while the other cards ran the same code"
         + ("; without this card the run trains" if spared else "")
-        + ". The card is faulty (hardware), not the program or its data: take it out of service and have it tested"
+        + ". The card is faulty (hardware), not the program or its data"
     )
     return Finding(
         kind=KIND,

@@ -221,14 +221,13 @@ _HANGS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         ),
         "each kernel launch then blocks the host thread until the kernel is done: a NCCL kernel that needs the network proxy "
         "or a second GPU of the same process waits for work that is only handed over after the launch, so the first "
-        "collective between nodes deadlocks (on one node no proxy is needed and it runs); unset it, and set the other "
-        "deterministic options one by one",
+        "collective between nodes deadlocks (on one node no proxy is needed and it runs)",
     ),
     (
         "NCCL_P2P_USE_CUDA_MEMCPY=1",
         expression(r"\bNCCL_P2P_USE_CUDA_MEMCPY\s*(?:=|set by environment to)\s*1\b"),
         "copies of peer-to-peer channels then go through the copy engine and wait behind work of the same device, so "
-        "collectives hang; unset it",
+        "collectives hang",
     ),
 )  # fmt: skip
 """(setting, what shows it, why it hangs). NCCL issues 750, 774 and 1509."""

@@ -225,9 +225,7 @@ def _bridge_address(incident: Logs) -> Finding | None:
         return _describe(
             f"{who} announces {address}{f' ({nic})' if nic else ''}, its address on Docker's bridge network: that is valid "
             "on its own host only (every host has such a private network of its own, so even a ping can answer at home), and "
-            "the random ports of the collectives are not published; start the containers with --network host and "
-            "NCCL_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) set to the host's interface, or on an overlay network that "
-            "is routable between the hosts",
+            "the random ports of the collectives are not published",
             [line, *([place] if place is not None else [])],
             None,
             "socket-interface-selection",
@@ -273,8 +271,7 @@ def _same_address(incident: Logs) -> Finding | None:
         names = ", ".join(list(hosts)[:4])
         return _describe(
             f"{names} all announce the same address {address} to NCCL: that of a container bridge network, which is "
-            "valid on its own host only, so a connection to a peer ends at home; start the containers with the host "
-            "network (--network host) or name another interface with NCCL_SOCKET_IFNAME",
+            "valid on its own host only, so a connection to a peer ends at home",
             list(hosts.values())[:3],
             None,
             "socket-interface-selection",

@@ -186,12 +186,12 @@ def _describe(
 
 
 COPY_ON_WRITE = (
-    ". The usual reason: data-loader workers that touch a large Python list or dict, whose "
-    "reference counts defeat copy-on-write"
+    "; possible: data-loader workers touch a large Python list or dict, whose reference "
+    "counts defeat copy-on-write"
 )
 STAGED = (
-    ". A checkpoint is staged before every one of these rows: buffers of the asynchronous save "
-    "that are not given back are the first thing to look at"
+    "; a checkpoint is staged before every one of these rows, so buffers of the asynchronous save "
+    "may not be given back"
 )
 
 

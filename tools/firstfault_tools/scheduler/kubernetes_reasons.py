@@ -14,7 +14,10 @@ from firstfault_tools.findings import Category, Confidence, Level
 TABLE = Path(__file__).with_name("kubernetes_reasons.json")
 
 
-_NODES = expression(r"^\d+/\d+ nodes are available: ")
+_NODES = expression(r"^\d+/(?P<all>\d+) nodes are available: ")
+_COUNTED = expression(r"^(?P<nodes>\d+) (?:node\(s\) )?(?P<lack>.+)$")
+"""A reason of the scheduler: how many nodes it holds for. The number counts nodes, never what they lack."""
+
 _PREEMPTION = expression(r"\.? *preemption: .*$|\.$")
 _LACKS = "Insufficient "
 """Words of the scheduler around what the nodes lack."""
@@ -78,12 +81,25 @@ def explain_exit(code: int | None) -> ReasonMeaning | None:
 
 
 def say_reason(who: str, meaning: ReasonMeaning, reason: str, message: str | None) -> str:
-    """What befell a pod or node, with what the cluster says of it: of nodes that take no pod, what they lack first."""
+    """What befell a pod or node, with what the cluster says of it: of nodes that take no pod every reason, with the
+    number of nodes it holds for, what they lack first."""
+    nodes = _NODES.match(message or "")
     told = _PREEMPTION.sub("", _NODES.sub("", message or ""))[:160]
     if not told:
         return f"{who}: {meaning.reading} ({reason})"
     if not meaning.brief:
         return f"{who}: {meaning.reading} ({reason}: {(message or '')[:160]})"
     parts = sorted(told.split(", "), key=lambda part: _LACKS not in part)
-    first = parts[0].removeprefix("Pod ")
-    return f"{who}: {meaning.brief}, {', '.join((first, *parts[1:]))} ({reason})"
+    if nodes is None or not all(_COUNTED.match(part) for part in parts):
+        first = parts[0].removeprefix("Pod ")
+        return f"{who}: {meaning.brief}, {', '.join((first, *parts[1:]))} ({reason})"
+    return f"{who}: {meaning.brief}, {_say_nodes(parts, int(nodes['all']))} ({reason})"
+
+
+def _say_nodes(parts: list[str], total: int) -> str:
+    """`12 of 14 nodes: Insufficient nvidia.com/gpu, and 2: had untolerated taint`."""
+    found = [m for part in parts if (m := _COUNTED.match(part)) is not None]
+    first, *rest = [f"{m['nodes']}: {m['lack']}" for m in found]
+    count, _, lack = first.partition(": ")
+    many = f"{count} of {total} nodes" if rest or int(count) != total else f"all {total} nodes"
+    return ", and ".join((f"{many}: {lack}", *rest))

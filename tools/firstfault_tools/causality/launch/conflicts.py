@@ -116,7 +116,7 @@ def _own_ports(incident: LogIncident) -> Finding | None:
     return describe_launch(
         "commands",
         f"every process looks for the store at a port of its own ({shown}): the free port is chosen in each process, so nobody "
-        "meets; choose it once in the parent, before the processes are started, and hand it to all",
+        "meets",
         [line for _, line in list(ports.values())[:3]],
         Category.CODE_BUG,
     )
@@ -131,8 +131,7 @@ def _impossible(commands: Sequence[Command]) -> Finding | None:
         if processes.isdecimal() and of_all and 0 < int(processes[:6]) < command.nodes:
             return _describe(
                 f"accelerate is asked for {processes} process{'es' if processes != '1' else ''} on {command.nodes} machines: "
-                "num_processes is the number on all machines together, so each machine gets none; set it to the number of "
-                "machines times the GPUs of each",
+                "num_processes is the number on all machines together, so each machine gets none",
                 [command],
             )
         address, port = options.get("address", ""), options.get("port", "")
@@ -197,8 +196,7 @@ def _launched_twice(
         return None
     return _describe(
         f"the launcher was started on every node ({', '.join(list(places)[:4])}), and it starts all nodes of the hostfile "
-        "by ssh itself: each node gets the job several times, and the copies collide on the master port; start it on one node "
-        "only, or use a launcher that runs once a node (torchrun with --node_rank)",
+        "by ssh itself: each node gets the job several times, and the copies collide on the master port",
         [],
         list(places.values())[:3],
     )

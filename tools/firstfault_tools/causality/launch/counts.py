@@ -78,9 +78,8 @@ def find_crowded(incident: LogIncident) -> Finding | None:
     quoted = [failed[0], tasks.line, gpus.line]
     found = describe_launch(
         "commands",
-        f"{tasks.number} processes are started on each node and it has {gpus.number} GPUs: each takes its local rank as its device "
-        f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'; start one "
-        f"process for each GPU ({gpus.number} tasks per node), or map local ranks to devices modulo {gpus.number}",
+        f"{tasks.number} tasks per node are started and each node has {gpus.number} GPUs: each task takes its local rank as its device "
+        f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'",
         quoted,
     )
     first = min(line.number for line in quoted if line.file == failed[0].file)

@@ -237,9 +237,7 @@ def _describe_late(
     return describe_launch(
         "meeting",
         f"{role}{place} was late: it was still {what} at {_clock(line)}, when {who} gave up{span} ({_clock(first)}); "
-        f"{started}, so nothing listened{where} before; install and copy everything before the start (in the image), let "
-        "the nodes wait for each other, or raise the limit of the rendezvous itself "
-        "(a timeout of the process group does not count here)",
+        f"{started}, so nothing listened{where} before",
         [line, first, *([node.started] if node.started is not None else [])],
         Category.ENVIRONMENT,
     )

@@ -73,14 +73,10 @@ def explain_address(address: str) -> str | None:
     if name.isdecimal() and int(name[:12]) < 2**32:
         return (
             "a host name made of digits only is parsed as one 32-bit number and not resolved as a name: it means the IP "
-            f"address {IPv4Address(int(name[:12]))}, which nobody has; give the host (or container) a name with a "
-            "letter in it, or name the master by its address (127.0.0.1 on one node)"
+            f"address {IPv4Address(int(name[:12]))}, which nobody has"
         )
     if _OCTAL.match(name) and any(len(p) > 1 and p.startswith("0") for p in name.split(".")):
-        return (
-            "numbers that begin with 0 are read as octal, so it means another address; write the address without "
-            "leading zeros"
-        )
+        return "numbers that begin with 0 are read as octal, so it means another address"
     if "@" in name:
         return (
             f"it names a user as for ssh; the master address is the host alone ({name.rpartition('@')[2]}), and with the "

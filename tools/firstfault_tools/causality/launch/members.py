@@ -100,8 +100,7 @@ def _find_tasks(incident: LogIncident, unplaced: bool) -> list[Finding]:
     title = (
         f"only {there} of {total} processes registered with the coordinator: {span} never came"
         + (
-            "; the script was started once, although it asks for more processes: start it once for each process (on each host) "
-            "with its own process id, or ask for one process"
+            "; the script was started once, although it asks for more processes"
             if only
             else "; it was not started, died before, or cannot reach the coordinator"
         )

@@ -70,9 +70,7 @@ def find_small_quorum(incident: LogIncident) -> Finding | None:
         "quorum",
         f"the rendezvous was completed with {joined} of {most} nodes: --nnodes={least}:{most} lets it end with the minimum of "
         f"{least} nodes once the last call ({call} s) is over, and {why}; the job then ran on a world that was too small, and "
-        f"late nodes met a closed rendezvous. Ask for exactly {most} nodes (--nnodes={most}), raise last_call_timeout in "
-        "--rdzv-conf above the time a node needs to start (the timeout of the rendezvous is another limit), or schedule all "
-        "pods together (gang scheduling)",
+        f"late nodes met a closed rendezvous",
         [line, asked, *list(pending.values())[:1], *closed[:1]],
         Category.SCHEDULER,
     )

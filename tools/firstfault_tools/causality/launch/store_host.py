@@ -67,9 +67,7 @@ def find_unhosted(incident: LogIncident) -> Finding | None:
             "meeting",
             f"no node hosts the store of the rendezvous: {name or own} has the endpoint's address {endpoint}{via}, but its "
             f"host name resolves to {address}, another interface, so torchrun does not recognise the endpoint as this "
-            f"machine (is_host is false), all nodes connect as clients and nobody listens on port {port}; name the "
-            "endpoint by a host name that resolves to this address, correct /etc/hosts, or set "
-            "--rdzv-conf is_host=true on this node",
+            f"machine (is_host is false), all nodes connect as clients and nobody listens on port {port}",
             [place, line, make_line(digest.file, number, text, digest.year)],
             Category.ENVIRONMENT,
         )
@@ -97,8 +95,7 @@ def find_unrecognised(incident: LogIncident, failed: Sequence[Finding]) -> Findi
                 "meeting",
                 f"no node hosts the store of the rendezvous: the endpoint {match['host']} is this node {own} itself, but "
                 f"torchrun compares it with the host name ({short}) and the full name ({full}) and recognises neither "
-                "(is_host is false), so all nodes connect as clients and nobody listens; use the host name or full name as "
-                "endpoint, or --rdzv-conf is_host=true on this node",
+                "(is_host is false), so all nodes connect as clients and nobody listens",
                 [
                     make_line(digest.file, number, text, digest.year),
                     make_line(place.file, at, listed, place.year),
@@ -124,8 +121,7 @@ def _find_refused_self(incident: LogIncident) -> Finding | None:
             "meeting",
             f"no node hosts the store of the rendezvous: {own} is the host that the endpoint {name} means, and is itself refused "
             f"on port {match['port']}, where nobody listens: torchrun compares the endpoint with the host name ({own}) and its "
-            "addresses and does not recognise this other form (is_host is false), so all nodes connect as clients; use the host "
-            "name as it is printed there as endpoint, or --rdzv-conf is_host=true on this node",
+            "addresses and does not recognise this other form (is_host is false), so all nodes connect as clients",
             [make_line(digest.file, number, text, digest.year)],
             Category.ENVIRONMENT,
         )

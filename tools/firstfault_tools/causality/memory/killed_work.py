@@ -131,8 +131,8 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
     phase, line = work
     if phase == "loading":
         words = (
-            "while it loaded the model, before any step, and no CUDA error was raised: host memory (RAM) ran out is the "
-            "usual reason, since every process loads a full copy into it"
+            "while it loaded the model, before any step, and no CUDA error was raised: every process loads a full copy "
+            "into host memory (RAM), which probably ran out"
         )
         quoted = [line]
         if full is not None and trend is None:
@@ -320,12 +320,12 @@ def _explain_work(
         if offload is None and trend is None:
             return None
         where = " in host memory (parameters or optimizer offloaded to the CPU)" if offload else ""
-        words = f"while the optimizer states were created{where}, before any step, and no CUDA error was raised: the memory of the host ran out is the usual reason"
+        words = f"while the optimizer states were created{where}, before any step, and no CUDA error was raised: the memory of the host probably ran out"
         return words, [offload] if offload is not None else []
     kept = _last(rows, _KEPT) if phase == "evaluation" else None
     if trend is None and kept is None:
         return None
-    words = f"{PLAIN[phase]}: host memory ran out is the usual reason, no CUDA error was raised"
+    words = f"{PLAIN[phase]}: host memory probably ran out, no CUDA error was raised"
     if kept is not None:
         words = f"{PLAIN[phase]} ({name_kept(kept[1]) or _GATHERED}), and no CUDA error was raised"
     return words, [kept] if kept is not None else []

@@ -284,7 +284,7 @@ def _one_sided(incident: LogIncident, waiting: list[RankState]) -> Finding | Non
     return describe_divergence(
         "collective.one_sided",
         f"all {len(waiting)} ranks wait in {op}{say_waited(waiting)} and none {other}: each waits for its peer to do the other half "
-        "first, a deadlock by order; pair them (batch_isend_irecv), or let even and odd ranks begin with different halves",
+        "first, a deadlock by order",
         Level.FAILURE,
         None,
         [s.report.line for s in waiting[:3]],

@@ -188,7 +188,7 @@ def _judge_leaving(incident: LogIncident, digest: FileDigest, guard: _Guard) -> 
     who = "rank 0 leaves" if guard.passes_first else "a part of the ranks leaves"
     title = (
         f"in the code shown {who} early (`{leave.code.strip()[:40]}` under `if {guard.test}`) and never reaches {call} below it "
-        f"({row.code.strip()[:90]}), in which the other ranks wait: the decision must be shared before any rank leaves"
+        f"({row.code.strip()[:90]}), in which the other ranks wait"
     )
     return _describe(incident, digest, (guard.row, leave, row), title, guard.rank)
 

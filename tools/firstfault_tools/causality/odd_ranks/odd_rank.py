@@ -355,7 +355,7 @@ def _tell_parted(parted: Finding) -> str:
     if parted.says("ALLGATHER") or parted.says("ALL_GATHER"):
         words += (
             "; under ZeRO-3 or FSDP every call of a sub-module gathers its parameters, so all ranks must run it the same "
-            "number of times (pad with dummy calls, or keep it out of the sharding as a leaf module)"
+            "number of times"
         )
     return words
 

@@ -124,7 +124,7 @@ def _find_waiting(incident: LogIncident, digest: FileDigest) -> Finding | None:
         return None
     return _tell_nothing_left(
         f"nothing is left to train: the run resumed at step {step}, and {limit['what']}={limit['most']} is already reached, so no "
-        "further step comes (a loop that waits for one idles without an error); raise the limit beyond that step",
+        "further step comes (a loop that waits for one idles without an error)",
         digest,
         (resumed, limits[-1]),
         Confidence.LIKELY,
@@ -220,7 +220,7 @@ def _judge_stop(incident: LogIncident, digest: FileDigest, stop: _Row) -> Findin
     limit = f"{what}={stop.told['most']}" if what else "the planned number of steps"
     return _tell_nothing_left(
         f"nothing was trained: the resumed checkpoint stands at step {resumed.told['step']} already, and the run is planned to "
-        f"end there ({limit} is reached), so the trainer stops at once without an error; raise the limit beyond that step",
+        f"end there ({limit} is reached), so the trainer stops at once without an error",
         digest,
         (stop, resumed),
         Confidence.CONFIRMED,

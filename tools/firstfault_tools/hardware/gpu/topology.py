@@ -210,7 +210,7 @@ def _find_copies(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ...
     places = [place for place, _ in bad[:3]] + ([control] if control is not None else [])
     wrong = Finding(
         kind=WRONG_COPY,
-        title=f"{title}; an IOMMU or PCIe ACS in the path of peer-to-peer traffic is the usual reason",
+        title=f"{title}; possible: an IOMMU or PCIe ACS in the path of peer-to-peer traffic",
         level=Level.CAUSE,
         category=Category.ENVIRONMENT,
         confidence=Confidence.CONFIRMED,

@@ -196,9 +196,9 @@ def _read(xid: XidLine, reading: str, beside: list[int], fatal: bool, processes:
         )
     if xid.code in (48, 94, 95, 171) and set(beside) & {63, 64}:
         remap = (
-            "row remapping failed, replace the GPU"
+            "row remapping failed, no spare row was left"
             if 64 in beside
-            else "a row waits to be remapped, reset the GPU"
+            else "a row waits to be remapped"
         )
         return f"uncorrectable error in the GPU's memory (HBM); {remap} (Xid {64 if 64 in beside else 63} beside it)"
     if xid.code in (13, 31) and {13, 31} & set(beside):

@@ -190,8 +190,8 @@ class _Pool:
         who = "loader workers (num_workers)" if self.loading else "processes"
         return (
             f"CPU oversubscription: {why}each of {self.processes} {who} opens a pool of {self.threads} threads (OpenMP/BLAS), "
-            f"{self.threads * self.processes} threads in all: they thrash and starve the processes that feed the GPUs; set OMP_NUM_THREADS "
-            f"(torch.set_num_threads in the worker) to at most {max(1, cores // max(self.processes, 1))} (cores by processes)"
+            f"{self.threads * self.processes} threads in all: they thrash and starve the processes that feed the GPUs "
+            f"({cores} cores, so {max(1, cores // max(self.processes, 1))} for each)"
         )
 
 

@@ -218,8 +218,7 @@ def _on_bridges(blocks: Sequence[Sequence[Interface]]) -> tuple[str, list[Interf
     told = " and ".join(str(i.address.ip) for i in only[:3])
     return (
         f"the processes run in containers on Docker's bridge network ({told}), which is private to each host: neither can "
-        "reach the address of the other, so no connection between the machines comes about; start the containers with the "
-        "network of the host (--network host), or with one that spans the hosts (overlay, macvlan)",
+        "reach the address of the other, so no connection between the machines comes about",
         only,
     )
 
@@ -236,8 +235,7 @@ def _one_network(blocks: Sequence[Sequence[Interface]]) -> tuple[str, list[Inter
             return (
                 f"{where} has two interfaces in one network: {other.nic} ({other.address.ip}) and {own.nic} "
                 f"({own.address.ip}) are both in {own.address.network}: the routing table, not NCCL_SOCKET_IFNAME, decides "
-                "by which of them a connection leaves, so it may take the other interface than the peers expect; put them "
-                "in different networks (netmask) or give one route a higher metric",
+                "by which of them a connection leaves, so it may take the other interface than the peers expect",
                 [other, own],
             )
     return None
@@ -260,8 +258,7 @@ def _single_link(
                 return (
                     f"NCCL chose the interface {own.nic} ({own.address.ip}), a point-to-point interface with no network "
                     f"behind it (netmask /{own.address.network.prefixlen}), so the peers cannot be reached over it; "
-                    f"{rest[0].nic} ({rest[0].address}) is the interface of the cluster: set NCCL_SOCKET_IFNAME={rest[0].nic} "
-                    "(or the launcher's setting for it) on all nodes",
+                    f"{rest[0].nic} ({rest[0].address}) is the interface of the cluster",
                     [own, rest[0]],
                 )
     return None

@@ -177,7 +177,7 @@ def _describe(rules: RuleSet, digest: FileDigest, failure: Failure) -> Finding:
     title = (
         f"the firewall on {rules.host or 'a host'} {what}: the connection to {tried} is blocked"
         + (
-            "; NCCL and Gloo listen on random high ports, so all TCP between the training nodes must be allowed"
+            "; NCCL and Gloo listen on random high ports, all of which the training nodes need between them"
             if high
             else ""
         )

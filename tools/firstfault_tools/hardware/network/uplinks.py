@@ -69,7 +69,7 @@ def find_in_lines(lines: Sequence[NumberedLine], file: str) -> tuple[Finding, ..
             continue
         names = ", ".join(r[1] for r in full[:6])
         where = f" of {switch}" if switch else ""
-        told = " (the hash uses few fields: see the load-balance settings)" if hashes else ""
+        told = " (the hash uses few fields)" if hashes else ""
         places = [*(r[0] for r in full[:2]), idle[0][0], *hashes[-2:]]
         return (
             Finding(

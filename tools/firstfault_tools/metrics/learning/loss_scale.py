@@ -20,13 +20,12 @@ def _before_scaling(view: View, reduced: list[Event]) -> tuple[str, list[Event]]
     if told:
         return (
             "; the forward pass gives NaN in fp16 (half precision) already before the first step, as quoted, so the scale is "
-            "only the messenger: train in bf16 or fp32, and check the weights and the input that the NaN comes from",
+            "only the messenger, which comes from the weights or the input",
             told[:1],
         )
     if reduced[0].row == 0 and not len(view.lead):
         return (
-            "; not one step succeeded, so a value leaves the range of fp16 (half precision) in every forward or backward pass: "
-            "train in bf16, or find the first activation that is not finite",
+            "; not one step succeeded, so a value leaves the range of fp16 (half precision) in every forward or backward pass",
             [],
         )
     return "", []

@@ -140,9 +140,9 @@ def judge_divergence(view: View) -> list[Finding]:
         title += f"; {_say_moved(mover, view)}"
     elif view.events("lora"):
         facts["lora"] = True
-        title += "; for a LoRA run that is usually a learning rate too high"
+        title += "; possible: a learning rate too high for LoRA"
     else:
-        title += "; a learning rate too high is the usual reason"
+        title += "; possible: a learning rate too high"
     saved = view.last_checkpoint_before(good)
     extra = view.event_evidence([saved]) if saved else ()
     facts |= known(last_clean_checkpoint_step=saved.values.get("step") if saved else None)

@@ -197,8 +197,7 @@ def _ids(
                 return _make(
                     "begin_token_twice",
                     f"every sample begins with the begin (BOS) token twice (id {twice[1]}): the chat template writes it and the tokenizer adds it "
-                    "again (add_special_tokens), so training sees a prompt that the model was never trained with; tokenise with "
-                    "add_special_tokens=False, or take it out of the template",
+                    "again (add_special_tokens), so training sees a prompt that the model was never trained with",
                     "tokenizer-mismatch",
                     [(n, t), (number, text)],
                     file,

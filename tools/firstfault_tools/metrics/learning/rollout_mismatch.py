@@ -243,7 +243,7 @@ def _tell_wide(read: Sequence[tuple[T, _Gap]]) -> tuple[T, _Gap, str] | None:
         return (
             log,
             gap,
-            f"{_SAME}: {gap.name} grew from {gap.start:.3g} to {gap.end:.3g}, {how}; look at the weight sync and the engine's settings, not at the learning rate",
+            f"{_SAME}: {gap.name} grew from {gap.start:.3g} to {gap.end:.3g}, {how}; possible: the weight sync or a setting of the engine, not the learning rate",
         )
     return None
 

@@ -110,7 +110,7 @@ def _left_before_zero(view: View) -> Finding | None:
     )
     rates = rate.values[rate.rows <= rows[1]]
     if len(rates):
-        title += f"; the learning rate was {float(rates[-1]):.4g}, too high is the usual reason"
+        title += f"; the learning rate was {float(rates[-1]):.4g}, probably too high"
     return make_finding(
         "loss_zero",
         title,
@@ -135,7 +135,7 @@ def _loss_at_zero(view: View, row: int) -> str:
         at = view.lead.label(int(loss.rows[int(np.argmin(early))]))
         return (
             f"; the loss had left {number(float(early.min()))} ({at}) and stands at {number(level)}: the run "
-            "diverged first and its output is saturated, a learning rate too high is the usual reason"
+            "diverged first and its output is saturated; possible: a learning rate too high"
         )
     if not len(early) and 9.8 <= level <= 12.6 and float(np.ptp(late)) < 0.02 * level:
         return (
