@@ -11,6 +11,7 @@ import pytest
 from evals.cases import find_case
 from tests.rows import each_row
 
+from firstfault.grounding.advice import objections
 from firstfault.investigation.blanks import fill_command
 from firstfault.investigation.diagnosis import Diagnosis, Fix, NextArtefact
 from firstfault.investigation.next_action import (
@@ -158,6 +159,19 @@ def test_a_check_names_a_place_that_is_known_and_says_both_or_neither() -> None:
         for check in page.checks:
             assert not check.run_on or check.run_on in kinds() or " " in check.run_on, page.id
             assert not check.refutes_if or check.supports_if, f"{page.id}: {check.text}"
+
+
+def test_an_artefact_says_how_it_is_read() -> None:
+    for rule in WORKSPACE.knowledge.artefacts:
+        assert rule.get("supports_if"), rule["what"]
+        assert rule.get("refutes_if"), rule["what"]
+
+
+def test_no_fix_of_a_page_is_held_back() -> None:
+    known = WORKSPACE.knowledge.variables
+    for page in PAGES.values():
+        for fix in page.fixes:
+            assert not objections(fix.text, fix.command, known), f"{page.id}: {fix.text}"
 
 
 def test_a_fix_that_data_name_stands_on_a_page_once() -> None:
