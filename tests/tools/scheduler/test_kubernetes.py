@@ -14,7 +14,7 @@ from firstfault_tools.hardware.excerpt import number_lines
 from firstfault_tools.knowledge.pack import read_yaml
 from firstfault_tools.registry import Artefact
 from firstfault_tools.scheduler import kubernetes
-from firstfault_tools.scheduler.kubernetes_reasons import load_reasons
+from firstfault_tools.scheduler.kubernetes_reasons import explain_reason, load_reasons, say_reason
 
 CASE = Path("/work/shared/cases/public/comm-26-efa-qpn-error-is-oomkilled-peer.yaml")
 POD = """Name:             trainer-5
@@ -189,3 +189,22 @@ def test_a_probe_that_failed_while_the_pod_came_up(ready: str, level: Level) -> 
     ]
     found = kubernetes.find_in_lines(list(enumerate(lines, 1)), "kubectl.txt")
     assert [f.level for f in found if f.kind == "kubernetes.probe_failed"] == [level]
+
+
+@each_row(
+    ("message", "said"),
+    [
+        (
+            "0/32 nodes are available: 1 node(s) had untolerated taint {gone: }, 31 Insufficient nvidia.com/gpu.",
+            "31 of 32 nodes: Insufficient nvidia.com/gpu, and 1: had untolerated taint {gone: }",
+        ),
+        ("0/8 nodes are available: 8 Insufficient nvidia.com/gpu.", "all 8 nodes: Insufficient nvidia.com/gpu"),
+    ],
+)  # fmt: skip
+def test_numbers_of_the_scheduler_count_nodes_and_every_reason_is_said(
+    message: str, said: str
+) -> None:
+    meaning = explain_reason("FailedScheduling")
+    assert meaning is not None
+    told = say_reason("Pod x", meaning, "FailedScheduling", message)
+    assert told == f"Pod x: no node could take the pod, {said} (FailedScheduling)"
