@@ -78,7 +78,7 @@ def find_crowded(incident: LogIncident) -> Finding | None:
     quoted = [failed[0], tasks.line, gpus.line]
     found = describe_launch(
         "commands",
-        f"{tasks.number} tasks per node are started and each node has {gpus.number} GPUs: each task takes its local rank as its device "
+        f"{tasks.number} processes are started on each node ({tasks.number} tasks per node) and it has {gpus.number} GPUs: each takes its local rank as its device "
         f"number, and devices {over} do not exist, so those processes{who} fail with 'invalid device ordinal'",
         quoted,
     )
