@@ -103,14 +103,14 @@ def test_damage_raises_nothing(text: str) -> None:
                 "NVRM: Xid (PCI:0000:9c:00): 48, pid='<unknown>', name=<unknown>, DBE (double bit error) ECC Error",
                 "NVRM: Xid (PCI:0000:9c:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.",
             ],
-            "waits to be remapped, reset the GPU",
+            "waits to be remapped",
         ),
         (
             [
                 "NVRM: Xid (PCI:0000:9c:00): 48, pid='<unknown>', name=<unknown>, DBE (double bit error) ECC Error",
                 "NVRM: Xid (PCI:0000:9c:00): 64, pid='<unknown>', name=<unknown>, Row Remapper: Error writing row remapper data to inforom.",
             ],
-            "row remapping failed, replace the GPU",
+            "row remapping failed, no spare row was left",
         ),
     ],
 )  # fmt: skip

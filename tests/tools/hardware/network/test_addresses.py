@@ -80,10 +80,13 @@ def _containers(*addresses: str) -> tuple[str, ...]:
     ("rows", "words"),
     [
         ((_FAILS, *_TWO_ROUTES), ("n1 has two interfaces", "ens9", "eno1", "10.8.0.0/20")),
-        ((_FAILS, *_containers("172.17.0.2", "172.17.0.3")), ("172.17.0.2", "--network host")),
+        (
+            (_FAILS, *_containers("172.17.0.2", "172.17.0.3")),
+            ("172.17.0.2", "private to each host"),
+        ),
         (
             (_FAILS, "n1:7:9 [0] NCCL INFO Bootstrap : Using rsx0:172.25.5.3<0>", *_TUNNEL),
-            ("rsx0", "NCCL_SOCKET_IFNAME=ens9"),
+            ("rsx0", "ens9 (10.8.4.13/20) is the interface of the cluster"),
         ),
     ],
 )
