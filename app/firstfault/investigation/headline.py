@@ -118,21 +118,25 @@ def name_open(seen: str, next_artefacts: Sequence[NextArtefact]) -> str:
     return f"{seen.rstrip('.')}; what would decide it: {wanted}" if wanted else seen
 
 
-def say_plainly(diagnosis: Diagnosis) -> tuple[str, str]:
-    """(place and cause in one plain sentence, the rest of what the cause says, as sentences)."""
+def say_plainly(diagnosis: Diagnosis, possible: bool = True) -> tuple[str, str]:
+    """(place and cause in one plain sentence, the rest of what the cause says, as sentences). possible: with what may
+    lie behind it."""
     plain = read_cause(diagnosis)
     beside = (
         (f"Also seen: {lower_first(plain.beside[0])}", *plain.beside[1:]) if plain.beside else ()
     )
-    return plain.headline, ". ".join(capitalise(c).rstrip(".") for c in (*plain.clauses, *beside))
+    told = (*plain.clauses, *(plain.possible if possible else ()), *beside)
+    return plain.headline, ". ".join(capitalise(c).rstrip(".") for c in told)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCause:
-    """headline: place and cause. clauses: what else the cause says of itself. beside: what was seen with it."""
+    """headline: place and cause. clauses: what else the cause says of itself. possible: what may lie behind it, which
+    nothing decides. beside: what was seen with it."""
 
     headline: str
     clauses: tuple[str, ...]
+    possible: tuple[str, ...]
     beside: tuple[str, ...]
 
 
@@ -153,7 +157,10 @@ def read_cause(diagnosis: Diagnosis) -> PlainCause:
     if unsaid := [path for _, path in paths if path not in line and path not in rest]:
         rest = "; ".join(part for part in (rest, f"in full: {', '.join(unsaid)}") if part)
     headline = place + (lower_first(head) if place else capitalise(head))
-    return PlainCause(headline, _clauses(rest, line), _clauses(beside, line))
+    clauses = _clauses(rest, line)
+    possible = tuple(c for c in clauses if c.startswith(POSSIBLE))
+    known = tuple(c for c in clauses if c not in possible)
+    return PlainCause(headline, known, possible, _clauses(beside, line))
 
 
 def _shorten_paths(text: str) -> tuple[str, list[tuple[str, str]]]:

@@ -274,7 +274,7 @@ def _root_cause(diagnosis: Diagnosis, title: str, book: Book) -> Cited | None:
     quotes = {c.n: c for c in diagnosis.citations}
     marks = tuple(book.again(quotes[n]) for n in diagnosis.hypotheses[0].for_[:4] if n in quotes)
     sure = diagnosis.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
-    headline, detail = say_plainly(diagnosis)
+    headline, detail = say_plainly(diagnosis, possible=False)
     where = "title" if title == headline else "summary"
     more = f": {lower_first(detail.rstrip('.'))}" if detail and where == "summary" else ""
     said = f"The one that the {where} names{more}; these lines show it."
