@@ -157,6 +157,9 @@ def _causes(diagnosis: Diagnosis, book: Book, page: Page | None) -> list[_Step]:
         mark = Citation(0, CitationKind.PAGE, reason, page=page.id, heading=WHY_HEADING, url=page.url)  # fmt: skip
         because = Cited(_sentence(reason), (book.again(mark),), assumed=True)
         steps.append(_Step(because, "Why was that possible?"))
+    else:
+        # nothing decides it, so it is an assumption
+        steps += _details(plain.possible, main.for_, diagnosis, book, assumed=True)
     return steps
 
 
