@@ -67,7 +67,9 @@ _TURN = expression(r",? (?=(?:although|while|whereas|because|instead of) )")
 _PRINTED = expression(r" \((`[^`]{8,120}`)\)")
 """A quotation in brackets, which proves what stands before it and is not needed to understand it."""
 
-_EITHER = expression(r"\bor\b")
+_EITHER = expression(r",[^,;]{0,80} or\b|, or\b|\bor (?:an?|the|its?|by) ")
+"""A list of what may lie behind it; `container or namespace` names one thing."""
+
 _ASIDE = expression(r"(?<=\w) \((?=[^()«]*\bor\b)[^()]{3,160}\)(?=$|[;:.]| and | but | while )")
 """What stands in brackets and names several things: none of them is known."""
 

@@ -112,12 +112,14 @@ def test_a_long_sentence_is_cut_where_it_can_stand(title: str, said: str) -> Non
         ("the GPU of rank 3 hung and its driver reset it: firmware, the chip, or a kernel that never ends", "the GPU of rank 3 hung and its driver reset it"),
         ("loss is exactly 0.0: all labels are masked or the forward pass has overflowed", "loss is exactly 0.0"),
         # the last colon parts them: what stands before is known
-        ("a sensor of the machine is critical: FAN 5 0 RPM: cooling or power failed", "a sensor of the machine is critical: FAN 5 0 RPM"),
+        ("a sensor of the machine is critical: FAN 5 0 RPM: the cooling or the power failed", "a sensor of the machine is critical: FAN 5 0 RPM"),
         ("activation recomputation produced other tensors (different metadata or count)", "activation recomputation produced other tensors"),
-        # what a program printed is no choice
+        # one thing of two names, and what may happen to it, is no choice
+        ("the queue pair was refused: no address in this container or namespace", "the queue pair was refused: no address in this container or namespace"),
+        # nor is what a program printed
         ("native code corrupted its memory on rank 4: «double free or corruption»", "native code corrupted its memory on rank 4: «double free or corruption»"),
         ("host name cannot be resolved («Name or service not known»)", "host name cannot be resolved («Name or service not known»)"),
-        # nor is the message of an exception
+        # or the message of an exception
         ("RuntimeError: File not found or corrupted", "RuntimeError: File not found or corrupted"),
     ],
 )  # fmt: skip
