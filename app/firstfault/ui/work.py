@@ -75,7 +75,7 @@ def show_stopped(incident: Incident, events: Sequence[Event], readonly: bool) ->
             help="A verdict on what was read to an end. Its receipt names what is left out, and it never says that "
             "the run is healthy. The rest can be read afterwards."
             if kept.size
-            else "Nothing was read to an end yet",
+            else "There is nothing yet to rest a verdict on",
         ):
             _begin(service().diagnose_read, incident.id)
 
