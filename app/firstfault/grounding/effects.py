@@ -38,7 +38,7 @@ _LOADS = expression(
 )
 _CHANGES = expression(
     r"(?:^|[;&|]\s*|sudo\s+)(?:rm|mv|kill|pkill|reboot|shutdown|modprobe|rmmod|chmod|chown|umount|mkfs)\b"
-    r"|systemctl (?:re)?(?:start|stop|load|enable|disable)|systemctl restart|service \w+ restart"
+    r"|systemctl (?:(?:re)?(?:start|stop|load|enable|disable)|reboot|poweroff)|systemctl restart|service \w+ restart"
     r"|nvidia-smi\b[^;|&]*(?:\s-r\b|--gpu-reset|\s-pm\b|\s-lgc\b|\s-pl\b|\s-e\s)"
     r"|\bsysctl -w\b|\bmount -o\b|\bscontrol (?:update|requeue|reboot)|\bscancel\b"
     r"|\bkubectl (?:delete|drain|cordon|apply|scale|patch|edit)|\bdocker (?:run|rm|restart)"
@@ -54,7 +54,10 @@ _READING_PYTHON = expression(r"^python3?\s+-(?:c|m)\s")
 
 _BLANK = expression(r"<[a-z](?:[\w -]{0,30}\w)?>")
 """A place to fill in, as pages write it (`<pid>`): nothing is read from or written to there."""
-_READS_AS = {"mount": expression(r"^(?:sudo\s+)?mount(?:\s+-l)?(?:\s+-t\s+[\w,]+)?$")}
+_READS_AS = {
+    "mount": expression(r"^(?:sudo\s+)?mount(?:\s+-l)?(?:\s+-t\s+[\w,]+)?$"),
+    "ldconfig": expression(r"^ldconfig\s+-p$"),
+}
 """Programs that only read in one form and change the system in others."""
 
 
@@ -84,6 +87,19 @@ def judge_command(command: str, changes_state: bool = False) -> Effect:
     if _CODE.match(command):
         return Effect.CODE
     return Effect.UNCLEAR
+
+
+def split_look(command: str) -> tuple[str, str]:
+    """(what is looked at first, what is done then): leading lines that only read apart from lines below that change
+    something, so that nobody pastes both at once; ('', command) where there is no such pair."""
+    lines = command.split("\n")
+    looks = 0
+    while looks < len(lines) and judge_command(lines[looks]) is Effect.READS and not lines[looks].endswith("\\"):  # fmt: skip
+        looks += 1
+    rest = lines[looks:]
+    if not looks or not any(judge_command(x) is Effect.CHANGES for x in rest):
+        return "", command
+    return "\n".join(lines[:looks]), "\n".join(rest)
 
 
 def _reads(part: str, program: str) -> bool:

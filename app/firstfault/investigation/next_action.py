@@ -278,10 +278,19 @@ def _find_check(
 
 
 def _list_wanted(diagnosis: Diagnosis) -> list[NextArtefact]:
-    """Artefacts with a command whose output was not handed in."""
+    """Artefacts with a command whose output was not handed in and is not what the cause says already."""
+    settled = _is_settled(diagnosis)
     return [
-        a for a in diagnosis.next_artefacts if a.command and not _is_known(a.command, diagnosis)
+        a
+        for a in diagnosis.next_artefacts
+        if a.command and not _is_known(a.command, diagnosis) and not (settled and a.of_fault)
     ]
+
+
+def _is_settled(diagnosis: Diagnosis) -> bool:
+    """The cause says what the check of its kind would tell."""
+    row = check_of_kind(diagnosis.signature) if diagnosis.signature is not None else None
+    return row is not None and row.is_settled(diagnosis.root_cause)
 
 
 def _is_known(command: str, diagnosis: Diagnosis) -> bool:

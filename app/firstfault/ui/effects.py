@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from firstfault.grounding.effects import Effect, judge_command
+from firstfault.grounding.effects import Effect, judge_command, split_look
 from firstfault_tools.dataclass import dataclass
 
-__all__ = ["LOOKS", "Effect", "Look", "judge_command"]
+__all__ = ["LOOKS", "THEN", "Effect", "Look", "judge_command", "split_look"]
+
+
+THEN = "Then, where that speaks for it:"
+"""Stands between what is looked at and what is done."""
 
 
 @dataclass(frozen=True, slots=True)

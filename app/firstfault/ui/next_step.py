@@ -9,7 +9,7 @@ import streamlit as st
 
 from firstfault.investigation.diagnosis import Citation, Diagnosis
 from firstfault.investigation.next_action import Action
-from firstfault.ui.effects import LOOKS, judge_command
+from firstfault.ui.effects import LOOKS, THEN, judge_command, split_look
 from firstfault.ui.marks import icon, link_marks, mark_text, sentence
 
 
@@ -45,11 +45,21 @@ def show_action(action: Action, diagnosis: Diagnosis) -> None:
             for tab, (_, command) in zip(
                 st.tabs([name for name, _ in action.choices]), action.choices, strict=True
             ):
-                tab.code(command, language=None, wrap_lines=True)
+                with tab:
+                    _show_command(command)
         else:
-            st.code(action.command or action.what.replace("`", ""), language=None, wrap_lines=True)
+            _show_command(action.command or action.what.replace("`", ""))
     if action.reading:
         st.html(write_reading(action, citations))
+
+
+def _show_command(command: str) -> None:
+    """A block to be copied; what is looked at first in one of its own."""
+    look, rest = split_look(command)
+    if look:
+        st.code(look, language=None, wrap_lines=True)
+        st.html(f'<p class="ff ff-muted">{THEN}</p>')
+    st.code(rest, language=None, wrap_lines=True)
 
 
 def write_reading(action: Action, citations: Mapping[int, Citation]) -> str:

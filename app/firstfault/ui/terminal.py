@@ -14,6 +14,7 @@ from firstfault.investigation.diagnosis import Citation, CitationKind, Diagnosis
 from firstfault.investigation.next_action import Action
 from firstfault.plain_text import show_line, show_text
 from firstfault.ui.card import Card, make_card
+from firstfault.ui.effects import THEN, split_look
 from firstfault.ui.leading import say_condition, say_leading
 from firstfault.ui.terminal_rows import WIDTH, Row, RowKind, wrap_command
 from firstfault_tools.findings import Verdict
@@ -107,6 +108,12 @@ def _verdict(diagnosis: Diagnosis, card: Card) -> list[Row]:
     return [Row(RowKind.CARD, parts) for parts in (tuple(head), *lines)] + [GAP]
 
 
+def _commands(text: str) -> list[Row]:
+    """What is looked at first, and what is done then."""
+    look, rest = split_look(text)
+    return [_command(look), _say(THEN, "dim"), _command(rest)] if look else [_command(rest)]
+
+
 def _action(action: Action | None) -> list[Row]:
     if action is None:
         return []
@@ -118,9 +125,9 @@ def _action(action: Action | None) -> list[Row]:
     if action.blanks:
         out.append(_say(f"Put in: {'; '.join(action.blanks)}.", "dim"))
     for scheduler, command in action.choices:
-        out += [_say(f"{scheduler}:", "dim"), _command(command)]
+        out += [_say(f"{scheduler}:", "dim"), *_commands(command)]
     if action.command and not action.choices:
-        out.append(_command(action.command))
+        out += _commands(action.command)
     out += [_say(f"{condition}: {follows}") for condition, follows in action.reading]
     return [*out, GAP]
 

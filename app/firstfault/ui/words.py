@@ -52,7 +52,7 @@ CATEGORIES = {
 }
 CONFIDENCE = {
     Confidence.CONFIRMED: "a quoted line names the cause itself",
-    Confidence.LIKELY: "the evidence points here, no line proves it",
+    Confidence.LIKELY: "the evidence points here, not confirmed yet",
     Confidence.POSSIBLE: "a lead, not a fact: only a pattern fits",
     Confidence.UNKNOWN: "the evidence does not reach as far as a cause",
 }

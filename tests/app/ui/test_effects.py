@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rows import each_row
 
-from firstfault.ui.effects import LOOKS, Effect, judge_command
+from firstfault.ui.effects import LOOKS, Effect, judge_command, split_look
 from firstfault_tools.knowledge.pack import read_yaml
 
 KNOWLEDGE = Path(__file__).parent.parent.parent.parent / "knowledge"
@@ -63,3 +63,21 @@ def test_commands_that_change_something_are_never_called_read_only() -> None:
     assert len(found) > 30
     wrong = [c for c in found if any(w in c for w in risky) and judge_command(c) is Effect.READS]
     assert wrong == []
+
+
+SPLIT = [
+    ("ps -o user,pid,lstart,cmd -p 12\nkill -TERM 12", "ps -o user,pid,lstart,cmd -p 12"),
+    ("cat /proc/version; ldconfig -p | grep libcuda.so\nsudo systemctl reboot", "cat /proc/version; ldconfig -p | grep libcuda.so"),
+    ("kill -TERM 12\nps -p 12", ""),
+    ("nvidia-smi\ndf -h", ""),
+    ("scontrol update NodeName=n1 State=DRAIN", ""),
+    ("dmesg -T \\\n  | tail\nsudo reboot", ""),
+    ("ldconfig\nsudo reboot", ""),
+]  # fmt: skip
+
+
+@each_row(("command", "look"), SPLIT)
+def test_what_is_looked_at_first_is_copied_apart(command: str, look: str) -> None:
+    first, then = split_look(command)
+    assert first == look
+    assert "\n".join(x for x in (first, then) if x) == command

@@ -197,7 +197,9 @@ def _name_crowd(incident: LogIncident, finding: Finding, crowd: Finding | None) 
     from firstfault_tools.causality.memory.holders import name_crowd, name_peers
 
     if finding.has(FindingRole.OOM_SHARED):
-        finding = name_peers(finding, message)
+        from firstfault_tools.causality.memory.strangers import name_stranger
+
+        finding = name_stranger(incident, name_peers(finding, message), message)
     return name_crowd(incident, finding, message, crowd)
 
 
