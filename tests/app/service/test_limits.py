@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import runpy
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +50,9 @@ def test_a_run_over_its_limit_ends_and_says_where(
     )
     workspace = Endless()
     workspace.busy = busy
+    assert (
+        workspace.knowledge.signatures
+    )  # made before the run, whose limit is shorter than that takes
     incident = idle_service.start(NewIncident((PastedText(OOM),)))
     assert Worker(record, workspace).run_once()
     assert idle_service.incident(incident).state is IncidentState.FAILED
@@ -111,3 +116,23 @@ def test_a_note_is_short_and_goes_with_its_run(tmp_path: Path) -> None:
         note_place("other", "b.log")
         assert read_note(note) == " in other, at b.log"
     assert not note.exists()
+
+
+COUNTS = """
+import resource, signal
+from firstfault.limits import read_cpu_time
+limit = int(read_cpu_time()) + 1
+told = []
+signal.signal(signal.SIGXCPU, lambda *_: told.append(read_cpu_time()))
+resource.setrlimit(resource.RLIMIT_CPU, (limit, -1))
+while not told:
+    sum(range(1_000))
+print(told[0] - limit)
+"""
+
+
+def test_the_limit_of_the_system_is_met_by_the_clock_that_it_is_set_with() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert 0 <= float(done.stdout) < 0.1
