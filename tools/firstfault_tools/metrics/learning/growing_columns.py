@@ -127,12 +127,14 @@ def _find_runaway(courses: Sequence[_Course], file: str, texts: dict[int, str]) 
     first = worst.points[0]
     beyond = any(math.isinf(v) for _, _, v in worst.points)
     limit = (
-        f" and then inf, beyond {FP16_MAX:g}, the largest number of fp16"
+        f" and then inf (the largest number of fp16 is {FP16_MAX:g})"
         if beyond and abs(value) > FP16_MAX / 4
         else ""
     )
-    what = "the attention logits explode" if _ATTENTION.search(worst.name) else "it runs away"
     where = f" of {worst.subject}" if worst.subject else ""
+    name = f"{worst.name}{where}"
+    explode = _ATTENTION.search(worst.name) is not None
+    what = f"the attention logits explode: {name}" if explode else f"{name} runs away: it"
     beside = (
         f", while {len(others)} other columns or rows of its kind stay where they were"
         if others
@@ -141,7 +143,7 @@ def _find_runaway(courses: Sequence[_Course], file: str, texts: dict[int, str]) 
     entropy = _tell_entropy(courses, worst.subject)
     return Finding(
         kind="metrics.inner_growth",
-        title=f"{worst.name}{where} grew from {worst.start:.4g} (step {first[1]}) to {value:.4g} (step {step}){limit}{entropy}: {what}{beside}",
+        title=f"{what} grew from {worst.start:.4g} (step {first[1]}) to {value:.4g} (step {step}){limit}{entropy}{beside}",
         level=Level.CAUSE,
         category=Category.NUMERICAL,
         evidence=tuple(quote_line(file, n, texts.get(n, "")) for n in (first[0], number)),
