@@ -49,6 +49,8 @@ _CODE = expression(
     r"^\s*(?:import |from \w+ import |\w+ = |@|def |with |if |for |dist\.|torch\.|model\.)"
 )
 _SETTING = expression(r"(?:\s*#[^\n]*\n)*\s*(?:--[\w-]+|(?:export|unset) [A-Z_]+[^;|&]*$)")
+_PYTHON_BLOCK = expression(r"^\s*(?:for|if|with|while|def|class) [^;\n]{1,200}:(?:\s|$)")
+"""A loop or branch of Python; one of the shell has no colon at its end."""
 _READING_PYTHON = expression(r"^python3?\s+-(?:c|m)\s")
 
 
@@ -72,6 +74,8 @@ def judge_command(command: str, changes_state: bool = False) -> Effect:
     command = _BLANK.sub("X", command)
     if changes_state or _CHANGES.search(command):
         return Effect.CHANGES
+    if _PYTHON_BLOCK.match(command):
+        return Effect.CODE
     if _SETTING.match(command):
         return Effect.SETTING
     if _STARTS.search(_LOOKED_FOR.sub("", command)):

@@ -66,6 +66,8 @@ def say_run(diagnosis: Diagnosis, leaves_out: str) -> str:
     if state is RunState.GOES_ON:
         kind = diagnosis.category if diagnosis.verdict is Verdict.FAULT else None
         told = _WHILE_IT_RUNS.get(kind, "") if kind is not None else ""
+        if leaves_out and told:
+            told = f"let it save, then stop it and start it again without {leaves_out}"
     elif state is RunState.STARTED_AGAIN:
         told = "it can happen again until it is mended"
     else:

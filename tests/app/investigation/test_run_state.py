@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from firstfault.investigation.diagnosis import Diagnosis, PhaseName, RunState
 from firstfault.investigation.phases import STATES
 from firstfault.ui.card import make_card
+from firstfault.ui.extent import say_run
 from firstfault.workspace import Workspace
+from firstfault_tools.findings import Category
 
 WORKSPACE = Workspace()
 STAMP = "2026-03-10 02:{m:02d}:{s:02d}"
@@ -63,3 +66,10 @@ def test_nothing_is_told_of_a_healthy_run(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, {"a.log": steps(1, 59)})
     assert diagnosis.run_state is RunState.UNSHOWN
     assert "Run" not in dict(make_card(diagnosis).facts)
+
+
+def test_a_slow_run_whose_node_is_taken_out_is_stopped_after_a_save(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, {"a.log": steps(1, 20) + steps(21, 40, "nan")})
+    slow = replace(diagnosis, category=Category.PERFORMANCE, host="gpu-a17")
+    assert "without" not in say_run(slow, "")
+    assert say_run(slow, "gpu-a17") == "goes on (let it save, then stop it and start it again without gpu-a17)"  # fmt: skip

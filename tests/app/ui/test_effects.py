@@ -26,6 +26,8 @@ ROWS = [
     ("ss -ltnp | grep 29500; pgrep -af torchrun", Effect.READS),
     ("ib_write_bw -d mlx5_0 -x 3 peer", Effect.LOADS),
     ("ok = torch.tensor(1.0); dist.all_reduce(ok)", Effect.CODE),
+    ("for g in opt.param_groups: g['lr'] *= 0.3   # after the checkpoint was loaded", Effect.CODE),
+    ("for h in a b; do ssh $h dmesg; done", Effect.READS),
     ("# Megatron\n--micro-batch-size 1", Effect.SETTING),
     ("tail -n 50 worker-*<pid>*.err; grep -n <pid> /tmp/ray/session_latest/logs/raylet.out", Effect.READS),
     ("stat -c '%i %y %n' /mnt/nfs/shard-00918.tar; mount | grep -E 'nfs|lustre|fuse'", Effect.READS),
