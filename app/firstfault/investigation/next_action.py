@@ -223,7 +223,7 @@ def _find_named_check(
     row = check_of_kind(diagnosis.signature)
     if (
         row is not None
-        and not row.is_settled(diagnosis.root_cause)
+        and not _is_settled(diagnosis)
         and fixes
         and fixes[0].text.startswith(row.before)
     ):

@@ -33,16 +33,16 @@ def read_run_state(examination: Examination, finding: Finding | None, verdict: V
     place = finding.evidence[0] if finding is not None and finding.evidence else None
     if finding is None or place is None or verdict is Verdict.HEALTHY:
         return RunState.ENDED if ended and verdict is not Verdict.HEALTHY else RunState.UNSHOWN
-    followed = [_what_follows(reader, place) for reader in _readers_of_run(examination, place)]
+    runs = [r for file, r in logs.progress.items() if logs.role_of(file) is Role.RUN]
+    own = logs.progress.get(place.file)
+    # of a deciding line in a log that counts steps its own steps tell, else those of all logs of the run
+    followed = [_what_follows(r, place) for r in ([own] if own and own.trained() else runs)]
     for state in (RunState.STARTED_AGAIN, RunState.GOES_ON):
         if state in followed:
             return state
     if ended or any(_RAISED.search(e.text) for e in finding.evidence[:1]):
         return RunState.ENDED
-    runs = [r for file, r in logs.progress.items() if logs.role_of(file) is Role.RUN]
-    if any(map(_raises_at_last, runs)):
-        return RunState.ENDED
-    if any(r.finished_at() for r in runs):
+    if any(_raises_at_last(r) or r.finished_at() for r in runs):
         return RunState.ENDED
     if finding.category in STEPS_GO_ON:
         return RunState.GOES_ON
@@ -56,15 +56,6 @@ def _raises_at_last(reader: ProgressReader) -> bool:
     last = reader.last_training()
     after = reader.digest.lines_after(last.number if last is not None else 0, MOST_LAST_LINES)
     return any(_RAISED.search(text[:MOST_CHARS]) for _, text in after)
-
-
-def _readers_of_run(examination: Examination, place: Evidence) -> list[ProgressReader]:
-    """The log of the deciding line where it counts steps, else all logs of the run."""
-    logs = examination.logs
-    own = logs.progress.get(place.file)
-    if own is not None and own.trained():
-        return [own]
-    return [r for file, r in logs.progress.items() if logs.role_of(file) is Role.RUN]
 
 
 def _what_follows(reader: ProgressReader, place: Evidence) -> RunState:

@@ -16,6 +16,7 @@ from firstfault.plain_text import say_hours
 from firstfault.postmortem.document import say_time
 from firstfault.postmortem.evidence import Artefacts, Book, TimedLine, timed_steps
 from firstfault.postmortem.impact import GivenFigures, measure_impact
+from firstfault.postmortem.lost_work import RunRecord
 from firstfault.postmortem.pace import Pace, check_fix, read_pace
 from firstfault.postmortem.prevention import choose_prevention, choose_safeguard
 from firstfault.postmortem.rank_chart import draw_ranks
@@ -81,7 +82,7 @@ def draft_report(draft: Draft) -> Report:
     pace = read_pace(timed_steps(artefacts), artefacts.lines)
     title = name_report(draft.title, diagnosis)
     summary = _summary(draft, title, book)
-    impact = measure_impact(draft.figures, diagnosis, artefacts, pace, book)
+    impact = measure_impact(draft.figures, RunRecord(diagnosis, artefacts), pace, book)
     check = check_fix(pace) if pace is not None else None
     timeline = (*write_timeline(diagnosis, artefacts, book), *_people(draft.said))
     return Report(

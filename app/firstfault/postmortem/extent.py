@@ -44,7 +44,8 @@ def add_extent(diagnosis: Diagnosis, files: Mapping[str, Path]) -> Diagnosis:
         chain.append(replace(link, at=at, about=about))
     diagnosis = replace(diagnosis, cascade=tuple(chain))
     pace = read_pace(timed_steps(artefacts), artefacts.lines)
-    impact = measure_impact(GivenFigures(), diagnosis, artefacts, pace, Book())
+    record = RunRecord(diagnosis, artefacts)
+    impact = measure_impact(GivenFigures(), record, pace, Book())
     stood = [x for x in impact.losses if x.kind is not LossKind.REPEATED]
     since, about = find_since(diagnosis, artefacts, stood)
     losses = tuple(LostTime(x.kind.value, x.start, x.end, x.gpu_hours) for x in impact.losses)
@@ -55,17 +56,17 @@ def add_extent(diagnosis: Diagnosis, files: Mapping[str, Path]) -> Diagnosis:
         impact.gpus,
         losses,
         find_silences(artefacts),
-        _name_return(diagnosis, artefacts),
+        _name_return(record),
     )
     return replace(diagnosis, extent=extent)
 
 
-def _name_return(diagnosis: Diagnosis, artefacts: Artefacts) -> str:
+def _name_return(record: RunRecord) -> str:
     """The newest checkpoint that is whole by the log, `step 4000`; '' where none is told, and where the saved files or
     the numbers in them are what is at fault."""
-    if diagnosis.category in (Category.CHECKPOINT, Category.NUMERICAL):
+    if record.diagnosis.category in (Category.CHECKPOINT, Category.NUMERICAL):
         return ""
-    saved = RunRecord(diagnosis, artefacts).resume_from
+    saved = record.resume_from
     return "" if saved is None else saved.name
 
 

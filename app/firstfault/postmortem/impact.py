@@ -58,19 +58,14 @@ class GivenFigures:
     """The five whys as a person has edited them; empty: as drafted."""
 
 
-def measure_impact(
-    given: GivenFigures,
-    diagnosis: Diagnosis,
-    artefacts: Artefacts,
-    pace: Pace | None,
-    book: Book,
-) -> Impact:
+def measure_impact(given: GivenFigures, record: RunRecord, pace: Pace | None, book: Book) -> Impact:
     """The cost of an incident, with what is missing to count it and what was assumed."""
+    diagnosis, artefacts = record.diagnosis, record.artefacts
     gpus, assumed = _gpus(given, diagnosis, artefacts)
     price, currency = given.price, given.currency
     if price is None:
         price, currency = _price_in(artefacts) or (None, currency)
-    losses, more = _losses(given, diagnosis, artefacts, gpus, pace, book)
+    losses, more = _losses(given, record, gpus, pace, book)
     stood = [x for x in losses if x.kind is not LossKind.REPEATED]
     start = given.start or find_since(diagnosis, artefacts, stood)[0]
     end = given.end or (stood[-1].end if stood else None)
@@ -138,8 +133,7 @@ def _gpus(
 
 def _losses(
     given: GivenFigures,
-    diagnosis: Diagnosis,
-    artefacts: Artefacts,
+    record: RunRecord,
     gpus: int | None,
     pace: Pace | None,
     book: Book,
@@ -147,11 +141,11 @@ def _losses(
     """What was lost, and what was assumed for it."""
     if pace is not None:
         return _measured(given, gpus, pace, book), []
+    diagnosis, artefacts = record.diagnosis, record.artefacts
     first = diagnosis.first_line
     first_fault = (
         artefacts.begun_at(first.file, first.line, first.text) if first is not None else None
     )
-    record = RunRecord(diagnosis, artefacts)
     idle = record.idle if _stands_still(diagnosis) else None
     ended = any(x.role is ChainRole.TEARDOWN for x in diagnosis.cascade)
     stopped_short = _stands_still(diagnosis) or _is_spoiled(diagnosis, record)
