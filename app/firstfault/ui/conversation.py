@@ -24,6 +24,7 @@ from firstfault.ui.door import next_key, service, spend_key
 from firstfault.ui.inbox import read_inputs
 from firstfault.ui.knowledge import offer_pages
 from firstfault.ui.marks import icon, plain, render_markdown, split_fences
+from firstfault.ui.snapshot import Snapshot
 from firstfault.ui.sources import show_sources
 from firstfault.ui.visitor import may, require
 from firstfault.ui.walk import show_walk
@@ -34,26 +35,27 @@ MAX_CHIPS = 4
 APPROVALS = ("/approve", "approve")
 
 
-def show_conversation(incident: Incident, events: Sequence[Event], readonly: bool = False) -> None:
+def show_conversation(snapshot: Snapshot, readonly: bool = False) -> None:
     """Turns after the first, and the box."""
+    incident, events = snapshot.incident, snapshot.events
     with st.container(key="turns"):
         for number in range(1, incident.last_turn + 1):
-            if number > 1 or (_has_answer(events) and service().diagnosis(incident.id) is None):
-                _show_turn(incident, number, events)
+            if number > 1 or (_has_answer(events) and snapshot.diagnosis is None):
+                _show_turn(snapshot, number)
         # where there is no verdict yet, above the turns
-        if is_reading_stopped(incident, events) and service().diagnosis(incident.id):
+        if is_reading_stopped(incident, events) and snapshot.diagnosis:
             show_stopped(incident, events, readonly)
     if not readonly:
-        _show_box(incident, events)
+        _show_box(snapshot)
     # after the box: a page that runs again because a worker wrote something must have taken what was sent
     watch(incident.id, incident.last_event, FAST if not incident.state.is_final else SLOW)
 
 
-def show_opening(incident: Incident, events: Sequence[Event]) -> None:
+def show_opening(snapshot: Snapshot) -> None:
     """Directly under the card: the question that came with the evidence, with its answer."""
     with st.container(key="opening"):
-        if _has_answer(events):
-            _show_turn(incident, 1, events)
+        if _has_answer(snapshot.events):
+            _show_turn(snapshot, 1)
 
 
 def _has_answer(events: Sequence[Event]) -> bool:
@@ -61,13 +63,14 @@ def _has_answer(events: Sequence[Event]) -> bool:
     return any(e.turn == 1 and e.kind is EventKind.ANSWER for e in events)
 
 
-def _show_box(incident: Incident, events: Sequence[Event]) -> None:
+def _show_box(snapshot: Snapshot) -> None:
+    incident = snapshot.incident
     with st.container(key="ask", gap="small"):
         with st.container(key="beside-box", gap="small"):
             if incident.state.is_final:
-                _show_choices(incident, events)
-                _show_suggestions(incident, events)
-            elif what := _name_stop(incident, events):
+                _show_choices(incident, snapshot.events)
+                _show_suggestions(snapshot)
+            elif what := _name_stop(snapshot):
                 offer_stop(incident.id, what)
         given = st.chat_input(
             "Ask, or add more evidence   ( / )",
@@ -79,13 +82,15 @@ def _show_box(incident: Incident, events: Sequence[Event]) -> None:
         _take(incident.id, given)
 
 
-def _name_stop(incident: Incident, events: Sequence[Event]) -> str:
+def _name_stop(snapshot: Snapshot) -> str:
     """What can still be stopped here; '' where nothing can, or where the work itself shows the button."""
+    if snapshot.is_read:
+        return ""
+    events = snapshot.events
     closed = {e.turn for e in events if e.is_closing}
     judged = {e.turn for e in events if e.kind is EventKind.VERDICT}
-    if any(t not in closed | judged for t in range(1, incident.last_turn + 1)):
-        reading = service().diagnosis(incident.id) is None and service().evidence(incident.id)
-        return "" if reading else "Stop"
+    if any(t not in closed | judged for t in range(1, snapshot.incident.last_turn + 1)):
+        return "Stop"
     # the verdict stands; a model may still have something to say about it
     return "Stop the model" if service().answerer.explains else ""
 
@@ -182,48 +187,48 @@ def _show_choices(incident: Incident, events: Sequence[Event]) -> None:
                 _say(incident.id, "/reject", Role.INVESTIGATE)
 
 
-def _show_suggestions(incident: Incident, events: Sequence[Event]) -> None:
+def _show_suggestions(snapshot: Snapshot) -> None:
     """The open question with its answers, or else questions that can be asked next, as buttons."""
-    question, chips = _choose_chips(incident, events)
+    question, chips = _choose_chips(snapshot)
     with st.container(key="asks"):
         if question:
             st.html(f'<p class="ff ff-foot">{icon("help")} {escape(question)}</p>')
     with st.container(horizontal=True, gap="small", key="suggestions"):
         for number, text in enumerate(chips):
-            if st.button(text, key=f"chip-{incident.last_turn}-{number}"):
-                _say(incident.id, text, Role.INVESTIGATE)
+            if st.button(text, key=f"chip-{snapshot.incident.last_turn}-{number}"):
+                _say(snapshot.incident.id, text, Role.INVESTIGATE)
 
 
-def _choose_chips(incident: Incident, events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
+def _choose_chips(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
     """The question that the buttons answer, '' where they are questions themselves, and the buttons.
 
     A person who has only just read the verdict asks; who talks with the page is asked.
     """
-    parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
+    diagnosis, turns = snapshot.diagnosis, snapshot.incident.last_turn
+    parts = [e.body for e in snapshot.events if isinstance(e.body, AnswerPart)]
     walk = parts[-1].walk if parts else None
-    diagnosis = service().diagnosis(incident.id)
     told = diagnosis is None or (bool(parts) and parts[-1].kind.startswith("walk."))
-    if told and walk is not None and walk.question and walk.options and incident.last_turn > 1:
+    if told and walk is not None and walk.question and walk.options and turns > 1:
         return walk.question, walk.options
-    if diagnosis is not None and incident.last_turn == 1:
+    if diagnosis is not None and turns == 1:
         return "", suggest(diagnosis, "")
     return "", parts[-1].suggestions[:MAX_CHIPS] if parts else ()
 
 
-def _show_turn(incident: Incident, number: int, whole: Sequence[Event]) -> None:
-    events = [e for e in whole if e.turn == number]
+def _show_turn(snapshot: Snapshot, number: int) -> None:
+    events = [e for e in snapshot.events if e.turn == number]
     received = next((e.body for e in events if isinstance(e.body, Received)), None)
     if received is not None:
-        st.html(_write_received(received, number, say_change(whole, number)))
+        st.html(_write_received(received, number, say_change(snapshot.events, number)))
     parts = [e.body for e in events if isinstance(e.body, AnswerPart)]
     last = max((p.attempt for p in parts), default=1)
     for index, part in enumerate(p for p in parts if p.attempt == last):
-        _show_part(incident, part, f"t{number}p{index}", number == incident.last_turn)
+        _show_part(snapshot, part, f"t{number}p{index}", number == snapshot.incident.last_turn)
     for event in events:
         _show_notice(event)
     _jump_to(number)
     if not any(e.is_closing for e in events):
-        _show_working(incident, events)
+        _show_working(snapshot, events)
     elif st.session_state.get("jump") == f"turn-{number}":
         del st.session_state["jump"]
 
@@ -236,7 +241,7 @@ def _show_notice(event: Event) -> None:
         st.html(f'<p class="ff ff-foot">{icon("smart_toy")} {escape(event.body.detail)}</p>')
 
 
-def _show_working(incident: Incident, events: Sequence[Event]) -> None:
+def _show_working(snapshot: Snapshot, events: Sequence[Event]) -> None:
     """What a turn that is not answered yet is at."""
     steps = [e.body for e in events if isinstance(e.body, Progress)]
     if not steps:
@@ -244,7 +249,7 @@ def _show_working(incident: Incident, events: Sequence[Event]) -> None:
             st.caption("Waiting for a worker")
         return
     last = steps[-1]
-    if last.step in STEPS and service().diagnosis(incident.id) is None:
+    if last.step in STEPS and snapshot.diagnosis is None:
         return  # told above, with how far it is
     st.caption(plain(f"Working: {last.detail or last.step}"))
 
@@ -277,7 +282,8 @@ def _write_received(received: Received, number: int, change: str) -> str:
     return f'<div class="ff ff-turn" id="turn-{number}">{text}<small>{told}</small>{changed}</div>'
 
 
-def _show_part(incident: Incident, part: AnswerPart, scope: str, latest: bool) -> None:
+def _show_part(snapshot: Snapshot, part: AnswerPart, scope: str, latest: bool) -> None:
+    incident = snapshot.incident
     citations = {c.n: c for c in part.citations}
     if part.source == "model":
         st.html(
@@ -298,7 +304,7 @@ def _show_part(incident: Incident, part: AnswerPart, scope: str, latest: bool) -
             key=f"what-if-{scope}",
             icon=":material/calculate:",
         )
-    under_card = scope.startswith("t1p") and service().diagnosis(incident.id) is not None
+    under_card = scope.startswith("t1p") and snapshot.diagnosis is not None
     if part.walk is not None and not under_card:
         show_walk(part.walk, latest)
     if part.citations:

@@ -13,7 +13,6 @@ from streamlit.delta_generator import DeltaGenerator
 
 from firstfault.access import Role
 from firstfault.conversation.board import RULED_OUT
-from firstfault.errors import FirstfaultError
 from firstfault.incidents.events import (
     AnswerPart,
     Event,
@@ -49,6 +48,7 @@ from firstfault.ui.navigation import Place, View, set_place
 from firstfault.ui.next_step import show_collecting
 from firstfault.ui.phases import say_phases, write_opened, write_phases
 from firstfault.ui.receipt import show_receipt, show_skipped
+from firstfault.ui.snapshot import Snapshot
 from firstfault.ui.sources import show_sources
 from firstfault.ui.verdict_card import show_card
 from firstfault.ui.visitor import may
@@ -61,29 +61,25 @@ Rest = Callable[[], None]
 """Draws what reads whole logs, when all that is urgent is on the page."""
 
 
-def show_incident(incident: Incident, events: Sequence[Event]) -> Rest:
+def show_incident(snapshot: Snapshot) -> Rest:
     """Everything of an incident above its conversation; the figures are drawn by what is returned."""
-    diagnosis = service().diagnosis(incident.id)
-    show_header(incident, diagnosis)
-    tell_again(incident, events)
-    draw_figures = show_answer(incident, events, diagnosis)
+    incident = snapshot.incident
+    show_header(incident, snapshot.diagnosis)
+    tell_again(incident, snapshot.events)
+    draw_figures = show_answer(snapshot)
     if incident.verdict is not None and incident.state.is_final and may(Role.INVESTIGATE):
         show_feedback(incident)
     return draw_figures
 
 
-def show_answer(
-    incident: Incident,
-    events: Sequence[Event],
-    diagnosis: Diagnosis | None,
-    readonly: bool = False,
-) -> Rest:
+def show_answer(snapshot: Snapshot, readonly: bool = False) -> Rest:
     """The card, and folds for all that supports it; or how far the worker is."""
+    incident, events, diagnosis = snapshot.incident, snapshot.events, snapshot.diagnosis
     # a room of its own, which is empty at once when there is a verdict: no Stop stands beside one
     room = st.empty()
     if diagnosis is None:
         with room.container():
-            _show_without_verdict(incident, events, readonly)
+            _show_without_verdict(snapshot, readonly)
         return lambda: None
     asked = next((t.text for t in service().turns(incident.id) if t.kind is TurnKind.REPORT), "")
     card = make_card(diagnosis, service().workspace.knowledge.pages, asked)
@@ -101,7 +97,7 @@ def show_answer(
             card, action=choose_next(diagnosis, service().workspace.knowledge.pages, ruled)
         )
     show_card(diagnosis, card, walk.ruled_out if walk is not None else None)
-    show_opening(incident, events)
+    show_opening(snapshot)
     with one_at_a_time():
         beside, below = _show_folds(incident, events, diagnosis, card.action)
 
@@ -209,7 +205,8 @@ def _walk_now(events: Sequence[Event]) -> WalkShown | None:
     return None
 
 
-def _show_without_verdict(incident: Incident, events: Sequence[Event], readonly: bool) -> None:
+def _show_without_verdict(snapshot: Snapshot, readonly: bool) -> None:
+    incident, events, evidence = snapshot.incident, snapshot.events, snapshot.evidence
     running = not incident.state.is_final
     receipt = next((e.body for e in reversed(events) if isinstance(e.body, ReceiptWritten)), None)
     if receipt is not None:
@@ -221,7 +218,6 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], readonly:
     ]
     diagnosing = any(isinstance(e.body, Progress) and e.body.step != "answer" for e in events)
     # a question without evidence is answered, not diagnosed
-    evidence = service().evidence(incident.id)
     stopped = incident.state is IncidentState.STOPPED
     if evidence and (phases or running or diagnosing or stopped):
         if running:
@@ -230,11 +226,3 @@ def _show_without_verdict(incident: Incident, events: Sequence[Event], readonly:
     for event in events:
         if event.kind is Kind.ERROR and isinstance(event.body, Failed):
             st.error(plain(event.body.message), icon=":material/report:")
-
-
-def read_incident_events(identity: str) -> tuple[Event, ...]:
-    """All events; empty where the incident is gone."""
-    try:
-        return service().events(identity)
-    except FirstfaultError:
-        return ()

@@ -10,12 +10,13 @@ from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
 from firstfault.ui.inbox import show_inbox
 from firstfault.ui.incident_header import name_incident, offer_undo
-from firstfault.ui.incident_view import read_incident_events, show_incident
+from firstfault.ui.incident_view import show_incident
 from firstfault.ui.knowledge import show_open_knowledge
 from firstfault.ui.marks import plain
 from firstfault.ui.navigation import Place, View, name_tab, read_place, set_place, tab_title
 from firstfault.ui.share_view import show_shared
 from firstfault.ui.sidebar import show_sidebar
+from firstfault.ui.snapshot import read_snapshot
 from firstfault.ui.theme import logo_file, style_sheet
 from firstfault.ui.visitor import may, meet_visitor, show_sign_in
 from firstfault.ui.what_if import show_what_if
@@ -62,12 +63,12 @@ def _show(place: Place) -> None:
     if place.view is View.INCIDENT:
         incident = service().incident(place.id)
         name_tab(place, name_incident(incident))
-        events = read_incident_events(place.id)
+        snapshot = read_snapshot(incident)
         # each part stands in its own place: what grows above the box must not make a new box of it,
         # which would lose what a person is typing, and the focus
         with st.container(key="incident"):
-            draw_figures = show_incident(incident, events)
-        show_conversation(incident, events, readonly=not may(Role.INVESTIGATE))
+            draw_figures = show_incident(snapshot)
+        show_conversation(snapshot, readonly=not may(Role.INVESTIGATE))
         draw_figures()
     elif place.view is View.WHAT_IF:
         name_tab(place, "What if")

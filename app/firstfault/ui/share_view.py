@@ -7,8 +7,9 @@ import streamlit as st
 from firstfault.ui.conversation import show_conversation
 from firstfault.ui.door import service
 from firstfault.ui.incident_header import name_incident, write_title
-from firstfault.ui.incident_view import read_incident_events, show_answer
+from firstfault.ui.incident_view import show_answer
 from firstfault.ui.navigation import Place, View, name_tab
+from firstfault.ui.snapshot import read_snapshot
 from firstfault.ui.theme import write_brand
 
 
@@ -16,12 +17,11 @@ def show_shared(token: str) -> None:
     """The read-only view."""
     incident = service().shared(token)
     name_tab(Place(View.SHARED, token), name_incident(incident))
-    events = read_incident_events(incident.id)
-    diagnosis = service().diagnosis(incident.id)
+    snapshot = read_snapshot(incident)
     st.html(write_brand())
     st.html(
-        write_title(incident, diagnosis)
+        write_title(incident, snapshot.diagnosis)
         + '<p class="ff ff-muted">Read-only link. Whoever has it can read this incident.</p>'
     )
-    show_answer(incident, events, diagnosis, readonly=True)()
-    show_conversation(incident, events, readonly=True)
+    show_answer(snapshot, readonly=True)()
+    show_conversation(snapshot, readonly=True)

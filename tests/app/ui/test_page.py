@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evals.cases import find_case
 from streamlit.testing.v1 import AppTest
+
+from firstfault.incidents.events import Event, EventKind
+from firstfault.incidents.records import Incident, IncidentState
+from firstfault.investigation.diagnosis import Diagnosis
+from firstfault.service import Service
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SCRIPT = ROOT / "app" / "streamlit_app.py"
@@ -88,6 +95,35 @@ def test_question_without_a_log_is_answered_from_the_knowledge_base(page: AppTes
     run_until(page, lambda p: 'class="ff ff-prose ff-answer"' in html_of(p))
     assert not has_verdict(page)
     assert "not reached" not in html_of(page), "nothing was to be diagnosed"
+
+
+def test_a_verdict_that_arrives_while_the_page_is_drawn(
+    page: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a page agree on what there is, or two of them offer to end the same reading."""
+    page.run()
+    page.button(key="example-hw-xid79-off-bus").click().run()
+    run_until(page, has_verdict)
+    incident, events, diagnosis = Service.incident, Service.events, Service.diagnosis
+    turn = itertools.count()
+
+    def running(service: Service, identity: str) -> Incident:
+        return replace(incident(service, identity), state=IncidentState.RUNNING)
+
+    def unjudged(service: Service, identity: str) -> tuple[Event, ...]:
+        told = events(service, identity)
+        return tuple(e for e in told if e.kind is not EventKind.VERDICT and not e.is_closing)
+
+    def arriving(service: Service, identity: str) -> Diagnosis | None:
+        return diagnosis(service, identity) if next(turn) % 2 else None
+
+    monkeypatch.setattr(Service, "incident", running)
+    monkeypatch.setattr(Service, "events", unjudged)
+    monkeypatch.setattr(Service, "diagnosis", arriving)
+    for _ in range(2):
+        page.run()
+        assert not page.exception
+        assert sum(1 for b in page.button if b.key == "stop") == 1
 
 
 def test_one_pasted_message_is_diagnosed(page: AppTest) -> None:
