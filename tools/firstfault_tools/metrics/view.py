@@ -54,14 +54,17 @@ class View:
         source = self.lead if series is None else series
         quoted = []
         chosen = {int(r) for r in rows if 0 <= r < len(source)}
+        bars = set[int]()
         for row in tuple(chosen):
             # A step number that comes from the progress bar above is quoted from there.
             if row and source.step[row - 1] == source.step[row] != NO_STEP:
                 own, above = self.text(source, row), self.text(source, row - 1)
                 number = str(source.step[row])
                 if number not in own and number in above:
-                    chosen.add(row - 1)
-        for row in sorted(chosen):
+                    bars.add(row - 1)
+        # a bar says how far the run is, and nothing of how it goes
+        calm = bars - chosen | {*usual}
+        for row in sorted(chosen | bars):
             rank, time = source.rank[row], source.time[row]
             quoted.append(
                 Evidence(
@@ -70,7 +73,7 @@ class View:
                     text=self.text(source, row),
                     rank=None if rank == NO_RANK else rank,
                     time=None if time == MISSING else time,
-                    usual=row in usual,
+                    usual=row in calm,
                 )
             )
         return tuple(quoted)

@@ -60,7 +60,7 @@ def judge_first_updates(view: View) -> list[Finding]:
             title,
             Level.CAUSE if setting else Level.FAILURE,
             Category.CHECKPOINT,
-            view.evidence([first, peak]) + view.event_evidence([loads[-1], *quoted]),
+            view.evidence([first, peak], usual=[first]) + view.event_evidence([loads[-1], *quoted]),
             facts={"first": start, "peak": float(values[at]), "last": last},
         )
     ]

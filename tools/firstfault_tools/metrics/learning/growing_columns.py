@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
 from firstfault_tools.averages import median
@@ -146,7 +147,10 @@ def _find_runaway(courses: Sequence[_Course], file: str, texts: dict[int, str]) 
         title=f"{what} grew from {worst.start:.4g} (step {first[1]}) to {value:.4g} (step {step}){limit}{entropy}{beside}",
         level=Level.CAUSE,
         category=Category.NUMERICAL,
-        evidence=tuple(quote_line(file, n, texts.get(n, "")) for n in (first[0], number)),
+        evidence=(
+            replace(quote_line(file, first[0], texts.get(first[0], "")), usual=True),
+            quote_line(file, number, texts.get(number, "")),
+        ),
         facts={"explains": {"diverged": 0.9}, "survived": False},
         strength=Strength(Together.SERIES),
     )

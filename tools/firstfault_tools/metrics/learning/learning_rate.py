@@ -146,7 +146,8 @@ def _judge_jump(view: View, curve: Curve, i: int) -> Finding | None:
         title,
         Level.CONTEXT if harm is None else Level.CAUSE,
         Category.CHECKPOINT if resumed else Category.NUMERICAL,
-        view.evidence([last, row, len(series) - 1]) + view.event_evidence(resumed[:1]),
+        view.evidence([last, row, len(series) - 1], usual=[last])
+        + view.event_evidence(resumed[:1]),
         page="resume-state" if resumed else "learning-rate-schedules",
         facts={
             "from": before,

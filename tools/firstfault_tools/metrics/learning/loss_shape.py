@@ -114,6 +114,9 @@ def judge_divergence(view: View) -> list[Finding]:
     good, first = int(curve.rows[onset]), int(curve.rows[onset + 1])
     usual = float(np.median(values[max(0, onset - 10) : onset + 1]))
     top = int(np.argmax(values[onset:])) + onset
+    # the row that shows it to the eye: the first one half-way up
+    half = usual + 0.5 * (float(values[top]) - usual)
+    shows = int(curve.rows[onset + 1 + int(np.argmax(values[onset + 1 :] >= half))])
     facts: dict[str, Json] = {
         "last_good": series.label(good),
         "first_high": series.label(first),
@@ -152,7 +155,10 @@ def judge_divergence(view: View) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence([good, first, int(curve.rows[top]), int(curve.rows[-1])], usual=[good])
+            view.evidence(
+                [good, first, shows, int(curve.rows[top]), int(curve.rows[-1])],
+                usual={good, first} - {shows},
+            )
             + extra,
             confidence=Confidence.CONFIRMED
             if count - onset >= 8 and rise > best
@@ -225,7 +231,7 @@ def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence(shown),
+            view.evidence(shown, usual=[row]),
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -339,7 +345,7 @@ def judge_overfitting(view: View) -> list[Finding]:
             f"{number(float(train.values[-1]))}",
             Level.CAUSE,
             Category.NUMERICAL,
-            view.evidence([row, end, int(train.rows[-1])]),
+            view.evidence([row, end, int(train.rows[-1])], usual=[row]),
             facts={"best_eval_loss": best, "best_at": series.label(row), "last_eval_loss": last},
         )
     ]

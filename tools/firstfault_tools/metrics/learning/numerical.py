@@ -299,7 +299,8 @@ def _tell_break(view: View, rank: int | None, where: str, broken: _Break) -> Fin
         "; ".join(part for part in (*parts, *told) if part),
         Level.CAUSE if broken.certain else Level.FAILURE,
         Category.NUMERICAL,
-        view.evidence(quoted) + view.event_evidence([saved] if saved is not None else ()),
+        view.evidence(quoted, usual={first - 1} - {row for row, _, _ in before.values()})
+        + view.event_evidence([saved] if saved is not None else ()),
         page="loss-nan",
         confidence=broken.rate_certainty(jumped),
         facts=facts | more,
@@ -411,7 +412,7 @@ def _passing(view: View, loss: NDArray[np.int64], grad: NDArray[np.int64]) -> li
             ),
             Level.FAILURE if lasting else Level.CONTEXT,
             Category.NUMERICAL,
-            view.evidence([*(rows[:4] - 1), *rows[:4]]),
+            view.evidence([*(rows[:4] - 1), *rows[:4]], usual={*(rows[:4] - 1)} - {*rows[:4]}),
             confidence=Confidence.POSSIBLE,
             facts=facts,
         )

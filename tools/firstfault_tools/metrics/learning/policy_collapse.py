@@ -160,7 +160,10 @@ def _describe(
         title=title,
         level=Level.CAUSE,
         category=Category.NUMERICAL,
-        evidence=tuple(Evidence(file, rows[i].number, rows[i].text) for i in quoted),
+        evidence=tuple(
+            Evidence(file, rows[i].number, rows[i].text, usual=i == best_at != first)
+            for i in quoted
+        ),
         facts={
             "reward_before": best,
             "reward_after": end,

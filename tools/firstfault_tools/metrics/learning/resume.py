@@ -64,7 +64,7 @@ def _judge_new_start(
         ),
         Level.CAUSE if told else Level.CONTEXT,
         Category.CHECKPOINT,
-        view.evidence([before, after]) + view.event_evidence(missing[:2]),
+        view.evidence([before, after], usual=[before]) + view.event_evidence(missing[:2]),
         page=page_of_kind("metrics.restarted_from_scratch"),
         confidence=Confidence.CONFIRMED,
         facts={"reached": series.label(before), "restarted_at": series.label(after)},
@@ -136,7 +136,7 @@ def judge_loss_across_resume(view: View) -> list[Finding]:
                 f"({series.label(row)}){anew or why}",
                 Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
-                view.evidence([last, row]) + view.event_evidence(told[:2]),
+                view.evidence([last, row], usual=[last]) + view.event_evidence(told[:2]),
                 facts={"loss_before": before, "loss_after": after},
             )
         ]
@@ -169,7 +169,7 @@ def judge_overwritten_weights(view: View) -> list[Finding]:
             "with it)",
             Level.CAUSE,
             Category.CHECKPOINT,
-            view.evidence([row, last, int(loss.rows[-1])]),
+            view.evidence([row, last, int(loss.rows[-1])], usual=[row]),
             facts={"first": first, "after": float(loss.values[1])},
         )
     ]
@@ -217,7 +217,7 @@ def judge_resume_seam(view: View) -> list[Finding]:
                 title,
                 Level.FAILURE if jump else Level.CONTEXT,
                 Category.CHECKPOINT,
-                view.evidence([before, after]),
+                view.evidence([before, after], usual=[before]),
                 page="resume-state" if jump else "checkpoint-resume",
                 facts=facts,
             )
@@ -303,7 +303,7 @@ def _tell_rate_restart(
         title,
         Level.CAUSE,
         Category.CHECKPOINT,
-        view.evidence([last, row, int(rate.rows[i + 1])])
+        view.evidence([last, row, int(rate.rows[i + 1])], usual=[last])
         + view.event_evidence([*told[:1], *quoted]),
         facts={"before": before, "after": after, "severity": "warning"},
     )
@@ -364,7 +364,7 @@ def _jumps_at_load(view: View) -> list[Finding]:
                 f"checkpoint was loaded in between{anew or why}",
                 Level.CAUSE if anew else Level.FAILURE,
                 Category.CHECKPOINT,
-                view.evidence([last, first]) + view.event_evidence([event]),
+                view.evidence([last, first], usual=[last]) + view.event_evidence([event]),
                 facts={"loss_before": float(before[-1]), "loss_after": float(after[0])},
             )
         ]

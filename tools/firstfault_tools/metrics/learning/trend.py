@@ -46,7 +46,7 @@ def judge_creeping_loss(view: View) -> list[Finding]:
             "rate too high for this stage, data that changed, or an optimizer state that does not fit",
             Level.SYMPTOM,
             Category.NUMERICAL,
-            view.evidence([row, last]),
+            view.evidence([row, last], usual=[row]),
             confidence=Confidence.LIKELY,
             facts={"explains": {"diverged": 0.6}, "rise": round(rise / float(levels[best]), 3)},
         )

@@ -145,7 +145,7 @@ def judge_data_stall(view: View) -> list[Finding]:
         f"Waiting for data takes {share:.0%} of the step time between "
         f"{series.label(int(rows[0]))} and {series.label(int(rows[-1]))}"
     )
-    quoted = [int(rows[0])]
+    quoted, calm = [int(rows[0])], set[int]()
     workers = next((e.values.get("workers") for e in view.events("workers")), None)
     if not steady and len(stalls):
         worst = int(rows[stalls[np.argmax(wait[stalls])]])
@@ -157,6 +157,7 @@ def judge_data_stall(view: View) -> list[Finding]:
         )
         quoted += [int(r) for r in rows[stalls[:4]]]
         quoted += [int(rows[stalls[0]]) - 1]
+        calm = {*quoted} - {int(r) for r in rows[stalls]}
         period = _period(stalls)
         border = _epoch_distance(view, [series.step[int(r)] for r in rows[stalls]])
         if border:
@@ -186,7 +187,7 @@ def judge_data_stall(view: View) -> list[Finding]:
             title,
             Level.CAUSE,
             Category.PERFORMANCE,
-            view.evidence(quoted),
+            view.evidence(quoted, usual=calm),
             confidence=Confidence.CONFIRMED,
             facts=facts,
         )
@@ -455,7 +456,7 @@ def _tell_drift(view: View, pace: Pace, drift: Shift) -> Finding:
         f"{series.label(last)}{why}",
         Level.CONTEXT if meant else Level.FAILURE,
         Category.PERFORMANCE,
-        view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last]),
+        view.evidence([first, int(pace.rows[len(pace.rows) // 2]), last], usual=[first]),
         page="throughput-drop",
         facts={"before": drift.before, "after": drift.after, "ratio": drift.ratio},
     )
