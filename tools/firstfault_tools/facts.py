@@ -37,6 +37,7 @@ class Fact(StrEnum):
     EXPLAINS = "explains"
     FILE = "file"
     FINDING = "finding"
+    FIX = "fix"
     FREE_KIB = "free_kib"
     GPU_INDEX = "gpu_index"
     GPUS = "gpus"

@@ -23,6 +23,9 @@ from firstfault_tools.kept_forms import compile_kept
 MOST_READ = 60
 """Quoted lines that are looked at for a name: those of the verdict come first."""
 
+CLOUDS = frozenset({"aws", "az", "gcloud", "oci"})
+"""Command lines of clouds."""
+
 POD = "pod"
 PASTED = "pasted.txt"
 """Name of what was pasted: no file that a command could read."""
@@ -101,17 +104,33 @@ def fill_command(command: str, diagnosis: Diagnosis) -> tuple[str, tuple[str, ..
 
 
 def keep_first_step(command: str, diagnosis: Diagnosis) -> str:
-    """Of the lines for a scheduler those that need the fewest names from the person: what a fix says in words besides
-    (start again elsewhere), everybody does in their own way."""
-    steps: dict[frozenset[str], list[tuple[int, str]]] = {}
+    """Of the lines of clouds those of the one that the evidence shows. Of the lines for a scheduler those that need the
+    fewest names from the person, and no other name than the first of them: what a fix says in words besides (start
+    again elsewhere), everybody does in their own way."""
+    command = _keep_cloud(command, diagnosis)
+    steps: dict[frozenset[str], list[tuple[frozenset[str], str]]] = {}
     for line in command.split("\n"):
         if not line.startswith("# ") and (owners := advised_for(line)):
-            steps.setdefault(owners, []).append((len(fill_command(line, diagnosis)[1]), line))
-    least = {owners: min(count for count, _ in lines) for owners, lines in steps.items()}
-    left = {
-        line for owners, lines in steps.items() for count, line in lines if count > least[owners]
-    }
+            wanted = frozenset(fill_command(line, diagnosis)[1])
+            steps.setdefault(owners, []).append((wanted, line))
+    left = set()
+    for lines in steps.values():
+        least = min(len(wanted) for wanted, _ in lines)
+        first = next(wanted for wanted, _ in lines if len(wanted) == least)
+        left |= {line for wanted, line in lines if len(wanted) > least or not wanted <= first}
     return "\n".join(line for line in command.split("\n") if line not in left)
+
+
+def _keep_cloud(command: str, diagnosis: Diagnosis) -> str:
+    """The lines for the cloud whose command line was used in what was handed in, else those for the hosts themselves;
+    all of them where there are no others."""
+    lines = command.split("\n")
+    of_cloud = [line.partition(" ")[0] for line in lines]
+    shown = CLOUDS.intersection(of_cloud, diagnosis.handed_in)
+    if shown:
+        return "\n".join(x for x, tool in zip(lines, of_cloud, strict=True) if tool in shown)
+    others = [x for x, tool in zip(lines, of_cloud, strict=True) if tool not in CLOUDS]
+    return "\n".join(others) if others and any(not x.startswith("#") for x in others) else command
 
 
 def _ask(blank: Blank, diagnosis: Diagnosis) -> str:

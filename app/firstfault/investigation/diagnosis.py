@@ -145,6 +145,9 @@ class Fix:
     worked_if: str = ""
     """What is seen where it has helped, where the page says it."""
 
+    shown: bool = False
+    """The evidence itself names it: no check of its kind comes before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:

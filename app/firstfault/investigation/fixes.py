@@ -102,6 +102,7 @@ def choose_fixes(
                 citations=(log_citations[0], number),
                 command=_fill(fix.command, known) if fix.command else None,
                 own=fix is named,
+                shown=fix is named and fix.text.startswith(finding.text(Fact.FIX) or "\0"),
                 worked_if=_fill(fix.worked_if, known),
             )
         )
@@ -165,7 +166,7 @@ def put_named_first(
     labelled = [fix for fix, words in labels if words <= _told(finding, itself)]
     if deeper and not begins:
         labelled = [fix for fix, words in labels if words <= _stems(deeper)] or labelled
-    if not labelled and begins:
+    if begins and (finding.text(Fact.FIX) or not labelled):
         labelled = [f for f in now if f.text.startswith(begins)][:1]
     if labelled:
         return [*labelled, *(fix for fix in fixes if fix not in labelled)], labelled[0]
@@ -189,7 +190,9 @@ def _find_shared(fixes: Sequence[PageFix], finding: Finding) -> PageFix | None:
 
 
 def _named_fix(examination: Examination, finding: Finding) -> str:
-    """How the fix begins that the finding's signature, or the table of kinds, names."""
+    """How the fix begins that the finding itself, its signature, or the table of kinds names."""
+    if shown := finding.text(Fact.FIX):
+        return shown
     wanted = finding.kind.removeprefix("signature.")
     if wanted == finding.kind:
         return fix_of_kind(finding.kind)

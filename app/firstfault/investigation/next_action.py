@@ -288,7 +288,9 @@ def _list_wanted(diagnosis: Diagnosis) -> list[NextArtefact]:
 
 
 def _is_settled(diagnosis: Diagnosis) -> bool:
-    """The cause says what the check of its kind would tell."""
+    """The cause says what the check of its kind would tell, or the evidence names the fix."""
+    if diagnosis.fixes and diagnosis.fixes[0].shown:
+        return True
     row = check_of_kind(diagnosis.signature) if diagnosis.signature is not None else None
     return row is not None and row.is_settled(diagnosis.root_cause)
 

@@ -26,6 +26,9 @@ _IN_CODE = frozenset({Category.CODE_BUG, Category.OOM, Category.DATA, Category.N
 """Kinds that are mended in the person's own code."""
 
 _FRAME = expression(r"\((/[\w./-]{1,200}\.py:\d+)\)")
+_OF_HOST = expression(r"^(?:sudo )?(?:dmesg|journalctl|ipmitool|systemctl|modprobe|sysctl|lspci)\b")
+"""Commands that ask the host: a container sees no kernel log, and a pod that was killed runs none."""
+
 _FOREIGN = expression(
     r"(?i)(?:site|dist)-packages|/(?:torch|transformers|megatron|megatron-lm|nemo|verl|openrlhf|slime|deepspeed|accelerate|trl|"
     r"torchtitan|vllm|sglang|lightning|maxtext|jax|flax|ray|grain|transformer_engine|llamafactory|axolotl)(?:-[\w.]+)?/"
@@ -80,6 +83,8 @@ def find_run_place(
     if run_on and run_on not in kinds():
         return RunPlace("named", run_on, run_on[:1].upper() + run_on[1:])
     kind = run_on or _kind_of(command)
+    if kind == NODE and _OF_HOST.search(command) and (pod := _own_pod(diagnosis)):
+        return RunPlace(NODE, f"the node of pod {pod}", f"On the node of pod {pod}")
     everywhere = kind in _PER_NODE - {STORAGE} and _table().every_node.search(text)
     return _at(EVERY_NODE if everywhere else kind, diagnosis)
 
@@ -113,13 +118,18 @@ def _at(kind: str, diagnosis: Diagnosis) -> RunPlace:
     name = _own_frame(diagnosis) if kind == CODE else ""
     if kind in _PER_NODE:
         host = "" if diagnosis.host in (None, "localhost") else str(diagnosis.host)
-        pod = find_value(POD, diagnosis)
-        if pod and pod == host:
+        if pod := _own_pod(diagnosis):
             return RunPlace(POD, pod, _table().kinds[POD]["named"].format(name=pod))
         name = host or name_node(diagnosis)
     of_one = row.get(diagnosis.schedulers[0]) if len(diagnosis.schedulers) == 1 else None
     said = row["named"].format(name=name) if name and "named" in row else of_one or row["say"]
     return RunPlace(kind, name, said)
+
+
+def _own_pod(diagnosis: Diagnosis) -> str:
+    """The pod that stands for the host of the fault; '' where the host has a name of its own."""
+    pod = find_value(POD, diagnosis)
+    return pod if pod and pod == diagnosis.host else ""
 
 
 def _own_frame(diagnosis: Diagnosis) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from evals.cases import find_case
 
-from firstfault.investigation.blanks import PASTED, fill_command, find_names
+from firstfault.investigation.blanks import PASTED, fill_command, find_names, keep_first_step
 from firstfault.investigation.diagnosis import Diagnosis, FirstLine
 from firstfault.workspace import Workspace
 
@@ -36,6 +36,10 @@ def eight() -> Diagnosis:
         ("file FILE", "Error opening '/data/de/10_11.flac': Format not recognised", "file /data/de/10_11.flac", ()),
         ("head FILE", "Extra data: line 1 column 3 [part-0093.jsonl:118204]", "head FILE", ("FILE, the path of part-0093.jsonl",)),
         ("lspci -s PCI", "a GPU 0018:01:00 waits for a reset", "lspci -s 0018:01:00", ()),
+        ("getent hosts RDZV_HOST", "the rendezvous host n0 resolves to 127.0.1.1", "getent hosts n0", ()),
+        ("kill OTHER_PID", "fuser shows PID 8841 on the device", "kill 8841", ()),
+        ("f([TheClass])", "refuses an object numpy.core.multiarray._reconstruct in the checkpoint", "f([numpy.core.multiarray._reconstruct])", ()),
+        ("hf download DATASET", "429 for url: https://hub.example/api/datasets/org/web/paths-info/0f0390", "hf download org/web", ()),
         ("ip addr del ADDRESS/24 dev IFACE", "a and b have the same address 10.0.3.2 (rdma3)", "ip addr del 10.0.3.2/24 dev rdma3", ()),
     ],
 )  # fmt: skip
@@ -81,3 +85,22 @@ def test_a_host_called_as_a_pod_is_the_pod(
 ) -> None:
     incident = replace(eight, host=host, schedulers=schedulers, named={})
     assert fill_command("kubectl logs POD", incident)[0] == told
+
+
+@pytest.mark.parametrize(
+    ("command", "handed_in", "kept"),
+    [
+        ("scontrol update NodeName=n1 State=DRAIN\nkubectl cordon n1\nkubectl delete pod POD", (), "scontrol update NodeName=n1 State=DRAIN\nkubectl cordon n1"),
+        ("scontrol update NodeName=NODE State=DRAIN\nscontrol requeue JOBID", (), "scontrol update NodeName=NODE State=DRAIN"),
+        ("kubectl cordon NODE\nkubectl delete pod POD", (), "kubectl cordon NODE"),
+        ("az network nsg rule create\ngcloud compute firewall-rules create", (), "az network nsg rule create\ngcloud compute firewall-rules create"),
+        ("az network nsg rule create\ngcloud compute firewall-rules create", ("gcloud",), "gcloud compute firewall-rules create"),
+        ("iptables -I INPUT\naz network nsg rule create", (), "iptables -I INPUT"),
+        ("iptables -I INPUT\naz network nsg rule create", ("az",), "az network nsg rule create"),
+    ],
+)  # fmt: skip
+def test_a_fix_asks_for_no_second_name_and_for_no_other_cloud(
+    eight: Diagnosis, command: str, handed_in: tuple[str, ...], kept: str
+) -> None:
+    incident = replace(eight, schedulers=(), handed_in=handed_in)
+    assert keep_first_step(command, incident) == kept

@@ -71,6 +71,7 @@ def test_a_command_says_where_it_runs(
 
 def test_data_may_name_the_place_by_kind_or_in_words(fault: Diagnosis) -> None:
     assert find_run_place(fault, "dmesg", "scheduler").said == "On a login node of the cluster"
+    assert find_run_place(fault, "ls /sys/class/infiniband").kind == "node"
     assert find_run_place(fault, "dmesg", "on the file server").said == "On the file server"
 
 
@@ -78,6 +79,7 @@ def test_a_pod_stands_for_its_node(fault: Diagnosis) -> None:
     told = replace(fault, host="llm-worker-3", root_cause="pod llm-worker-3 was evicted")
     told = replace(told, first_line=None, citations=())
     assert find_run_place(told, "df -h /dev/shm").said == "In pod llm-worker-3"
+    assert find_run_place(told, "dmesg | tail").said == "On the node of pod llm-worker-3"
 
 
 @pytest.mark.parametrize(

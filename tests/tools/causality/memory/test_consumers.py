@@ -49,3 +49,19 @@ def test_who_held_it(tmp_path: Path, beside: str, category: str | None, says: st
     found = Workspace().diagnose_paths([tmp_path / "train.log", tmp_path / "state.txt"]).to_json()
     assert found["category"] == category, found["root_cause"]
     assert says in found["root_cause"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "begins"),
+    [
+        (EVENTS.format(kills=3) + STAT.format(anon=90 * G, file=420 * G, shmem=413 * G), "Shared memory fills"),
+        (FREE.format(left=3) + STATUS, "Host out of memory"),
+        (PS + FREE.format(left=3), "Loader workers hold"),
+    ],
+)  # fmt: skip
+def test_the_fix_is_that_of_the_consumer(tmp_path: Path, beside: str, begins: str) -> None:
+    (tmp_path / "train.log").write_text(KILL)
+    (tmp_path / "state.txt").write_text(beside)
+    found = Workspace().diagnose_paths([tmp_path / "train.log", tmp_path / "state.txt"])
+    assert found.fixes[0].text.startswith(begins)
+    assert found.fixes[0].shown

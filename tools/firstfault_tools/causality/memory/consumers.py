@@ -13,7 +13,7 @@ from dataclasses import replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
-from firstfault_tools.facts import Fact
+from firstfault_tools.facts import Fact, Json
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.hardware.host.tables import Record, read_tables
@@ -35,6 +35,8 @@ NEARLY_ALL = 85.0
 LITTLE = 0.03
 """Share of a host's memory that is available, below which it has run out."""
 
+_HOST, _SHARED = "Host out of memory", "Shared memory fills"
+_LOADERS = "Loader workers hold the memory"
 _NUMBERED = expression(r"[ _:#-]*\d+$")
 _LOADER = expression(r"(?i)^pt_data_\w+|dataloader|data_worker|multiprocessing[./]spawn")
 _KINDS = {
@@ -52,6 +54,8 @@ class _Told:
     evidence: tuple[Evidence, ...]
     ran_out: bool
     task: str = ""
+    fix: str = ""
+    """How the fix of the page begins that is of this consumer."""
 
 
 def name_consumer(incident: LogIncident, finding: Finding) -> Finding:
@@ -66,7 +70,10 @@ def name_consumer(incident: LogIncident, finding: Finding) -> Finding:
     words = "; ".join(dict.fromkeys(t.words for t in told))
     evidence = (*finding.evidence[:2], *dict.fromkeys(e for t in told for e in t.evidence))
     task = next((t.task for t in told if t.task), "")
-    facts = {**finding.facts, Fact.TASK: task} if task else finding.facts
+    fix = next((t.fix for t in reversed(told) if t.fix), "")
+    named = {Fact.TASK: task, Fact.FIX: fix}
+    told_facts: dict[str, Json] = {fact: text for fact, text in named.items() if text}
+    facts = {**finding.facts, **told_facts}
     if memory:
         return replace(finding, title=f"{finding.title}; {words}", evidence=evidence, facts=facts)
     return replace(
@@ -118,7 +125,8 @@ def _read(digest: FileDigest, finding: Finding) -> Iterator[_Told]:
         )
     elif short is not None:
         words = f"the host had {_gib(short.amount('free'))} of {_gib(size)} available (meminfo)"
-        yield _Told(words, _quote(digest, short.places["free"], short.places["size"]), True)
+        quoted = _quote(digest, short.places["free"], short.places["size"])
+        yield _Told(words, quoted, True, fix=_HOST)
     for stat in stats[-1:]:
         yield from _tell_kind(digest, stat)
     processes = [*rows("processes"), *rows("process"), *rows("job_steps")]
@@ -137,7 +145,8 @@ def _tell_kind(digest: FileDigest, stat: Record) -> Iterator[_Told]:
     if held >= LARGE * max(sum(kinds.values()), 1.0):
         rest = ", ".join(f"{_gib(v)} {k}" for k, v in kinds.items() if k != kind)
         words = f"{_gib(held)} of it are {_KINDS[kind]} ({rest}; memory.stat)"
-        yield _Told(words, _quote(digest, stat.places[kind]), False)
+        fix = _SHARED if kind == "shared" else ""
+        yield _Told(words, _quote(digest, stat.places[kind]), False, fix=fix)
 
 
 def _tell_group(digest: FileDigest, rows: Sequence[Record], size: float | None) -> Iterator[_Told]:
@@ -158,7 +167,8 @@ def _tell_group(digest: FileDigest, rows: Sequence[Record], size: float | None) 
     share = sum(r.amount("share") or 0 for r in own)
     words += f", {share:.0f}% of the host's memory" if share >= NEARLY_ALL else ""
     quoted = _quote(digest, *(r.places["resident"] for r in own[:2]))
-    yield _Told(words, quoted, share >= NEARLY_ALL, _say_task(own[0]))
+    fix = _LOADERS if _LOADER.search(name) else ""
+    yield _Told(words, quoted, share >= NEARLY_ALL, _say_task(own[0]), fix)
 
 
 def _group_processes(rows: Sequence[Record]) -> dict[str, list[Record]]:

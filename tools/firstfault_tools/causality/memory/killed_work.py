@@ -13,6 +13,7 @@ from dataclasses import replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Evidence, Finding, Level
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
@@ -157,6 +158,7 @@ def explain_kill(incident: LogIncident, finding: Finding) -> Finding:
             *(quote_line(digest.file, n, t) for n, t in dict.fromkeys(quoted)),
         )[:7],
         page=PAGE,
+        facts={**finding.facts, **({Fact.FIX: _FIXES[phase]} if phase in _FIXES else {})},
     )
 
 
@@ -226,6 +228,7 @@ def _tell_full(finding: Finding, who: str, full: tuple[str, tuple[int, str]], fi
         confidence=Confidence.LIKELY,
         evidence=(*finding.evidence[:3], quote_line(file, number, text)),
         page=PAGE,
+        facts={**finding.facts, Fact.FIX: "Host out of memory"},
     )
 
 
@@ -260,6 +263,13 @@ PLAIN = {
     "saving": "while a checkpoint was saved: the full state is gathered in host memory",
     "preparing": "while the dataset was preprocessed: each worker process holds its own part in host memory",
 }
+_FIXES = {
+    "loading": "Model loaded by every process",
+    "optimizer": "Optimizer states in host memory",
+    "evaluation": "Outputs kept by the evaluation",
+    "saving": "Full state gathered",
+}
+"""How the fix of the page begins that is of the work; preparing has none of its own."""
 _ENDING = ("Killing subprocess", "Sending process", "closing signal", "exits with return code", "failed (exitcode", "oom-kill", "SIGKILL", "Killed")  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from firstfault_tools.causality.incident import LogIncident
-from firstfault_tools.causality.odd_ranks.last_words import last_words
+from firstfault_tools.causality.odd_ranks.last_words import last_words, read_doing
 from firstfault_tools.causality.odd_ranks.missing import (
     PAGE_ALL_WAIT,
     PAGE_NEVER_ENTERED,
@@ -145,12 +145,12 @@ def _tell_mismatch(incident: LogIncident, seq: int, peers: Sequence[RankState]) 
     words = last_words(incident, one.rank, one.report.line) if culprit is not None else []
     before, odd_rank, uneven = ("", None, False) if words else _said_before(incident, (one, other))
     guarded = _guarded_for(incident, culprit)
+    # what the rank says of itself tells more than what two sizes let one guess
+    guess = "" if read_doing(words) is not None else explain_gathers(one.op, other.op)
     rank = odd_rank if _each_speaks(incident, peers) else None
     return describe_divergence(
         "collective.mismatch",
-        _describe_mismatch(seq, one, other, peers, culprit)
-        + (guarded or explain_gathers(one.op, other.op))
-        + before,
+        _describe_mismatch(seq, one, other, peers, culprit) + (guarded or guess) + before,
         Level.CAUSE,
         culprit.rank if culprit is not None else rank,
         [one.report.line, other.report.line, *words],

@@ -44,6 +44,8 @@ class Doing:
     category: Category
     page: str
     means: str
+    fix: str
+    """How the fix of the page begins that mends it; '' where the page's order tells."""
 
 
 @cache
@@ -57,6 +59,7 @@ def _load() -> tuple[tuple[Doing, ...], re.Pattern[str]]:
             category=Category(row["category"]),
             page=row["page"],
             means=row["means"],
+            fix=row.get("fix", ""),
         )
         for row in raw["rows"]
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from firstfault_tools.causality.odd_ranks.last_words import read_doing
 from firstfault_tools.dataclass import dataclass
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.log.digest import Line
 from firstfault_tools.log.work import WorkReport
@@ -101,6 +102,7 @@ def describe_divergence(
 ) -> Finding:
     """Finding about ranks that parted; `words`, what the rank said last, may tell the kind of work."""
     evidence: list[Evidence] = []
+    shown: dict[str, str] = {}
     for line in lines:
         if line.evidence() not in evidence:
             evidence.append(line.evidence())
@@ -111,6 +113,7 @@ def describe_divergence(
         if doing is not None and category is Category.CODE_BUG:
             title += f": {doing.means}"
             category, page = doing.category, doing.page
+            shown = {Fact.FIX.value: doing.fix} if doing.fix else {}
     return Finding(
         kind=kind,
         title=title,
@@ -120,7 +123,7 @@ def describe_divergence(
         rank=rank,
         time=lines[0].time,
         page=page,
-        facts=facts or {},
+        facts={**(facts or {}), **shown},
     )
 
 

@@ -72,6 +72,8 @@ def _explain(
     told = {"constraint": name} if name else {}
     if constraint is not None and name == "CONSTRAINT_MEMCG":
         told[Fact.LIMITED] = constraint.text(Fact.LIMITED) or constraint.text(Fact.CGROUP)
+    if name == "CONSTRAINT_MEMORY_POLICY":
+        told[Fact.FIX] = "NUMA memory policy"
     facts = {**kill.facts, **told, **met}
     title = kill.title
     if name in ("CONSTRAINT_MEMORY_POLICY", "CONSTRAINT_CPUSET"):

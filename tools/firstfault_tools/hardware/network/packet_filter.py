@@ -201,7 +201,7 @@ MOST_CHECKS = 2_000
 _HOST = r"[A-Za-z0-9][\w.-]{0,80}"
 _ERROR = r"[Cc]onnection (?:timed out|refused)|[Oo]peration timed out|No route to host|timed out"
 _CHECK = expression(
-    rf"\bnc: connect to (?P<h1>{_HOST})(?: \([\d.]+\))? port (?P<p1>\d+) \(tcp\)[^:]{{0,12}}: (?P<e1>{_ERROR})|"
+    rf"\bnc: connect to (?P<h1>{_HOST})(?: \([\d.]+\))? port (?P<p1>\d+) \(tcp\)(?:[^:]{{0,12}}: | )(?P<e1>{_ERROR})|"
     rf"\bConnection to (?P<h2>{_HOST})(?: \([\d.]+\))? (?P<p2>\d+) port \[tcp/[^\]]*\] (?P<ok2>succeeded)!|"
     rf"\bNcat: Connected to (?P<h3>{_HOST}):(?P<p3>\d+)(?P<ok3>)|"
     rf"\(UNKNOWN\) \[(?P<h4>{_HOST})\] (?P<p4>\d+) \([^)]*\) : (?:(?P<e4>{_ERROR})|(?P<ok4>open))"
