@@ -126,19 +126,19 @@ def judge_divergence(view: View) -> list[Finding]:
         "last": series.label(int(curve.rows[-1])),
     }
     course = (
-        f"The loss left {number(usual)} after {series.label(good)}, reached "
+        f"the loss left {number(usual)} after {series.label(good)}, reached "
         f"{number(float(values[top]))} at {series.label(int(curve.rows[top]))} and did not come "
-        f"back: still {number(float(values[-1]))} at {series.label(int(curve.rows[-1]))}"
+        f"back; still {number(float(values[-1]))} at {series.label(int(curve.rows[-1]))}"
     )
     mover = find_first_mover(view, int(curve.rows[int(np.argmin(values[: onset + 1]))]), first)
     if mover is not None and mover.known is not None and mover.known.kind:
         return [_blame(mover, mover.known, course, view, (good, first, int(curve.rows[-1])), facts)]
-    title = f"{course}. The run diverged"
+    title = f"The run diverged: {course}"
     rates = view.curve("lr")
     at = rates.values[rates.rows <= first]
     if len(at):
         facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
-        title += f" at learning rate {number(float(at[-1]))}"
+        title += f"; the learning rate was {number(float(at[-1]))}"
     if mover is not None:
         title += f"; {_say_moved(mover, view)}"
     elif view.events("lora"):
@@ -183,7 +183,7 @@ def _blame(
     moved = f"{mover.name} left its usual {number(mover.usual)} at {view.lead.label(mover.row)} and stands at {number(mover.last)}"
     return make_finding(
         known.kind,
-        f"{known.says[:1].upper()}{known.says[1:]}; {moved}, before the loss. {course}: the run diverged",
+        f"{known.says[:1].upper()}{known.says[1:]}; {moved}, before the loss. The run diverged: {course}",
         Level.CAUSE,
         Category.NUMERICAL,
         view.evidence([mover.row, *rows]),
@@ -216,14 +216,14 @@ def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
         "loss_after": last,
     }
     title = (
-        f"The loss left {number(float(values[onset]))} after {series.label(row)} and exploded to "
-        f"{number(last)} at {series.label(end)}, the last step there is: the run diverged"
+        f"The run diverged: the loss left {number(float(values[onset]))} after {series.label(row)} and exploded to "
+        f"{number(last)} at {series.label(end)}, the last step there is"
     )
     rates = view.curve("lr")
     at = rates.values[rates.rows <= end]
     if len(at):
         facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
-        title += f" at learning rate {float(at[-1]):.4g}"
+        title += f"; the learning rate was {float(at[-1]):.4g}"
     shown = [row, int(curve.rows[onset + 1]), end]
     return [
         make_finding(
