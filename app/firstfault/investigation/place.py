@@ -15,6 +15,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.bus import call_gpu, number_gpus
+from firstfault_tools.hardware.host_sections import read_sign
 from firstfault_tools.log.digest import Mark
 from firstfault_tools.log.place import NOWHERE, Place
 from firstfault_tools.log.prefix import read_prefix
@@ -23,6 +24,22 @@ from firstfault_tools.placement.table import Ranks
 
 MAX_LINES = 6_000
 SAMPLED_PREFIXES = 200
+LOOKED_BACK = 120
+"""Lines before the deciding one in which the command is looked for that printed it: `nvidia-smi -q` of one GPU."""
+
+LONGEST_PROMPT = 400
+_OF_MACHINES = (
+    Category.HARDWARE,
+    Category.ENVIRONMENT,
+    Category.COMMUNICATION,
+    Category.PERFORMANCE,
+)
+_ASKS_HOST = expression(
+    r"(?:^|[|;&'\"\s])(?:sudo )?(?:/\S{1,60}/)?(?:dmesg|journalctl|nvidia-smi|rocm-smi|amd-smi|npu-smi|hccn_tool|lspci|ipmitool|ibstat|"
+    r"ibstatus|show_gids|sensors|mcelog|ras-mc-ctl)\b"
+)
+"""Commands whose output tells of the machine that they run on."""
+
 _NAMED = expression(r"(?i)\branks?[ :=#_\[]{0,2}(\d{1,6})\b")
 _DEVICE = expression(r"\bdevice=['\"]?cuda:([1-9]\d?)\b")
 _HOST_IN_LINE = expression(
@@ -65,6 +82,7 @@ def find_place(examination: Examination, finding: Finding) -> FaultPlace:
         known = replace(cited, rank=None)
     own = finding.host if _is_own_host(logs, finding, rank) else None
     host = own or known.host or _host_in_text(finding) or _host_of_rank(examination, rank)
+    host = host or _host_asked(logs, finding)
     gpu = call_gpu(finding.gpu) or None
     if gpu is None and known.pci is not None:
         gpu = f"PCI {known.pci}"
@@ -150,6 +168,20 @@ def _host_in_text(finding: Finding) -> str | None:
         match = _HOST_IN_LINE.search(evidence.text)
         if match is not None:
             return next(g for g in match.groups() if g is not None)
+    return None
+
+
+def _host_asked(logs: LogIncident, finding: Finding) -> str | None:
+    """The host whose prompt, or whose name behind ssh, stands before the command that printed the deciding line."""
+    first = next((e for e in finding.evidence if e.line), None)
+    digest = next((d for d in logs.digests if first and d.file == first.file), None)
+    if first is None or digest is None or finding.category not in _OF_MACHINES:
+        return None
+    at = digest.position(first.line)
+    for _, text in reversed(digest.kept[max(0, at - LOOKED_BACK) : at]):
+        sign = read_sign(text) if len(text) < LONGEST_PROMPT else None
+        if sign is not None:
+            return sign[0] if _ASKS_HOST.search(sign[1]) else None
     return None
 
 

@@ -20,6 +20,9 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{1,62}"
 _PROMPT = expression(
     rf"^\s*(?:\([\w.-]+\) ?)?\[?(?:[a-z_][\w-]*@)?(?P<host>{_NAME})(?::[^\s$#]*| [^\s\]]*)?\]?\s?[$#]\s+(?P<command>\S.*)$"
 )
+_ZSH = expression(
+    rf"^\s*[a-z_][\w-]{{0,30}}@(?P<host>{_NAME}) \S{{1,80}} %\s+(?P<command>[a-z(]\S*(?:\s.*)?)$"
+)
 _BARE_PROMPT = expression(r"^\s*\$\s+(?P<command>[a-z(][\w./(-]*(?:\s.*)?)$")
 _HEADING = expression(
     rf"^\s*(?:={{2,}}>?|-{{2,}}|#{{2,}}|\*{{2,}}|>{{2,}})\s*(?:(?:on|host|node|from|server)[ :=]+)?(?P<host>{_NAME})"
@@ -93,7 +96,7 @@ def split_sections(lines: Sequence[NumberedLine]) -> list[Section]:
 
 def read_sign(line: str) -> tuple[str | None, str] | None:
     """(host, command) of a line that starts a section; None for any other line."""
-    prompt = _PROMPT.match(line) if "$" in line or "#" in line else None
+    prompt = _PROMPT.match(line) if "$" in line or "#" in line else _ZSH.match(line)
     if prompt is not None and (
         looks_like_host(prompt["host"]) or "@" in line[: prompt.end("host")]
     ):
