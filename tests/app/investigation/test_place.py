@@ -152,3 +152,22 @@ def test_the_rank_behind_a_port(
     found = workspace.diagnose_paths([log, kernel])
     assert (found.signature, found.host) == ("rdma-port-down", "gx-2")
     assert found.first_failing_rank == struck
+
+
+@pytest.mark.parametrize(
+    ("before", "host"),
+    [
+        ("[gb-18] $ dmesg | grep NVRM", "gb-18"),
+        ("$ ssh gb-18 dmesg", "gb-18"),
+        ("mk@gb-18 ~ % dmesg -T | tail", "gb-18"),
+        ("[gb-18] $ torchrun --nproc-per-node 4 train.py", None),
+        ("$ cat notes.txt", None),
+    ],
+)
+def test_a_host_is_that_of_the_command_that_printed_the_line(
+    before: str, host: str | None, workspace: Workspace, tmp_path: Path
+) -> None:
+    xid = "[372904.1] NVRM: Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+    log = tmp_path / "log.txt"
+    log.write_text(f"{before}\n{xid}\n", encoding="utf-8")
+    assert workspace.diagnose_paths([log]).host == host

@@ -22,6 +22,7 @@ SIGNS = [
     ("[root@gpu12 ~]# dmesg -T", ("gpu12", "dmesg -T")),
     ("ann@ws4:~/run$ df -h", ("ws4", "df -h")),
     ("(base) ann@ws4:~/run$ df -h", ("ws4", "df -h")),
+    ("ann@ws4 ~ % df -h", ("ws4", "df -h")),
     ("$ ssh node9 ip link", ("node9", "ssh node9 ip link")),
     ("head1$ ssh -o BatchMode=yes node9 ip link", ("node9", "ssh -o BatchMode=yes node9 ip link")),
     ("$ ipmitool -H node9-bmc sel elist", ("node9", "ipmitool -H node9-bmc sel elist")),

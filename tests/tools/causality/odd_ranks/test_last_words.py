@@ -32,7 +32,6 @@ WATCHDOG = (
         ("[rank3] epoch 3 ended, averaging its metrics", "ended"),
         ("[rank3] router layers.4: expert mlp skipped, no tokens", "module"),
         ("[rank3] step 9: 3 calls of vision_model", "calls"),
-        ("[rank3] no target tokens in micro-batch 2, continue", "batch"),
         ("[rank3] starting validation stage", "validation"),
         ("[rank3] AUTOTUNE benchmarking takes 188 seconds", "autotune"),
         ("[rank3] not rank 0, skip saving the checkpoint", None),
