@@ -1,11 +1,9 @@
-"""Which rank stands somewhere else than the others, and what is it doing there?"""
+"""Which rank stands somewhere else than the others, what does it wait for, and where did it part from them?"""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from firstfault_tools.dataclass import dataclass
@@ -15,6 +13,7 @@ from firstfault_tools.findings import Category, Confidence, Evidence, Finding, J
 from firstfault_tools.log.logs import Logs
 from firstfault_tools.log.traceback import is_library
 from firstfault_tools.registry import Artefact, Reader, Reading
+from firstfault_tools.stacks.awaited_thread import Helper, find_helper, is_standard, is_worker
 from firstfault_tools.stacks.dump import (
     StackFrame,
     ThreadStack,
@@ -23,6 +22,7 @@ from firstfault_tools.stacks.dump import (
     parse_stacks,
 )
 from firstfault_tools.stacks.hang_patterns import Standing, classify
+from firstfault_tools.stacks.parting import Parting, find_parting
 
 MAX_QUOTES = 12
 PASTED_LINES = 4_000
@@ -37,6 +37,14 @@ class Group:
 
     threads: tuple[ThreadStack, ...]
     standing: Standing
+    helper: Helper | None = None
+    """The thread that the first of them waits for, where it is found."""
+
+    @property
+    def reason(self) -> Standing:
+        """What they wait for in the end: that of the thread they wait for, where it waits for something else."""
+        own = self.helper.standing if self.helper is not None else self.standing
+        return self.standing if own.pattern is None or own.pattern.of_whom else own
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -102,6 +110,8 @@ def main_threads(threads: Iterable[ThreadStack]) -> list[ThreadStack]:
     """The thread of each process that runs the training script; helpers do not decide anything."""
     processes: dict[tuple[str, int | None, int | None], list[ThreadStack]] = defaultdict(list)
     for thread in threads:
+        if is_worker(thread):
+            continue
         # gdb numbers threads by LWP: all of a file without a rank heading are one process.
         pid = None if thread.native else thread.pid
         processes[(thread.file, thread.rank, pid)].append(thread)
@@ -125,11 +135,15 @@ def _main_score(thread: ThreadStack) -> tuple[bool, bool, bool, int]:
 
 def group_processes(threads: Iterable[ThreadStack]) -> list[Group]:
     """Processes grouped by identical main-thread stacks, largest group first."""
+    threads = list(threads)
     found: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = defaultdict(list)
     for thread in main_threads(threads):
         key = tuple((f.function, f.file.rsplit("/", 1)[-1], f.line) for f in thread.frames)
         found[key].append(thread)
-    groups = [Group(tuple(own), classify(own[0])) for own in found.values()]
+    groups = []
+    for own in found.values():
+        standing = classify(own[0])
+        groups.append(Group(tuple(own), standing, find_helper(own[0], standing, threads)))
     return sorted(groups, key=lambda g: (-len(g.threads), g.threads[0].owner))
 
 
@@ -140,38 +154,8 @@ def compare(threads: list[ThreadStack], groups: list[Group]) -> list[Finding]:
     if processes == 1 and not findings:
         findings.append(_single(groups[0]))
     elif processes > 1:
-        findings.append(_name_helper(_odd_one_out(groups, processes), threads))
+        findings.append(_odd_one_out(groups, processes))
     return findings
-
-
-_WAITS = ("stacks.lock", "stacks.queue", "stacks.data_loader", "stacks.subprocess")
-"""What a main thread does that waits for another thread of its own process."""
-
-
-def _name_helper(finding: Finding, threads: Sequence[ThreadStack]) -> Finding:
-    """Where the thread stands that the odd process waits for: a lock or a queue is filled by another thread."""
-    pid = finding.pid
-    if finding.kind not in _WAITS or pid is None:
-        return finding
-    shown = {(e.file, e.line) for e in finding.evidence}
-    for thread in threads:
-        standing = classify(thread) if thread.pid == pid else None
-        if standing is None or standing.pattern is None or (thread.file, thread.at) in shown:
-            continue
-        if standing.pattern.category is not Category.DATA or thread.thread == "MainThread":
-            continue
-        frame = _caller(thread)
-        name = f" {thread.thread!r}" if thread.thread else ""
-        where = f" at {frame}" if frame is not None else ""
-        group = Group((thread,), standing)
-        return replace(
-            finding,
-            title=f"{finding.title}; its thread{name} {standing.pattern.says}{where}",
-            category=standing.pattern.category,
-            page=standing.pattern.page,
-            evidence=(*finding.evidence, *_quotes(group, limit=6))[:MAX_QUOTES],
-        )
-    return finding
 
 
 def _odd_one_out(groups: list[Group], processes: int) -> Finding:
@@ -194,45 +178,76 @@ def _odd_one_out(groups: list[Group], processes: int) -> Finding:
 
 
 def _odd(odd: Group, rest: Group, waiting: int, certain: bool) -> Finding:
-    pattern = odd.standing.pattern
-    at = _place(odd.threads[0])
-    where = f" at {at}" if at else ""
-    others = f"{waiting} other{'s' * (waiting != 1)} ({rest.owners})"
+    reason = odd.reason
+    pattern = reason.pattern
     named = pattern is not None and certain
     # whoever holds the interpreter lock while the others wait for it computes in the program's own code
     runs = pattern is None and certain and "gil" in odd.threads[0].state
-    doing = "runs Python code and holds the interpreter lock" if runs else _doing(odd.standing)
-    title = f"{odd.owners} {doing}{where}"
-    if certain:
-        title += f" and has not entered the collective in which {others} wait{'s' * (waiting == 1)}"
-    else:
-        title += f", while {others} {_doing(rest.standing, many=waiting != 1)}"
+    parting = find_parting(odd.threads[0], rest.threads[0])
     ranks = odd.ranks
     return Finding(
         kind=f"stacks.{pattern.id}" if pattern else "stacks.odd_one_out",
-        title=title,
+        title=_tell_odd(odd, rest, waiting, certain, parting),
         level=Level.CAUSE if named else Level.FAILURE,
-        category=pattern.category if pattern else Category.CODE_BUG if runs else None,
+        category=reason.category if pattern else Category.CODE_BUG if runs else None,
         confidence=Confidence.LIKELY if named or runs else Confidence.POSSIBLE,
-        evidence=(*_quotes(odd), *_quotes(rest, limit=4))[:MAX_QUOTES],
+        evidence=_quote_both(odd, rest, parting),
         rank=ranks[0] if ranks else None,
         host=odd.threads[0].host,
-        page=pattern.page if pattern else "hang-patterns",
+        page=reason.page if pattern else "hang-patterns",
         facts={
             "odd_ranks": list(ranks[:64]),
             "processes": waiting + len(odd.threads),
             "pid": odd.threads[0].pid,
+            **_parted(parting, odd, rest),
         },
     )
 
 
-_LOCK_FILES = ("build_lock", "file_lock")
-"""Waits that nobody among the ranks ends: where all of them stand there, the holder is gone."""
+def _tell_odd(odd: Group, rest: Group, waiting: int, certain: bool, parting: Parting | None) -> str:
+    """Who, what it waits for in the end, where it parted from the others, and what these do."""
+    runs = odd.standing.pattern is None and certain and "gil" in odd.threads[0].state
+    doing = "runs Python code and holds the interpreter lock" if runs else _doing(odd.standing)
+    helper, rest_of = odd.helper, "other" if waiting == 1 else "others"
+    if helper is None:
+        told = f"{odd.owners} {doing}{_at(odd.threads[0], parting)}"
+    else:
+        inside = helper.standing.phase is not odd.standing.phase
+        told = f"{odd.owners} {doing}, and {helper.name} {_doing(helper.standing, inside=inside)}{_at(helper.thread)}"
+    if parting is not None:
+        told += f"{'; it' if helper is not None else ' and'} parted from the {rest_of} in {parting.place}"
+    if certain:
+        told += " and" if parting is not None and helper is not None else "; it"
+        wait = "waits" if waiting == 1 else "wait"
+        told += (
+            f" has not entered the collective in which {waiting} {rest_of} ({rest.owners}) {wait}"
+        )
+    else:
+        told += f"; {waiting} {rest_of} ({rest.owners}) {_doing(rest.standing, many=waiting != 1)}"
+    pattern = odd.reason.pattern
+    return f"{told}; {pattern.note}" if pattern is not None and pattern.note else told
+
+
+def _parted(parting: Parting | None, odd: Group, rest: Group) -> dict[str, Json]:
+    return {"parted": parting.to_json(odd.ranks, rest.ranks)} if parting is not None else {}
+
+
+def _quote_both(odd: Group, rest: Group, parting: Parting | None) -> tuple[Evidence, ...]:
+    """What the odd one waits for in the end first, then the others, with the frames in which they parted."""
+    quotes = [*_quotes(odd.helper.thread, limit=6)] if odd.helper is not None else []
+    quotes += _quotes(odd.threads[0], limit=6 if odd.helper is not None else 8)
+    quotes += _quotes(rest.threads[0], limit=4)
+    if parting is not None:
+        sides = ((odd.threads[0], parting.here), (rest.threads[0], parting.there))
+        quotes += [_quote(thread, frame) for thread, frame in sides]
+    last = 2 if parting is not None else 0
+    chosen = dict.fromkeys([*quotes[: MAX_QUOTES - last], *quotes[len(quotes) - last :]])
+    return tuple(chosen)
 
 
 def _together(group: Group, processes: int) -> Finding:
     pattern = group.standing.pattern
-    if pattern is not None and pattern.id in _LOCK_FILES:
+    if pattern is not None and pattern.nobody_among_us:
         return Finding(
             kind=f"stacks.{pattern.id}",
             title=f"every one of {processes} processes {pattern.says}: none of them holds it, so the lock is stale or held "
@@ -240,7 +255,7 @@ def _together(group: Group, processes: int) -> Finding:
             level=Level.CAUSE,
             category=pattern.category,
             page=pattern.page,
-            evidence=_quotes(group),
+            evidence=_quotes(group.threads[0]),
         )
     return Finding(
         kind="stacks.same_place",
@@ -250,16 +265,28 @@ def _together(group: Group, processes: int) -> Finding:
         ),
         level=Level.CONTEXT,
         confidence=Confidence.CONFIRMED,
-        page=group.standing.pattern.page if group.standing.pattern else None,
-        evidence=_quotes(group),
+        page=group.standing.page,
+        evidence=_quotes(group.threads[0]),
     )
 
 
 def _split(victims: list[Group], processes: int) -> Finding:
+    if any(g.standing.pattern is not None and g.standing.pattern.apart for g in victims):
+        return _spread(victims, processes)
+    most, odd = victims[0], victims[-1]
+    if len(odd.threads) == len(most.threads) and not _operation(odd):
+        most, odd = odd, most
+    single = len(odd.threads) == 1 and len(most.threads) > 1
+    parting = find_parting(odd.threads[0], most.threads[0])
+    if parting is not None and _operation(odd) == _operation(most):
+        if parting.calls_here == parting.calls_there:
+            return _spread(victims, processes)  # one of them is ahead in the same calls
+    elif parting is not None and len(victims) == 2:
+        return _mismatch(odd, most, parting, single)
     places = "; ".join(f"{g.owners} at {_place(g.threads[0])}" for g in victims[:6])
-    quotes = tuple(q for g in victims[:6] for q in _quotes(g, limit=3))
-    odd = victims[-1]
-    single = len(odd.threads) == 1 and len(victims[0].threads) > 1
+    if parting is not None:
+        places += f"; they parted in {parting.place}"
+    quotes = tuple(q for g in victims[:6] for q in _quotes(g.threads[0], limit=3))
     return Finding(
         kind="stacks.different_collectives",
         title=f"the {processes} processes wait in different collectives: {places}",
@@ -268,7 +295,49 @@ def _split(victims: list[Group], processes: int) -> Finding:
         confidence=Confidence.LIKELY if single else Confidence.POSSIBLE,
         evidence=quotes[:MAX_QUOTES],
         rank=odd.ranks[0] if single and odd.ranks else None,
+        facts=_parted(parting, odd, most),
     )
+
+
+def _operation(group: Group) -> str:
+    """The collective by name, '' where they only wait for their GPU or go back through the model."""
+    pattern, frame = group.standing.pattern, group.standing.frame
+    return frame.function if pattern is not None and pattern.id == "collective" and frame else ""
+
+
+def _mismatch(odd: Group, most: Group, parting: Parting, single: bool) -> Finding:
+    """Two collectives, reached from two lines of one function: only some ranks take one of its branches."""
+    certain = single and bool(_operation(odd)) and bool(_operation(most))
+    phase = odd.standing.phase
+    others = f"{len(most.threads)} other{'s' * (len(most.threads) != 1)}" if single else most.owners
+    into = f" below {parting.calls_here}" if parting.calls_here not in ("", _operation(odd)) else ""
+    title = (
+        f"{odd.owners} {_doing_at(odd)}{into}, {others} {_doing_at(most, len(most.threads) > 1)}, "
+        f"parted in {parting.place}; collectives of a branch that only some ranks enter do not match"
+    )
+    return Finding(
+        kind="stacks.collective_in_branch" if single else "stacks.different_collectives",
+        title=title,
+        level=Level.CAUSE if certain else Level.FAILURE,
+        category=Category.CODE_BUG,
+        confidence=Confidence.LIKELY if single else Confidence.POSSIBLE,
+        evidence=_quote_both(odd, most, parting),
+        rank=odd.ranks[0] if single and odd.ranks else None,
+        host=odd.threads[0].host if single else None,
+        page=phase.branch_page if single and phase is not None else None,
+        facts={
+            **_parted(parting, odd, most),
+            **({"odd_ranks": list(odd.ranks), "pid": odd.threads[0].pid} if single else {}),
+        },
+    )
+
+
+def _doing_at(group: Group, many: bool = False) -> str:
+    """What a group waits in, by the name of the collective where it has one."""
+    name = _operation(group)
+    if name:
+        return f"wait{'s' * (not many)} in {name}"
+    return _doing(group.standing, many)
 
 
 def _spread(groups: list[Group], processes: int) -> Finding:
@@ -278,7 +347,7 @@ def _spread(groups: list[Group], processes: int) -> Finding:
         title=f"the {processes} processes stand in {len(groups)} different places: {places}",
         level=Level.CONTEXT,
         confidence=Confidence.UNKNOWN,
-        evidence=tuple(q for g in groups[:4] for q in _quotes(g, limit=3))[:MAX_QUOTES],
+        evidence=tuple(q for g in groups[:4] for q in _quotes(g.threads[0], limit=3))[:MAX_QUOTES],
     )
 
 
@@ -288,9 +357,9 @@ def _single(group: Group) -> Finding:
         kind="stacks.one_process",
         title=f"{thread.owner} {_doing(group.standing)} at {_place(thread) or 'no Python frame'}",
         level=Level.CONTEXT,
-        category=group.standing.pattern.category if group.standing.pattern else None,
+        category=group.standing.category,
         confidence=Confidence.POSSIBLE,
-        evidence=_quotes(group),
+        evidence=_quotes(group.threads[0]),
         rank=thread.rank,
         facts={
             "next": "dump the other ranks too: only beside them does one stack mean something",
@@ -317,7 +386,7 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
                 title=f"{thread.owner} died of {thread.fatal}" + (f" at {at}" if at else ""),
                 level=Level.FAILURE,
                 category=Category.CODE_BUG,
-                evidence=_quotes(Group((current,), classify(current))),
+                evidence=_quotes(current),
                 rank=thread.rank,
                 host=thread.host,
                 facts={"error": thread.fatal},
@@ -326,10 +395,10 @@ def _crashes(threads: list[ThreadStack]) -> list[Finding]:
     return findings
 
 
-def _doing(standing: Standing, many: bool = False) -> str:
+def _doing(standing: Standing, many: bool = False, inside: bool = True) -> str:
     if standing.pattern is None:
         return "stand elsewhere" if many else "stands elsewhere"
-    says = standing.pattern.says
+    says = standing.says if inside else standing.pattern.says
     if not many:
         return says
     first, _, rest = says.partition(" ")
@@ -349,7 +418,7 @@ def _caller(thread: ThreadStack) -> StackFrame | None:
 
     py-spy prints what lies in no package without a folder.
     """
-    frames = [f for f in thread.frames if f.file and not _is_standard(f.file)]
+    frames = [f for f in thread.frames if f.file and not is_standard(f.file)]
     own = [f for f in frames if not is_library(f.file)]
     found = next((f for f in own if "/" not in f.file), own[0] if own else None)
     if found is None or found.function == "<module>":
@@ -357,22 +426,29 @@ def _caller(thread: ThreadStack) -> StackFrame | None:
     return found
 
 
-def _is_standard(file: str) -> bool:
-    """A module of Python, as py-spy prints it: from its package on, without the folder that holds it."""
-    return file.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names
-
-
 def _place(thread: ThreadStack) -> str:
-    frame, caller = _user_frame(thread), _caller(thread)
-    if frame is None:
-        return ""
-    if caller is not None and _is_standard(frame.file):
-        return f"{frame}, called from {caller}"
-    return str(frame)
+    """The frame that the program itself stands in: below it lie only Python's own modules."""
+    frame = _user_frame(thread)
+    if frame is not None and is_standard(frame.file):
+        frame = _caller(thread) or frame
+    return str(frame or "")
 
 
-def _quotes(group: Group, limit: int = 8) -> tuple[Evidence, ...]:
-    thread = group.threads[0]
+def _at(thread: ThreadStack, parting: Parting | None = None) -> str:
+    """Its place; the function alone where the line that calls it is told beside it."""
+    place = _place(thread)
+    function = place.partition(" (")[0]
+    short = parting is not None and parting.calls_here == function
+    return f" at {function if short else place}" if place else ""
+
+
+def _quote(thread: ThreadStack, frame: StackFrame) -> Evidence:
+    return Evidence(
+        thread.file, frame.at, frame.text or str(frame), rank=thread.rank, host=thread.host
+    )
+
+
+def _quotes(thread: ThreadStack, limit: int = 8) -> tuple[Evidence, ...]:
     # the frame says where it stands; the heading above it only which thread it is
     lines = [(frame.at, frame.text or str(frame)) for frame in thread.frames[: limit - 1]]
     lines.insert(1, (thread.at, thread.heading))
