@@ -210,7 +210,9 @@ def _tell_odd(odd: Group, rest: Group, waiting: int, certain: bool, parting: Par
     doing = "runs Python code and holds the interpreter lock" if runs else _doing(odd.standing)
     helper, rest_of = odd.helper, "other" if waiting == 1 else "others"
     if helper is None:
-        told = f"{odd.owners} {doing}{_at(odd.threads[0], parting)}"
+        # where nothing else is known of it, its line is what there is to look at
+        known = parting if odd.standing.pattern is not None else None
+        told = f"{odd.owners} {doing}{_at(odd.threads[0], known)}"
     else:
         inside = helper.standing.phase is not odd.standing.phase
         told = f"{odd.owners} {doing}, and {helper.name} {_doing(helper.standing, inside=inside)}{_at(helper.thread)}"
