@@ -28,7 +28,7 @@ class Effect(StrEnum):
 
 
 _STARTS = expression(
-    r"\b(?:rerun|torchrun|deepspeed|accelerate launch|mpirun|sbatch|train\w*\.py)\b"
+    r"\b(?:rerun|torchrun|deepspeed|accelerate launch|mpirun|sbatch|train\w*\.py|ray (?:start|job submit))\b"
 )
 _LOOKED_FOR = expression(r"\b(?:pgrep|pidof|grep|ps)\b[^;|&)\n]*")
 """Programs that are only looked for start nothing."""
@@ -106,9 +106,16 @@ def split_look(command: str) -> tuple[str, str]:
     return "\n".join(lines[:looks]), "\n".join(rest)
 
 
+def only_looks(command: str, changes_state: bool) -> bool:
+    """A fix changes something (its page says so), and the command shown with it is only the look before that."""
+    return changes_state and may_propose(command)
+
+
 def _reads(part: str, program: str) -> bool:
     form = _READS_AS.get(program)
-    return form.match(part) is not None if form else program in reading_commands() or not program
+    if form is not None:
+        return form.match(part) is not None
+    return program in reading_commands() or not program or _ASKS_VERSION.match(part) is not None
 
 
 _LOOKING = {

@@ -76,6 +76,8 @@ class Action:
     """What the person has to put into the command: `NODE, the name of the node`."""
     changes_state: bool = False
     citations: tuple[int, ...] = ()
+    follows: str = ""
+    """What is done with the run once that is done: a node that is taken out takes no running job with it."""
     worked_if: str = ""
     """What is seen where a fix has helped."""
     choices: tuple[tuple[str, str], ...] = ()
@@ -91,7 +93,8 @@ class Action:
     @property
     def reading(self) -> tuple[tuple[str, str], ...]:
         """How the output is read: (condition, what follows), the supporting one first."""
-        rows = [("Worked if", self.worked_if)] if self.worked_if else []
+        rows = [("Then", self.follows)] if self.follows else []
+        rows += [("Worked if", self.worked_if)] if self.worked_if else []
         if self.then or self.supports_if:
             shown = (
                 f"If it shows {self.supports_if}" if self.supports_if else "If it bears that out"

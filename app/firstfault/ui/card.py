@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,16 @@ def make_card(
     reason = HEALTHY_CONFIDENCE if healthy else CONFIDENCE[diagnosis.confidence]
     certainty = HEALTHY_CERTAINTY if healthy else diagnosis.confidence.value.capitalize()
     action = choose_action(diagnosis, pages or {})
+    state, told = say_run(diagnosis, leaves_out := _name_left_out(diagnosis, action))
+    if action is not None and leaves_out:
+        # told with the action, whose command does the half of it
+        action, told = replace(action, follows=told), ""
+    run = f"{state} ({told})" if told else state
     return Card(
         headline,
         _answer(question, diagnosis),
         detail,
-        _facts(diagnosis, action),
+        _facts(diagnosis, run),
         certainty,
         reason,
         _say_leader(diagnosis),
@@ -123,7 +129,7 @@ def _say_leader(diagnosis: Diagnosis) -> str:
     return "" if diagnosis.verdict is Verdict.HEALTHY else leader
 
 
-def _facts(diagnosis: Diagnosis, action: Action | None) -> tuple[tuple[str, str], ...]:
+def _facts(diagnosis: Diagnosis, run: str) -> tuple[tuple[str, str], ...]:
     at, about = time_of_fault(diagnosis)
     since = say_since(at, about)
     if since and (waited := read_wait(diagnosis)):
@@ -134,7 +140,7 @@ def _facts(diagnosis: Diagnosis, action: Action | None) -> tuple[tuple[str, str]
         ("What", _name_part(diagnosis)),
         ("Where", say_where(diagnosis)),
         ("Since", since),
-        ("Run", say_run(diagnosis, _name_left_out(diagnosis, action))),
+        ("Run", run),
         say_lost(diagnosis, at),
         (DECIDING, line),
     ]

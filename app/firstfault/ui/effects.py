@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from firstfault.grounding.effects import Effect, judge_command, split_look
+from firstfault.grounding.effects import Effect, judge_command, only_looks, split_look
 from firstfault_tools.dataclass import dataclass
 
-__all__ = ["LOOKS", "THEN", "Effect", "Look", "judge_command", "split_look"]
+__all__ = ["LOOKS", "THEN", "Effect", "Look", "judge_command", "only_looks", "split_look"]
 
 
 THEN = "Then, where that speaks for it:"

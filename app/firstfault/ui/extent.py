@@ -57,12 +57,12 @@ def say_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def say_run(diagnosis: Diagnosis, leaves_out: str) -> str:
-    """What became of the run and what is done with it now: `ended (start it again from step 8000, without gpu-a17)`;
-    '' where that is not shown. leaves_out: the host that the next action takes out of the job."""
-    state = diagnosis.run_state
+def say_run(diagnosis: Diagnosis, leaves_out: str) -> tuple[str, str]:
+    """What became of the run, and what is done with it now: `ended`, `start it again from step 8000, without gpu-a17`;
+    '' for what is not shown. leaves_out: the host that the next action takes out of the job."""
+    state, told = diagnosis.run_state, ""
     if state is RunState.UNSHOWN or diagnosis.verdict is Verdict.HEALTHY:
-        return ""
+        return "", ""
     if state is RunState.GOES_ON:
         kind = diagnosis.category if diagnosis.verdict is Verdict.FAULT else None
         told = _WHILE_IT_RUNS.get(kind, "") if kind is not None else ""
@@ -72,7 +72,7 @@ def say_run(diagnosis: Diagnosis, leaves_out: str) -> str:
         told = "it can happen again until it is mended"
     else:
         told = "; ".join(x for x in (_STOP.get(state, ""), _say_again(diagnosis, leaves_out)) if x)
-    return f"{_STATES[state]}{f' ({told})' if told else ''}"
+    return _STATES[state], told
 
 
 def _say_again(diagnosis: Diagnosis, leaves_out: str) -> str:

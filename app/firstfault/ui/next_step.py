@@ -9,13 +9,17 @@ import streamlit as st
 
 from firstfault.investigation.diagnosis import Citation, Diagnosis
 from firstfault.investigation.next_action import Action
-from firstfault.ui.effects import LOOKS, THEN, judge_command, split_look
+from firstfault.ui.effects import LOOKS, THEN, Effect, judge_command, only_looks, split_look
 from firstfault.ui.marks import icon, link_marks, mark_text, sentence
 
 
 def write_effect(command: str, changes_state: bool = False) -> str:
     """Icon and words for what a command does."""
-    effect = judge_command(command, changes_state)
+    effect = (
+        Effect.READS
+        if only_looks(command, changes_state)
+        else judge_command(command, changes_state)
+    )
     look = LOOKS[effect]
     return f'<span class="ff-tag ff-tone-{look.tone}">{icon(look.icon)} {effect.value}</span>'
 

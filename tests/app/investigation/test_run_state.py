@@ -71,5 +71,8 @@ def test_nothing_is_told_of_a_healthy_run(tmp_path: Path) -> None:
 def test_a_slow_run_whose_node_is_taken_out_is_stopped_after_a_save(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, {"a.log": steps(1, 20) + steps(21, 40, "nan")})
     slow = replace(diagnosis, category=Category.PERFORMANCE, host="gpu-a17")
-    assert "without" not in say_run(slow, "")
-    assert say_run(slow, "gpu-a17") == "goes on (let it save, then stop it and start it again without gpu-a17)"  # fmt: skip
+    assert "without" not in say_run(slow, "")[1]
+    assert say_run(slow, "gpu-a17") == (
+        "goes on",
+        "let it save, then stop it and start it again without gpu-a17",
+    )

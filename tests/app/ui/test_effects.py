@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rows import each_row
 
-from firstfault.ui.effects import LOOKS, Effect, judge_command, split_look
+from firstfault.ui.effects import LOOKS, Effect, judge_command, only_looks, split_look
 from firstfault_tools.knowledge.pack import read_yaml
 
 KNOWLEDGE = Path(__file__).parent.parent.parent.parent / "knowledge"
@@ -36,6 +36,9 @@ ROWS = [
     ("echo <pid> > /tmp/pid", Effect.CHANGES),
     ("py-spy dump --pid <pid> >/tmp/stack.txt", Effect.CHANGES),
     ("frobnicate --all", Effect.UNCLEAR),
+    ("systemctl status nvidia-fabricmanager; nv-fabricmanager --version", Effect.READS),
+    ("ray start --object-store-memory=20000000000 --num-cpus=16", Effect.STARTS),
+    ("ray status; ray memory", Effect.READS),
 ]  # fmt: skip
 
 
@@ -46,6 +49,12 @@ def test_effect(command: str, effect: Effect) -> None:
 
 def test_a_page_that_says_it_changes_state_is_believed() -> None:
     assert judge_command("nvidia-smi", changes_state=True) is Effect.CHANGES
+
+
+def test_of_a_fix_whose_command_is_the_look_before_it_the_command_is_told() -> None:
+    assert only_looks("du --inodes -xd2 /lustre/proj | sort -n | tail", changes_state=True)
+    assert not only_looks("rm -r /lustre/proj/old", changes_state=True)
+    assert not only_looks("du -sh /lustre/proj", changes_state=False)
 
 
 def test_every_effect_has_icon_and_word() -> None:

@@ -92,7 +92,10 @@ def say_reason(who: str, meaning: ReasonMeaning, reason: str, message: str | Non
     parts = sorted(told.split(", "), key=lambda part: _LACKS not in part)
     if nodes is None or not all(_COUNTED.match(part) for part in parts):
         first = parts[0].removeprefix("Pod ")
-        return f"{who}: {meaning.brief}, {', '.join((first, *parts[1:]))} ({reason})"
+        joint = ", "
+        if first.startswith("The "):
+            joint, first = " since ", f"the {first[4:]}"
+        return f"{who}: {meaning.brief}{joint}{', '.join((first, *parts[1:]))} ({reason})"
     return f"{who}: {meaning.brief}, {_say_nodes(parts, int(nodes['all']))} ({reason})"
 
 

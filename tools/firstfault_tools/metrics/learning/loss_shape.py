@@ -138,7 +138,7 @@ def judge_divergence(view: View) -> list[Finding]:
     at = rates.values[rates.rows <= first]
     if len(at):
         facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
-        title += f"; the learning rate was {number(float(at[-1]))}"
+        title += f"; the learning rate there was {number(float(at[-1]))}"
     if mover is not None:
         title += f"; {_say_moved(mover, view)}"
     elif view.events("lora"):
@@ -223,7 +223,7 @@ def _judge_explosion(view: View, curve: Curve) -> list[Finding]:
     at = rates.values[rates.rows <= end]
     if len(at):
         facts |= {"lr": float(at[-1]), "lr_first": float(at[0])}
-        title += f"; the learning rate was {float(at[-1]):.4g}"
+        title += f"; the learning rate there was {float(at[-1]):.4g}"
     shown = [row, int(curve.rows[onset + 1]), end]
     return [
         make_finding(

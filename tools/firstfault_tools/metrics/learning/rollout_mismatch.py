@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -155,9 +155,9 @@ def judge_table(lines: Sequence[tuple[int, str]], file: str) -> tuple[Finding, .
 
 def _show(gap: _Gap, file: str) -> tuple[Evidence, ...]:
     at = next((r for r in gap.rows if r[2] >= GREW * gap.start), gap.rows[len(gap.rows) // 2])
-    return tuple(
-        quote_line(file, n, t) for n, t, _ in dict.fromkeys((gap.rows[0], at, gap.rows[-1]))
-    )
+    chosen = dict.fromkeys((gap.rows[0], at, gap.rows[-1]))
+    # the first row is there to compare with, unless the difference is as large from the start
+    return tuple(replace(quote_line(file, n, t), usual=value < at[2] / 2) for n, t, value in chosen)
 
 
 def _describe(words: str, parted: _Parted | None, shown: tuple[Evidence, ...]) -> Finding:
