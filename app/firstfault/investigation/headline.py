@@ -180,7 +180,9 @@ def _shorten_paths(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 def _drop_host(text: str, host: str) -> str:
     """The text without a host that the place before it has named."""
-    return re.sub(rf" (?:\(host {re.escape(host)}\)|on {re.escape(host)}(?=$|[;:., ]))", "", text)
+    spelled = re.escape(host)
+    text = re.sub(rf"^\(host {spelled}\)(?:; )?", "", text)
+    return re.sub(rf" (?:\(host {spelled}\)|on {spelled}(?=$|[;:., ]))", "", text)
 
 
 def _clauses(text: str, line: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.killed_work import PLAIN, last_work, name_kept
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.log.digest import FileDigest
@@ -23,6 +24,9 @@ LEADING = 0.3
 """Share of the memory in use that a group of processes must hold to be named."""
 BEFORE = 80
 """Lines before the first figure in which the work is looked for."""
+
+ONE_HOLDS = "Held by one process"
+"""How the fix begins where one process holds most."""
 
 _TABLE = "memory users"
 _ROW = expression(r"^\s*(?P<pid>\d{1,8})\s+(?P<gb>\d+(?:\.\d+)?)\s+(?P<command>\S.{0,300})")
@@ -72,6 +76,7 @@ def name_users(incident: LogIncident, finding: Finding) -> Finding:
                 places[command],
                 *((quote_line(digest.file, work[1][0], work[1][1]),) if work is not None and work[1] else ()),
             ),
+            facts={**finding.facts, **({Fact.FIX.value: ONE_HOLDS} if len(sizes) == 1 and work is None else {})},
         )  # fmt: skip
     return finding
 

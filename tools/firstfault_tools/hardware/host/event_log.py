@@ -67,6 +67,7 @@ _KINDS: tuple[tuple[str, str, str, bool], ...] = (
     ("power", r"System Power", r"Power Off", True),
     ("power", r"Power Supply|PSU?\d|PS_", r"Failure detected|AC lost|input lost|input out-of-range|Predictive failure|Config Error", False),
     ("power", r"Power Supply|Power Unit|Redundan", r"Redundancy Lost|Non-[Rr]edundant: ?(?:Insufficient|Sufficient)", False),
+    ("power", r"(?i)PWR_?BRAKE|power.?brake", r"Asserted", False),
     ("power", r"Voltage|VRM|VDD|VCORE|12V|P12V|5V", r"(?:Lower|Upper) (?:Critical|Non-recoverable) going|State Asserted|Limit Exceeded", True),
     ("heat", r"Temperature|Temp", r"Upper (?:Critical|Non-recoverable) going high|Limit Exceeded|Thermal Trip", False),
     ("heat", r"Processor", r"Thermal Trip", True),
@@ -75,6 +76,8 @@ _KINDS: tuple[tuple[str, str, str, bool], ...] = (
     ("processor", r"Processor|CPU|CATERR", r"IERR|CATERR|Machine Check|FRB\d|State Asserted|Uncorrectable", True),
     ("bus", r"Critical Interrupt|PCI|Slot", r"SERR|PERR|Bus Fatal|Bus Uncorrectable|Fatal Error|NMI|Fault Status", True),
 )  # fmt: skip
+_SUPPLIES = "power supplies failed or lost their input"
+"""Of a machine that goes on with the others."""
 _TITLES = {
     "power": "power failed",
     "heat": "it overheated or lost cooling",
@@ -172,10 +175,11 @@ def check_events(events: Sequence[Event], file: str, host: str | None) -> list[F
             quote_line(file, *e.place, host=host, time=e.time) for e in own[:QUOTES_PER_FINDING]
         )
         place = f"host {host}: " if host else ""
+        what = _TITLES[kind] if kind != "power" or any(e.grave for e in own) else _SUPPLIES
         found.append(
             Finding(
                 kind=f"hardware.sel_{kind}",
-                title=f"{place}{_TITLES[kind]}, by its BMC event log ({words})",
+                title=f"{place}{what}, by its BMC event log ({words})",
                 level=Level.CAUSE if grave else Level.FAILURE,
                 category=Category.HARDWARE,
                 confidence=Confidence.CONFIRMED if grave else Confidence.LIKELY,
