@@ -13,6 +13,7 @@ from firstfault.investigation.knowledge import Knowledge
 from firstfault.investigation.verdict import Judgement
 from firstfault_tools.expressions import expression
 from firstfault_tools.facts import Fact
+from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Confidence, Verdict
 from firstfault_tools.log.place import name_ranks
 
@@ -86,6 +87,7 @@ def _names(examination: Examination, judgement: Judgement) -> dict[str, str]:
     peer = (
         finding.text(Fact.PEER)
         or finding.text(Fact.NODE)
+        or (finding.host if finding.has(FindingRole.NODE_LOST) else "")
         or (lost.host if lost is not None else "")
     )
     seated = examination.logs.placement.host_of(finding.rank) if finding.rank is not None else None

@@ -242,10 +242,23 @@ def _make_node(
         kind="slurm.node",
         title=f"Slurm node {name} is {state}{words}",
         level=level,
-        category=Category.HARDWARE,
+        category=None if _only_silent(state, words) else Category.HARDWARE,
         evidence=(quote_line(file, *place, host=single),),
         host=single,
         facts={"nodes": name, "state": state},
+    )
+
+
+_SILENT = expression(r"(?i)^: (?:not responding|node unexpectedly rebooted)\b")
+"""What slurmctld itself writes of a node that it lost: nothing of why."""
+
+
+def _only_silent(state: str, words: str) -> bool:
+    """Nothing is said of the node but that it no longer answers."""
+    return (
+        _SILENT.search(words) is not None
+        if words
+        else (state.endswith("*") or "NOT_RESPONDING" in state.upper())
     )
 
 

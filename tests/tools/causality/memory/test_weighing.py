@@ -125,16 +125,16 @@ def test_like_processes_on_one_gpu_are_ranks_of_the_job(workspace: Workspace) ->
 
 
 @each_row(
-    ("line", "category"),
+    ("line", "signature"),
     [
         ("previous attempt: job 70112 ended by NODE_FAIL at 05:58:40", None),
-        ("70112  train  gpu  acct  64  NODE_FAIL  1:0", "scheduler"),
+        ("70112  train  gpu  acct  64  NODE_FAIL  1:0", "slurm-node-fail-state"),
     ],
 )
 def test_an_earlier_attempt_is_history(
-    workspace: Workspace, line: str, category: str | None
+    workspace: Workspace, line: str, signature: str | None
 ) -> None:
-    assert told(workspace, "starting", line)["category"] == category
+    assert told(workspace, "starting", line)["signature"] == signature
 
 
 KEYS = (
