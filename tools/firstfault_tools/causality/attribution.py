@@ -130,6 +130,13 @@ def host_of(incident: LogIncident, hits: Sequence[Hit]) -> str | None:
     return next(iter(hosts)) if len(hosts) == 1 else None
 
 
+def host_told(lead: Hit, hits: Sequence[Hit]) -> str | None:
+    """The host that its line names, else the one that the other lines name."""
+    own = lead.captures.get("host")
+    told = {own} if own else {name for h in hits if (name := h.captures.get("host"))}
+    return next(iter(told)) if len(told) == 1 else None
+
+
 def _hosts_named(incident: LogIncident, hits: Sequence[Hit]) -> set[str | None]:
     """Hosts whose names stand in those of the saved outputs: what a machine says of itself, not the run's log."""
     files = {h.line.file for h in hits}

@@ -13,6 +13,7 @@ from firstfault_tools.causality.attribution import (
     attribute_rank,
     first_place,
     host_of,
+    host_told,
     of_other_hosts,
     processes_of,
     rank_of,
@@ -261,7 +262,7 @@ def _from_hits(
         confidence=Confidence.CONFIRMED if signature.level is Level.CAUSE else Confidence.LIKELY,
         evidence=_evidence(lead, others, why),
         rank=rank,
-        host=_host_told(lead, hits) or host_of(incident, hits),
+        host=host_told(lead, hits) or host_of(incident, hits),
         gpu=lead.captures.get("gpu") or lead.captures.get("pci"),
         time=lead.line.time,
         page=(why.page if why is not None else None) or signature.page,
@@ -281,13 +282,6 @@ def _from_hits(
             "explains": {str(c): weight for c, weight in signature.explains.items()},
         },
     )
-
-
-def _host_told(lead: Hit, hits: Sequence[Hit]) -> str | None:
-    """The host that its line names, else the one that the other lines name."""
-    own = lead.captures.get("host")
-    told = {own} if own else {name for h in hits if (name := h.captures.get("host"))}
-    return next(iter(told)) if len(told) == 1 else None
 
 
 def _list_ranks(incident: LogIncident, hits: Sequence[Hit]) -> list[int]:
