@@ -18,6 +18,8 @@ from firstfault.investigation.finders import choose_finders
 from firstfault_tools.causality.assignment import assign_ranks
 from firstfault_tools.causality.chain import Chain, order_findings
 from firstfault_tools.causality.cut_files import join_cut_files
+from firstfault_tools.causality.dead_processes import join_dead_processes
+from firstfault_tools.causality.file_fates import join_file_fates
 from firstfault_tools.causality.full_mounts import join_full_mounts
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.causality.memory.weighing import weigh_memory
@@ -278,11 +280,13 @@ _BEFORE_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
 _AFTER_COMPARISON: tuple[tuple[Rule, _Pass], ...] = (
     (Rule("rank-of-a-place", Relation.REFINES, "pid, GPU, pod, host or the one process that failed say whose it is"), assign_ranks),
     (Rule("weighed-beside-the-others", Relation.ECHOES, "what else stands in the incident"), weigh_findings),
+    (Rule("death-that-the-kernel-saw", Relation.EXPLAINS, "the kernel names the pid of the process that died"), join_dead_processes),
     (Rule("straggler-on-a-slow-gpu", Relation.EXPLAINS, "the GPU that was slowed down is that of the rank for which all wait"), lambda _, f, __: join_stragglers(f)),
     (Rule("read-error-of-a-disk", Relation.EXPLAINS, "the disk of that host failed, the rank met it"), lambda _, f, __: join_storage(f)),
     (Rule("write-refused-by-a-full-target", Relation.EXPLAINS, "the write met the one storage target that has no room"), lambda _, f, __: join_full_target(f)),
     (Rule("write-beside-a-full-file-system", Relation.EXPLAINS, "a listing shows which file systems are full"), join_full_mounts),
     (Rule("read-met-a-file-that-is-cut-off", Relation.EXPLAINS, "a listing shows its size beside its copies"), join_cut_files),
+    (Rule("read-met-a-file-that-was-lost", Relation.EXPLAINS, "another program tells what became of it"), join_file_fates),
     (Rule("missing-beside-a-slow-save", Relation.EXPLAINS, "sizes and seconds of what the missing rank wrote"), join_slow_saves),
     (Rule("growth-before-out-of-memory", Relation.EXPLAINS, "a size that grew until memory ran out"), lambda _, f, __: join_growth(f)),
     (Rule("handle-refused", Relation.EXPLAINS, "the GPU's context was gone"), _relate_memory),

@@ -57,3 +57,28 @@ def test_the_short_file_that_the_failure_names(
     assert (found.signature == KIND) is bool(told)
     assert told in found.root_cause
     assert found.first_failing_rank == 5
+
+
+BEGUN = """2026-06-10 08:00:00 [rank0] INFO step 100 loss 2.1
+[rank5] UserWarning: skipping rest of /mnt/data/part-000{name}.bin: unexpected end of data
+[rank5] epoch 0 done after 41 batches
+"""
+WAITED = (
+    "[rank{rank}]:[E610 08:20:40.255512575 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=810, OpType={what}, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600080 milliseconds before timing out.\n"
+)
+WARNED = BEGUN + "".join(
+    WAITED.replace("{rank}", str(rank)).replace("{what}", what)
+    for rank, what in ((0, "_ALLGATHER_BASE"), (1, "_ALLGATHER_BASE"), (5, "ALLREDUCE"))
+)
+
+
+@pytest.mark.parametrize(("name", "cut"), [("17", True), ("18", False)])
+def test_the_short_file_of_which_the_rank_complained(
+    workspace: Workspace, tmp_path: Path, name: str, cut: bool
+) -> None:
+    (tmp_path / "train.log").write_text(WARNED.format(name=name), encoding="utf-8")
+    (tmp_path / "ls.txt").write_text(SHARDS, encoding="utf-8")
+    found = workspace.diagnose_paths([tmp_path / "train.log", tmp_path / "ls.txt"])
+    assert (found.signature == KIND) is cut
+    assert found.first_failing_rank == 5

@@ -2,7 +2,7 @@
 
 A reader tells an end too early, an offset beyond the buffer, a header too large. The listing tells why: the copy on one
 host is shorter than on the others, or one shard of a numbered row is far below the rest. Only a file that the failure
-names, by its name or its size in bytes, explains it.
+names, by its name or its size in bytes, or of which the rank that failed complained, explains it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from firstfault_tools.averages import median
+from firstfault_tools.causality.attribution import rank_of
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.dataclass import dataclass
@@ -20,6 +21,7 @@ from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Evidence, Finding, Level
 from firstfault_tools.hardware.host_sections import split_sections
 from firstfault_tools.kind_pages import page_of_kind
+from firstfault_tools.log.scan import make_line
 
 CUT = Rule("file-shorter-than-its-copies", Relation.EXPLAINS, "a listing shows that the file is shorter than its copies or its neighbours")  # fmt: skip
 
@@ -33,6 +35,10 @@ LEAST_LIKE = 3
 SHORTER, ALIKE = 0.8, 0.05
 """Share of the median below which a shard of a row is cut off; spread of the others up to which they are alike."""
 
+_COMPLAINS = expression(r"(?i)error|warn|unexpected|truncat|corrupt|fail|end of (?:data|file)")
+"""What a rank says of a file that it could not read to its end."""
+
+LONGEST = 600
 MOST_ROWS = 5_000
 KIND = "data.file_cut_off"
 
@@ -73,7 +79,14 @@ def join_cut_files(
     told: dict[str, Place] = {}
     for finding in findings:
         cut = (
-            next((s for s in short if _names(finding, s.file)), None)
+            next(
+                (
+                    s
+                    for s in short
+                    if _names(finding, s.file) or _complained(incident, finding, s.file)
+                ),
+                None,
+            )
             if _may_read(finding)
             else None
         )
@@ -154,6 +167,18 @@ def _names(finding: Finding, file: _Listed) -> bool:
     texts = _texts(finding)
     size = re.compile(rf"(?<!\d){file.size}(?!\d)")
     return any(file.name in text or size.search(text) is not None for text in texts)
+
+
+def _complained(incident: LogIncident, finding: Finding, file: _Listed) -> bool:
+    """The rank that failed complained of the file before: a warning it went on after, and came to its end too early."""
+    if finding.rank is None or finding.category is not Category.DATA:
+        return False
+    return any(
+        _COMPLAINS.search(text)
+        and rank_of(incident, make_line(digest.file, number, text, digest.year)) == finding.rank
+        for digest, number, text in incident.lines_with((file.name,))
+        if len(text) <= LONGEST
+    )
 
 
 def _texts(finding: Finding) -> Iterable[str]:

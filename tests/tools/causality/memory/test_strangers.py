@@ -44,3 +44,27 @@ def test_program_user_and_host_of_the_other_process(
     assert f"another process {named} holds 60.25 GiB" in diagnosis.root_cause
     assert diagnosis.host == host
     assert "kill -TERM 99120" in (diagnosis.fixes[0].command or "")
+
+
+UNTOLD = (
+    "[rank6]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 6 has a total capacity of 79.15 GiB of "
+    "which 600.00 MiB is free. Process 4410 has {one} GiB memory in use. Process 4477 has {two} GiB memory in use. Of the "
+    "allocated memory 50.10 GiB is allocated by PyTorch, and 2.50 GiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "other"),
+    [
+        pytest.param("24.30", "54.20", "4410", id="only the second can hold what PyTorch does"),
+        pytest.param("76.40", "2.10", "", id="the other one holds next to nothing"),
+    ],
+)
+def test_the_own_process_is_the_one_as_large_as_pytorch(
+    tmp_path: Path, one: str, two: str, other: str
+) -> None:
+    (tmp_path / "train.log").write_text(UNTOLD.format(one=one, two=two), encoding="utf-8")
+    (tmp_path / "smi.txt").write_text("4410, vllm, 24883 MiB\n", encoding="utf-8")
+    cause = WORKSPACE.diagnose_paths([tmp_path / "train.log", tmp_path / "smi.txt"]).root_cause
+    assert ("another process" in cause) is bool(other)
+    assert f"({other}, vllm)" in cause or not other

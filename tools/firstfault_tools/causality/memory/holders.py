@@ -17,6 +17,7 @@ from firstfault_tools.causality.memory.engines import (
     name_engine,
     name_library,
 )
+from firstfault_tools.causality.memory.strangers import name_stranger
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.finding_roles import FindingRole
@@ -29,6 +30,8 @@ from firstfault_tools.memory.sizes import GIB
 
 POOLS, NEIGHBOUR = 0.1, 0.15
 """Share of the card that private pools, or a neighbour, must hold to be named."""
+FAR_MORE = 4
+"""Times of what PyTorch keeps unused from which what others hold is the reason."""
 FULL = 0.95
 """Share of a card in use from which a library finds no room for its handle."""
 
@@ -92,7 +95,7 @@ def _name_by_books(incident: LogIncident, finding: Finding, message: OomMessage)
     """The holder as the numbers of the message show it."""
     books = close_books(message)
     listed, others = message.process is not None, message.others
-    elsewhere = books.bucket is Bucket.OTHER_PROCESSES
+    elsewhere = books.bucket is Bucket.OTHER_PROCESSES or _outweighs(books)
     if not listed and not others and _is_crowded(books):
         return _name_hidden(incident, finding, message, books)
     if elsewhere and listed and others:
@@ -175,6 +178,13 @@ def _name_hidden(
     )
 
 
+def _outweighs(books: Books) -> bool:
+    """What lies unused in pieces would have been enough, yet others hold far more of the card than that."""
+    held, unused = books.others or 0, books.fragmentation or 0
+    large = held >= NEIGHBOUR * (books.capacity or 0) and held >= FAR_MORE * unused
+    return books.bucket is Bucket.FRAGMENTATION and large
+
+
 def _is_crowded(books: Books) -> bool:
     """The older wording names no process: a rest this large is more than contexts and NCCL take."""
     rest, capacity = books.non_pytorch or 0, books.capacity or 0
@@ -228,10 +238,17 @@ def _name_seen(
 
 
 def _name_own(finding: Finding, message: OomMessage) -> OomMessage:
-    """The message with its own process told by the pid that the launcher put in front of the line."""
+    """The message with its own process told apart where its wording only lists processes.
+
+    By the pid that the launcher put in front of the line, else by what PyTorch holds: one process alone is as large.
+    """
+    if message.process is not None:
+        return message
     pid = read_prefix(finding.evidence[0].text)[0].pid
-    own = next((o for o in message.others if o.pid == pid), None)
-    if message.process is not None or own is None:
+    held = (message.allocated or 0) + (message.reserved_unallocated or 0)
+    large = [o for o in message.others if o.pid == pid or o.bytes >= held > 0]
+    own = next((o for o in large if o.pid == pid), large[0] if len(large) == 1 else None)
+    if own is None:
         return message
     others = tuple(o for o in message.others if o is not own)
     return replace(message, process=own.bytes, others=others)
@@ -279,7 +296,7 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
         if engine is not None
         else "a process of another job, or a leftover"
     )
-    return replace(
+    told = replace(
         finding,
         title=f"{begin_title(finding, message)}: another process "
         f"({other.pid}) holds {other.bytes / GIB:.2f} of its {(message.total or 0) / GIB:.2f} GiB, this one "
@@ -289,6 +306,7 @@ def _name_neighbour(incident: LogIncident, finding: Finding, message: OomMessage
         if engine is not None
         else "gpu-memory-held-by-another-process",
     )
+    return name_stranger(incident, told, message)
 
 
 def _name_pools(finding: Finding, message: OomMessage) -> Finding:

@@ -37,10 +37,11 @@ def name_stranger(incident: LogIncident, finding: Finding, message: OomMessage) 
     """The finding with program and user of the largest other process, and its host where none was known."""
     if not message.others:
         return finding
-    pid = str(max(message.others, key=lambda o: o.bytes).pid)
-    named = f"({pid})"
-    if named not in finding.title:
+    largest = sorted(message.others, key=lambda o: -o.bytes)
+    pid = next((str(o.pid) for o in largest if f"({o.pid})" in finding.title), None)
+    if pid is None:
         return finding
+    named = f"({pid})"
     program, user, places = "", "", []
     for digest, number, text in incident.lines_with((pid,)):
         if len(text) > LONGEST:
