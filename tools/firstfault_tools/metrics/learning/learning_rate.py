@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import islice
 
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Category, Confidence, Finding, Json, Level
 from firstfault_tools.metrics.learning.standstill import FEW
 from firstfault_tools.metrics.series import MISSING, NO_STEP
@@ -48,6 +49,19 @@ def _find_zero_start(view: View, curve: Curve) -> int | None:
     return start
 
 
+OFTEN_STEPPED = "Stepped several times"
+"""How the fix of a schedule begins that is stepped once for each process or micro-batch."""
+
+
+def _count_times(total: int, before: int, first: int) -> int:
+    """By which whole number the schedule is shorter than the run; 0 where none, or more than one, lies between the last
+    step with a rate and the first without."""
+    if not 0 < before < first:
+        return 0
+    low, high = math.ceil(total / first), math.floor(total / before)
+    return low if low == high >= 2 else 0
+
+
 def judge_zero_rate(view: View) -> list[Finding]:
     """A learning rate that is stuck at zero, from the start or from some step on."""
     series, curve = view.lead, view.curve("lr")
@@ -61,11 +75,19 @@ def judge_zero_rate(view: View) -> list[Finding]:
         "zero_rows": len(curve) - start,
     }
     if start:
+        before = int(curve.rows[start - 1])
+        times = _count_times(total or 0, series.step[before], series.step[row])
+        early = (
+            f"the schedule ended {times} times too early, as one does that is stepped {times} times a step (once for each "
+            "process or micro-batch), so nothing is learned any more"
+        )
         title = (
             f"The learning rate is 0 from {series.label(row)} to {series.label(last)}, after "
-            f"{number(float(curve.values[start - 1]))}: the schedule ended before the run did, so "
-            "nothing is learned any more"
+            f"{number(float(curve.values[start - 1]))}: "
+            f"{early if times else 'the schedule ended before the run did, so nothing is learned any more'}"
         )
+        if times:
+            facts |= {"times": times, Fact.FIX.value: OFTEN_STEPPED}
         if total:
             title += f" (run: {total} steps)"
             facts["total_steps"] = total
