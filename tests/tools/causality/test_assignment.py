@@ -197,3 +197,68 @@ def test_a_hot_module_says_why_the_link_is_lost(workspace: Workspace, tmp_path: 
     )
     path.write_text(f"{_LOST}{cleared}\n", encoding="utf-8")
     assert workspace.diagnose_paths([path]).verdict is not Verdict.FAULT
+
+
+ABORTED = """[rank0]: step 40 loss 2.1
+Fatal Python error: {what}
+
+Thread 0x00007f5b12ffd640 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 359 in wait
+E0301 10:00:33.118000 77 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -{signal}) local_rank: 2 (pid: 7786) of binary: /usr/bin/python
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  host      : n5
+  rank      : 10 (local_rank: 2)
+  exitcode  : -{signal} (pid: 7786)
+"""
+
+
+@pytest.mark.parametrize(("what", "signal"), [("Aborted", 6), ("Segmentation fault", 11)])
+def test_a_crash_without_a_label_is_of_the_rank_that_the_launcher_saw_end(
+    workspace: Workspace, tmp_path: Path, what: str, signal: int
+) -> None:
+    (tmp_path / "out.log").write_text(ABORTED.format(what=what, signal=signal), encoding="utf-8")
+    assert workspace.diagnose_paths([tmp_path / "out.log"]).first_failing_rank == 10
+
+
+REPEATS = """[rank0]: step 40 loss 2.1
+[rank{rank}]: ERROR:megatron.core.rerun_state_machine:Unexpected result nan at iteration 41 was persistent on this device, reproduced
+[rank0]: step 41 loss 2.1
+[rank0]: step 42 loss 2.0
+"""
+DIAG = """# dcgmi diag -r 3 (n5)
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+| Diagnostic                | Fail - GPU: 2                                  |
+| Warning: GPU 2            | Detected 3 miscompares in the GEMM results     |
++---------------------------+------------------------------------------------+
+"""
+
+
+def test_a_rank_that_cannot_sit_on_the_card_is_not_taken(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    raised = REPEATS.format(rank=10) + "[rank0]: RuntimeError: stopped by the rerun state machine\n"
+    (tmp_path / "out.log").write_text(raised, encoding="utf-8")
+    (tmp_path / "diag.txt").write_text(DIAG, encoding="utf-8")
+    found = workspace.diagnose_paths([tmp_path / "out.log", tmp_path / "diag.txt"])
+    assert found.first_failing_rank != 0
+
+
+KERNEL = "[ 911.201] {host} kernel: amdgpu 0000:c5:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block\n"
+
+
+@pytest.mark.parametrize(("host", "rank"), [("n5", 10), ("n6", None)])
+def test_a_fault_of_a_device_is_of_the_rank_that_crashed_on_its_host(
+    workspace: Workspace, tmp_path: Path, host: str, rank: int | None
+) -> None:
+    missing = "[rank4]:[E301 10:10:33.255512575 ProcessGroupNCCL.cpp:629] [Rank 4] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, "
+    rest = "NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600080 milliseconds before timing out.\n"
+    log = ABORTED.format(what="Aborted", signal=6) + missing + rest
+    (tmp_path / "out.log").write_text(log, encoding="utf-8")
+    (tmp_path / f"{host}-dmesg.log").write_text(KERNEL.format(host=host), encoding="utf-8")
+    found = workspace.diagnose_paths([tmp_path / "out.log", tmp_path / f"{host}-dmesg.log"])
+    assert found.signature == "kernel.amd_uncorrectable"
+    assert (found.first_failing_rank == 10) is (rank == 10)

@@ -21,6 +21,7 @@ from firstfault_tools.facts import Fact
 from firstfault_tools.finding_roles import FindingRole
 from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.log.place import Place
+from firstfault_tools.log.prefix import read_prefix
 from firstfault_tools.log.scan import make_line
 from firstfault_tools.placement.table import USUAL_LOCAL, same_host
 
@@ -30,6 +31,9 @@ _NOBODYS = (Category.SCHEDULER, Category.COMMUNICATION)
 
 _ACTOR = expression(r"\b(?P<what>pid|ip): (?P<value>[\w.:-]+)\s*$")
 """Rows of Ray's report of a dead actor."""
+ENDED = Rule("rank-that-the-launcher-saw-end", Relation.REFINES, "its lines bear no rank, and the launcher saw one process end by that signal")  # fmt: skip
+_SIGNALS = {"Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Illegal instruction": 4, "Floating point exception": 8}  # fmt: skip
+"""What faulthandler prints, as numbers of signals."""
 _MEMBER_LINES = 16
 """Lines that a controller writes of one member of its group at most, below the member's heading."""
 
@@ -52,6 +56,7 @@ def assign_ranks(
     leads to does. Only if exactly one rank raised anything but symptoms is it taken.
     """
     trail = trail or Trail()
+    findings = [_seat_crash(incident, f, trail) for f in findings]
     failed = frozenset(
         f.rank
         for f in findings
@@ -124,7 +129,61 @@ def _by_who_failed(clues: _Clues, finding: Finding) -> Finding:
     if not local or _is_shared(finding) or finding.flag(Fact.RANKS):
         return finding
     alone = clues.failed if len(clues.failed) < 2 else _ranks_alike(finding, clues.findings)
-    return _take(finding, _only(alone))
+    rank = _only(alone)
+    if rank is not None and not _may_sit(clues, finding, rank):
+        rank = _only(_named_on_card(clues, finding))
+    return _take(finding, rank)
+
+
+def _may_sit(clues: _Clues, finding: Finding, rank: int) -> bool:
+    """The card that the finding names can be that of the rank: the last place of its number is the card's index."""
+    index = finding.gpu_index
+    incident = clues.incident
+    each = max(incident.placement.per_node or 0, finding.whole(Fact.GPUS_ON_HOST) or 0)
+    peers = incident.has_peers or incident.ranks_seen - {0} or any(f.rank for f in clues.findings)
+    if index is None or not peers or _orders(incident):
+        return True  # cards that are made visible in an order of their own are counted anew
+    return rank % max(each, USUAL_LOCAL) == index
+
+
+def _named_on_card(clues: _Clues, finding: Finding) -> set[int]:
+    """Ranks of which another line tells the same kind of fault, be it one that the run got over, and that can sit on the card."""
+    return {
+        f.rank
+        for f in clues.findings
+        if f.rank is not None
+        and f.level is Level.CAUSE
+        and f.category is finding.category
+        and _may_sit(clues, finding, f.rank)
+    }
+
+
+def _seat_crash(incident: LogIncident, finding: Finding, trail: Trail) -> Finding:
+    """A crash whose lines bear no rank, of the one process that the launcher saw end by that signal."""
+    signal = _SIGNALS.get(finding.text(Fact.ERROR))
+    if finding.kind != "stacks.fatal_error" or signal is None:
+        return finding
+    labelled = any(read_prefix(e.text)[0].rank is not None for e in finding.evidence)
+    died = {e.rank for e in incident.exits if e.signal == signal and e.rank is not None}
+    rank = _only(died)
+    if labelled or rank is None or finding.rank == rank:
+        return finding
+    owner = f"rank {finding.rank} "
+    title = f"rank {rank} {finding.title.removeprefix(owner)}"
+    seated = replace(finding, rank=rank, title=title if finding.title.startswith(owner) else finding.title)  # fmt: skip
+    trail.note(ENDED, finding, seated)
+    return seated
+
+
+def _by_end_on_host(clues: _Clues, finding: Finding) -> Finding:
+    """What befell a device of a host, and one process there crashed, as its launcher saw: that is its rank."""
+    if not finding.host or _is_shared(finding) or finding.category is not Category.HARDWARE:
+        return finding
+    host = finding.host
+    crashed = (e for e in clues.incident.exits if e.signal in _SIGNALS.values() and e.host)
+    ranks = {e.rank for e in crashed if e.rank is not None and same_host(e.host or "", host)}
+    rank = _only(ranks)
+    return finding if rank is None or not _may_sit(clues, finding, rank) else _take(finding, rank)
 
 
 def _by_who_raised(clues: _Clues, finding: Finding) -> Finding:
@@ -200,13 +259,17 @@ def _by_sole_process(clues: _Clues, finding: Finding) -> Finding:
     several = (finding.whole(Fact.TOLD_BY) or 0) >= 2
     if several or any(WRITTEN_TWICE.search(e.text) for e in finding.evidence):
         return finding
-    return _take(finding, _sole_rank(clues.incident))
+    rank = _sole_rank(clues.incident)
+    if rank is not None and not _may_sit(clues, finding, rank):
+        rank = _only(_named_on_card(clues, finding))
+    return _take(finding, rank)
 
 
 _CLUES: tuple[tuple[Rule, Callable[[_Clues, Finding], Finding]], ...] = (
     (Rule("rank-of-its-place", Relation.REFINES, "the pid, GPU, address or pod that it names is placed on one rank"), _by_place),
     (Rule("rank-at-the-port", Relation.REFINES, "of the ranks whose RDMA connections broke, one sits on the host of the port"), _by_port),
     (Rule("rank-that-failed-alone", Relation.REFINES, "it strikes one process, and one rank alone failed"), _by_who_failed),
+    (Rule("rank-that-crashed-there", Relation.REFINES, "the launcher saw one process crash on the host of the device"), _by_end_on_host),
     (Rule("rank-that-raised-it", Relation.REFINES, "one of several ranks raised it in code of its own"), _by_who_raised),
     (Rule("rank-that-ran-out", Relation.REFINES, "one rank ran out of the memory whose growth is shown"), _by_growth),
     (Rule("rank-of-the-evicted-pod", Relation.REFINES, "one rank's pod was removed from the machine that was taken back"), _by_eviction),
