@@ -19,6 +19,7 @@ from firstfault.investigation.stated import (
     find_unexplained,
     is_paused,
     is_quantity_steady,
+    was_start,
 )
 from firstfault.investigation.steadiness import tell_worse
 from firstfault.investigation.suspicion import suspicious_lines
@@ -171,10 +172,15 @@ class _Ends:
 
 def _read_ends(logs: LogIncident, runs: Sequence[FileDigest]) -> _Ends:
     ends = _Ends()
+    accounts = (d for d in logs.digests if logs.advances[d.file] is None)
+    accounted = [f for d in accounts if (f := _finish_line(logs.progress[d.file])) is not None]
     for digest in runs:
         reader = logs.progress[digest.file]
         advance = logs.advances[digest.file]
         finish = _finish_line(reader)
+        if finish is None and accounted and advance is not None and reader.full():
+            ends.finished += (advance.last.evidence(), accounted[0].evidence())
+            continue
         if finish is not None and reader.says_done():
             ends.finished.append(finish.evidence())
         elif advance is not None and advance.halted:
@@ -416,7 +422,10 @@ def _is_fine(
     if complaint is Complaint.WRONG:
         return False  # scores and outputs that were not read; a level loss says nothing of them
     if complaint is Complaint.STALLED:
-        return said.wait_s is not None and is_paused(examination, TOLD_WAIT * said.wait_s)
+        waited = said.wait_s
+        return waited is not None and (
+            is_paused(examination, TOLD_WAIT * waited) or was_start(examination, waited)
+        )
     if complaint is Complaint.DIVERGED and is_quantity_steady(examination, said.text):
         return True
     chain = examination.chain

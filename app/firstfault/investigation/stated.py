@@ -28,11 +28,17 @@ from firstfault.investigation.vetoes import Statement, is_complaint
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
 from firstfault_tools.findings import Category, Finding, Level
-from firstfault_tools.log.digest import FileDigest
+from firstfault_tools.log.digest import FileDigest, Line
 from firstfault_tools.log.scan import make_line
 
 TOLD_WAIT = 0.5
 """Share of the told duration that a pause in the log must have to be the one that is spoken of."""
+
+START_SHARE = (0.8, 1.5)
+"""Shares of the told duration between which a start lies that is the one that is spoken of."""
+
+LEAST_STEPS, LEAST_QUOTED = 3, 4
+"""Steps that show that a start is over; last words of a line by which somebody names it."""
 
 TIMES_READ, LINES_ASKED, MOST_CHARS = 20_000, 60, 600
 LEAST_STEM, LONG_STEM, LEAST_WAIT_S = 4, 6, 30.0
@@ -246,6 +252,8 @@ def _is_measured(examination: Examination, clause: Clause, answer: Finding | Non
         return True
     if clause.wait_s >= LEAST_WAIT_S and _is_over(examination, clause.wait_s):
         return True
+    if _is_passed(examination, clause.text):
+        return True
     paced = _PACE in curves or clause.wait_s > 0
     if paced and any(map(_measures_pace, examination.chain.benign)):
         return True
@@ -284,7 +292,7 @@ def _measures_pace(finding: Finding) -> bool:
 
 def _is_over(examination: Examination, wait_s: float) -> bool:
     """The pause that is spoken of was read: lines follow it, or a line tells its length."""
-    if is_paused(examination, TOLD_WAIT * wait_s):
+    if is_paused(examination, TOLD_WAIT * wait_s) or was_start(examination, wait_s):
         return True
     for digest in examination.logs.digests:
         for _, text in digest.kept[:TIMES_READ]:
@@ -294,6 +302,45 @@ def _is_over(examination: Examination, wait_s: float) -> bool:
                 if abs(float(told["n"] or told["after"]) * scale - wait_s) <= SAME * wait_s:
                     return True
     return False
+
+
+def was_start(examination: Examination, wait_s: float) -> bool:
+    """Some log needed about so long from its first line to its first step, and the steps go on since."""
+    low, high = START_SHARE
+    starts = _read_starts(examination)
+    return any(low * wait_s <= _span_s(rows) <= high * wait_s for rows in starts)
+
+
+def _is_passed(examination: Examination, text: str) -> bool:
+    """The point at which the run is said to stand is a line of its log, and a long pause and steps follow it."""
+    said = " ".join(text.split())
+    for rows in _read_starts(examination):
+        named = [at for at, line in enumerate(rows[:-1]) if _quotes(said, line.text)]
+        if len(named) == 1 and _span_s(rows[named[0] :]) >= LEAST_WAIT_S:
+            return True
+    return False
+
+
+def _read_starts(examination: Examination) -> Iterator[list[Line]]:
+    """Lines up to the first step, of logs whose steps go on."""
+    for digest in examination.logs.digests:
+        advance = examination.logs.advances[digest.file]
+        taken = (p.number for p in examination.logs.progress[digest.file].after(0) if p.training)
+        steps = list(islice(taken, LEAST_STEPS))
+        if advance is not None and not advance.halted and len(steps) == LEAST_STEPS:
+            rows = (row for row in digest.kept[:TIMES_READ] if row[0] <= steps[0])
+            yield [make_line(digest.file, n, t, digest.year) for n, t in rows]
+
+
+def _span_s(lines: Sequence[Line]) -> float:
+    times = [line.time for line in lines if line.time is not None]
+    return times[-1] - times[0] if times else 0.0
+
+
+def _quotes(said: str, text: str) -> bool:
+    """The last words of a line stand in what is said."""
+    words = text[:MOST_CHARS].split()
+    return len(words) > LEAST_QUOTED and " ".join(words[-LEAST_QUOTED:]) in said
 
 
 def is_paused(examination: Examination, least_s: float) -> bool:

@@ -41,6 +41,9 @@ _MESH = expression(r"device mesh with \[[^\]\n]{0,200}\], \[(\d{1,6}(?:, \d{1,6}
 """torchtitan prints the mesh of the job: names of its dimensions, then their sizes."""
 _LAUNCH = expression(r"--nnodes[= ](\d+)")
 _PER_NODE = expression(r"--nproc[_-]per[_-]node[= ](\d+)")
+BEGUN_STEPS = 20
+"""Steps after something that came before all of them, which show that the run does not need what it tells of."""
+
 MOST_SORTED = 64
 """Logs up to which they are sorted by what they are; more are the ranks of one run."""
 _RAY_ACTOR = expression(r"\s*\((?:\w+\.)*\w+ (?:rank=\d+ )?pid=\d+")
@@ -292,13 +295,17 @@ class LogIncident:
         return self.ended_well or self._passed_elsewhere(time)
 
     def _passed_elsewhere(self, time: float | None) -> bool:
-        """Steps in other logs went on before and after `time`, and nothing there tells of an end."""
+        """Steps in other logs went on after `time`, and nothing there tells of an end.
+
+        Where none of them came before it, many must follow.
+        """
         if time is None or not self.alive:
             return False
-        return any(
-            SURVIVED_STEPS <= reader.steps_after(time) < len(reader.step_times())
-            for reader in self.progress.values()
-        )
+        for reader in self.progress.values():
+            after = reader.steps_after(time)
+            if after >= (SURVIVED_STEPS if after < len(reader.step_times()) else BEGUN_STEPS):
+                return True
+        return False
 
     @cached_property
     def alive(self) -> bool:

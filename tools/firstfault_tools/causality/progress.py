@@ -168,6 +168,12 @@ class ProgressReader:
             self._last = (next((p for p in self.before(2**62) if p.training and p.counter), None),)
         return self._last[0]
 
+    def full(self) -> bool:
+        """The last step is the last of a total that was told."""
+        last = self.last_training()
+        bar = next((p for p in self.before(2**62) if p.training and p.total), None)
+        return last is not None and bar is not None and bar.full and bar.counter == last.counter
+
     def step_times(self) -> Sequence[float]:
         """Times of the last steps, where their lines carry one, in order."""
         if self._times is None:

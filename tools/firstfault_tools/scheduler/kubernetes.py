@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firstfault_tools.expressions import expression
-from firstfault_tools.facts import Fact
-from firstfault_tools.findings import Finding, Level
+from firstfault_tools.facts import Fact, known
+from firstfault_tools.findings import Category, Finding, Level
 from firstfault_tools.hardware.excerpt import (
     NumberedLine,
     keep_near,
+    quote_line,
     read_lines,
 )
 from firstfault_tools.placement.pods import family_of
@@ -61,6 +62,7 @@ GATE = (
     "NodeLost",
     "InvalidDiskCapacity",
     "Unhealthy",
+    "Failed to pull image",
 )
 MARKERS = GATE
 
@@ -171,6 +173,7 @@ def _read_subject(rest: str, pod: str | None) -> tuple[str | None, str | None, s
 def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
     found: list[Finding] = []
     started: set[str | None] = set()
+    pulls: dict[str | None, list[NumberedLine]] = {}
     pod: str | None = None
     for number, line in lines:
         if "kubectl" in line and (command := COMMAND.search(line)):
@@ -186,10 +189,12 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
         if event["reason"] == "Started":
             target = _OBJECT.match(rest)
             started.add(target["name"] if target else pod)
+        subject, node, message = _read_subject(rest, pod)
+        if _PULLS.match(message):
+            pulls.setdefault(subject, []).append((number, line))
         meaning = explain_reason(event["reason"])
         if meaning is None:
             continue
-        subject, node, message = _read_subject(rest, pod)
         who = f"Node {node}" if node else name_pod(subject)
         title = say_reason(who, meaning, event["reason"], message)
         found.append(
@@ -203,9 +208,27 @@ def _find_events(lines: Sequence[NumberedLine], file: str) -> list[Finding]:
                 message=message,
             )
         )
+    found += [_tell_late_pull(p, rows, file) for p, rows in pulls.items() if p in started]
     rows = [m for _, line in lines if "Running" in line and (m := _READY.match(line))]
     ready = {row["pod"] for row in rows if row["ready"] == row["all"]}
     return [_weigh_ready(_weigh_started(finding, started), ready) for finding in found]
+
+
+_PULLS = expression(
+    r"(?:Failed to pull|Back-off pulling) image |Error: (?:ErrImagePull|ImagePullBackOff)\b"
+)
+
+
+def _tell_late_pull(pod: str | None, rows: Sequence[NumberedLine], file: str) -> Finding:
+    """A pod that started after all only waited for its image: the pull is tried again."""
+    return Finding(
+        kind="kubernetes.image_late",
+        title=f"{name_pod(pod)}: the image was pulled only after another try; it started later",
+        level=Level.CONTEXT,
+        category=Category.ENVIRONMENT,
+        evidence=tuple(quote_line(file, *row) for row in rows),
+        facts=known(pod=pod),
+    )
 
 
 def _weigh_started(finding: Finding, started: set[str | None]) -> Finding:
