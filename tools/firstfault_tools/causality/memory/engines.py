@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.dataclass import dataclass
 from firstfault_tools.expressions import expression
+from firstfault_tools.facts import Fact
 from firstfault_tools.findings import Evidence, Finding
 from firstfault_tools.hardware.excerpt import quote_line
 from firstfault_tools.memory.oom_books import Books
@@ -152,15 +153,14 @@ def name_engine(incident: LogIncident, finding: Finding, message: OomMessage) ->
         finding,
         title=f"{begin_title(finding, message)}, because the "
         f"inference engine (vLLM or the like) of the same job sits on this GPU too and reserved gpu_memory_utilization {engine.share:g}{size} "
-        "before the first step, so training has no room left: give the engine a GPU of its own (one training process fewer: "
-        "num_processes), let it sleep during the update, or lower gpu_memory_utilization"
-        + finding.parted[1],
+        "before the first step, so training has no room left" + finding.parted[1],
         evidence=(
             *finding.evidence[:2],
             *((said,) if said is not None else ()),
             *engine.quoted[-2:],
         ),
         page="inference-engine-memory",
+        facts={**finding.facts, Fact.FIX.value: "Inference engine sits on this GPU"},
     )
 
 
