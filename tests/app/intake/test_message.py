@@ -50,6 +50,9 @@ NO_LOGS = frozenset(
         "a1-77/env.txt", "a1-07/overrides.txt", "a1-80/main_excerpt.txt", "a1-38/pyspy.txt", "a1-17/dmesg_a100-16.txt",
         "a1-73/barrier.txt", "a1-65/describe.txt", "a1-69/sacct.txt",
         "s5-all-eight-ranks-of-node-a-wait-in-the-same-allreduce/README.txt",
+        "c2-23-no-step-for-14-minutes/pyspy_0810.txt", "c2-33-illegal-memory-access-async/pip_freeze.txt",
+        "c2-33-illegal-memory-access-async/notes.txt", "c2-28-allreduce-timeout-logs-of-two-nodes/dmesg_n0_n1.txt",
+        "c1-28-mfu-drop-metrics-only/note.txt",
     }
 )  # fmt: skip
 """Settings, code, tables and excerpts of a few lines: files that are dropped, not logs that are pasted."""
