@@ -173,12 +173,16 @@ def _complained(incident: LogIncident, finding: Finding, file: _Listed) -> bool:
     """The rank that failed complained of the file before: a warning it went on after, and came to its end too early."""
     if finding.rank is None or finding.category is not Category.DATA:
         return False
-    return any(
-        _COMPLAINS.search(text)
-        and rank_of(incident, make_line(digest.file, number, text, digest.year)) == finding.rank
-        for digest, number, text in incident.lines_with((file.name,))
-        if len(text) <= LONGEST
-    )
+    return next(find_complaints(incident, finding.rank, (file.name,)), None) is not None
+
+
+def find_complaints(incident: LogIncident, rank: int, holding: Sequence[str]) -> Iterator[str]:
+    """Lines of the rank with one of these words that complain of something, as of a file that it could not read."""
+    for digest, number, text in incident.lines_with(tuple(holding)):
+        if len(text) > LONGEST or not _COMPLAINS.search(text):
+            continue
+        if rank_of(incident, make_line(digest.file, number, text, digest.year)) == rank:
+            yield text
 
 
 def _texts(finding: Finding) -> Iterable[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from firstfault_tools.causality.attribution import rank_of
+from firstfault_tools.causality.cut_files import LONGEST, find_complaints
 from firstfault_tools.causality.incident import LogIncident
 from firstfault_tools.correlation.decisions import Relation, Rule, Trail
 from firstfault_tools.dataclass import dataclass
@@ -50,11 +50,8 @@ _FATES = (
 _NOT_DONE = expression(r"(?i)\b(?:not|never|dry[- ]?run|would|skip\w*|retry\w*|keep\w*)\b")
 _FILE = expression(r"(?<![\w.-])(?=[\w.-]{0,200}\d)(?P<name>\w[\w-]{1,120}(?:\.\w[\w-]{0,40}){1,4})(?![\w-])")  # fmt: skip
 _NO_DATA = expression(r"\.(?:py|pyc|so|sh|cpp|cu|h|log|txt|yaml|yml|json|local|com|internal|org|net)(?:\.\d+)*$|^[\d.:_-]+$")  # fmt: skip
-_COMPLAINS = expression(r"(?i)error|warn|unexpected|truncat|corrupt|fail|end of (?:data|file)")
-"""What a rank says of a file that it could not read to its end."""
 
 MOST_NAMES = 5_000
-LONGEST = 600
 _MAY_READ = (None, Category.DATA, Category.CHECKPOINT, Category.ENVIRONMENT, Category.CODE_BUG)
 
 
@@ -131,11 +128,9 @@ def _names_of(incident: LogIncident, finding: Finding) -> Iterator[str]:
         yield from _read_names(evidence.text)
     if finding.rank is None:
         return
-    for digest, number, text in incident.lines_with(("rror", "arn", "nexpected", "runcat", "orrupt", "ail", "end of")):  # fmt: skip
-        if len(text) > LONGEST or not _COMPLAINS.search(text):
-            continue
-        if rank_of(incident, make_line(digest.file, number, text, digest.year)) == finding.rank:
-            yield from _read_names(text)
+    stems = ("rror", "arn", "nexpected", "runcat", "orrupt", "ail", "end of")
+    for text in find_complaints(incident, finding.rank, stems):
+        yield from _read_names(text)
 
 
 def _fits(finding: Finding, lost: _Lost, own: set[str]) -> bool:

@@ -78,13 +78,13 @@ def judge_zero_rate(view: View) -> list[Finding]:
         before = int(curve.rows[start - 1])
         times = _count_times(total or 0, series.step[before], series.step[row])
         early = (
-            f"the schedule ended {times} times too early, as one does that is stepped {times} times a step (once for each "
-            "process or micro-batch), so nothing is learned any more"
+            f"{times} times too early, as one does that is stepped {times} times a step (once for each process or micro-batch)"
+            if times
+            else "before the run did"
         )
         title = (
             f"The learning rate is 0 from {series.label(row)} to {series.label(last)}, after "
-            f"{number(float(curve.values[start - 1]))}: "
-            f"{early if times else 'the schedule ended before the run did, so nothing is learned any more'}"
+            f"{number(float(curve.values[start - 1]))}: the schedule ended {early}, so nothing is learned any more"
         )
         if times:
             facts |= {"times": times, Fact.FIX.value: OFTEN_STEPPED}
